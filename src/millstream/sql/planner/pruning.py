@@ -23,10 +23,10 @@ from millstream.sql.planner.logical import references
 from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.expressions.nodes import Expression
-    from millstream.sql.planner.logical import AggregateCall
+    from millstream.sql.planner.logical import AggregateCall, SortKey
     from millstream.sql.planner.physical import PhysicalNode
 
     Node = TypeVar("Node", bound=PhysicalNode)
@@ -159,63 +159,58 @@ class _Pruner:
         return made, kept
 
     def _rank(self, node: physical.Rank, wanted: set[int]) -> tuple[PhysicalNode, list[int]]:
-        number = len(node.input.row)
-        needed = {each for each in wanted if each != number} | set(node.partition)
-        needed |= {each.column for each in node.order} | _unique(node.input)
-        below, kept = self.narrow(node.input, needed or {0})
-        if _is_same(below, node.input):
-            return node, list(range(len(node.row)))
-        shown = [*kept, number] if node.outputs_rank else kept
-        made = replace(
-            node,
-            row=_row(node, shown),
-            inputs=(below,),
-            partition=tuple(map(kept.index, node.partition)),
-            order=tuple(replace(each, column=kept.index(each.column)) for each in node.order),
-            kinds=None,
-        )
-        return made, shown
+        def moved(kept: Sequence[int]) -> PhysicalNode:
+            return replace(
+                node, partition=_places(node.partition, kept), order=_order(node.order, kept)
+            )
+
+        return self._extending(node, wanted, _read_by(node), moved)
 
     def _deduplicate(
         self, node: physical.Deduplicate, wanted: set[int]
     ) -> tuple[PhysicalNode, list[int]]:
-        needed = wanted | set(node.keys) | _unique(node.input)
-        needed |= set() if node.rowtime is None else {node.rowtime}
-        below, kept = self.narrow(node.input, needed or {0})
-        if _is_same(below, node.input):
-            return node, kept
-        made = replace(
-            node,
-            row=_row(node, kept),
-            inputs=(below,),
-            keys=tuple(map(kept.index, node.keys)),
-            rowtime=None if node.rowtime is None else kept.index(node.rowtime),
-            kinds=None,
-        )
-        return made, kept
+        def moved(kept: Sequence[int]) -> PhysicalNode:
+            rowtime = None if node.rowtime is None else kept.index(node.rowtime)
+            return replace(node, keys=_places(node.keys, kept), rowtime=rowtime)
+
+        read = {*node.keys, *(() if node.rowtime is None else (node.rowtime,))}
+        return self._extending(node, wanted, read, moved)
 
     def _over(
         self, node: physical.OverAggregate, wanted: set[int]
     ) -> tuple[PhysicalNode, list[int]]:
-        width = len(node.input.row)
+        def moved(kept: Sequence[int]) -> PhysicalNode:
+            return replace(
+                node,
+                partition=_places(node.partition, kept),
+                order=_order(node.order, kept),
+                calls=tuple(replace(each, call=_call(each.call, kept)) for each in node.calls),
+            )
+
         calls = [each.call for each in node.calls]
-        needed = {each for each in wanted if each < width} | set(node.partition)
-        needed |= {each.column for each in node.order} | _unique(node.input)
-        needed |= {column for call in calls for column in call.arguments}
-        needed |= {call.filter for call in calls if call.filter is not None}
+        read = _read_by(node) | {column for call in calls for column in call.arguments}
+        read |= {call.filter for call in calls if call.filter is not None}
+        return self._extending(node, wanted, read, moved)
+
+    def _extending(
+        self,
+        node: physical.Rank | physical.Deduplicate | physical.OverAggregate,
+        wanted: set[int],
+        read: set[int],
+        moved: Callable[[Sequence[int]], PhysicalNode],
+    ) -> tuple[PhysicalNode, list[int]]:
+        """A node whose row is that of its input and what it adds behind.
+
+        ``read`` are the columns that it needs itself, ``moved`` the node over a row of the columns
+        that are given.
+        """
+        width = len(node.input.row)
+        needed = {each for each in wanted if each < width} | read | _unique(node.input)
         below, kept = self.narrow(node.input, needed or {0})
         if _is_same(below, node.input):
             return node, list(range(len(node.row)))
         shown = [*kept, *range(width, len(node.row))]
-        made = replace(
-            node,
-            row=_row(node, shown),
-            inputs=(below,),
-            partition=tuple(map(kept.index, node.partition)),
-            order=tuple(replace(each, column=kept.index(each.column)) for each in node.order),
-            calls=tuple(replace(each, call=_call(each.call, kept)) for each in node.calls),
-            kinds=None,
-        )
+        made = replace(moved(kept), row=_row(node, shown), inputs=(below,), kinds=None)
         return made, shown
 
 
@@ -227,6 +222,18 @@ _NARROWED: Final = (
     physical.Deduplicate,
     physical.OverAggregate,
 )
+
+
+def _read_by(node: physical.Rank | physical.OverAggregate) -> set[int]:
+    return {*node.partition, *(each.column for each in node.order)}
+
+
+def _places(columns: Iterable[int], kept: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(kept.index, columns))
+
+
+def _order(order: Iterable[SortKey], kept: Sequence[int]) -> tuple[SortKey, ...]:
+    return tuple(replace(each, column=kept.index(each.column)) for each in order)
 
 
 def _call(call: AggregateCall, kept: Sequence[int]) -> AggregateCall:
