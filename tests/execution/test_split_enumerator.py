@@ -1,345 +1,58 @@
-"""The split enumerator: every record is read once, also if engines take turns."""
+"""The split enumerator: what it assigns, and what it tells the slots."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from tests.execution.lengths import Lengths, done, enumerator_of
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import Manifest, SplitState, TaskAck
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import SourceError
 from millstream.execution.inquiries import Inquiries, Inquiry
-from millstream.execution.offsets import Offset, Position, initial_offset
+from millstream.execution.offsets import Position, initial_offset
 from millstream.execution.planned_source import PlannedSource
 from millstream.execution.planner import SourcePlanner
 from millstream.execution.split_enumerator import SplitEnumerator, Update
 from millstream.execution.split_log import MOST_FILES, SplitLog
 from millstream.functions.watermark_strategy import WatermarkAlignment
 from millstream.runtime.pipelined.messages import SplitProgress
-from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from millstream.contracts.source import KnownSplits
-    from millstream.runtime.plan import SplitAssignment
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.contracts.source import KnownSplits, Source, Split
+
 
 _T = TypeVar("_T")
 
 
-class _Lengths(Source):
-    """Splits of given lengths, each of which may still grow to its full one."""
-
-    initial_limit = 10
-
-    def __init__(
-        self, lengths: list[int], *, bounded: bool = True, grows: bool = False, first: int = 0
-    ) -> None:
-        self.full = lengths
-        self.bounded = bounded
-        self.grows = grows
-        #: So long is each now.
-        self.now = [0 if grows else length for length in lengths]
-        self.first = first
-        self.early: list[tuple[str, int]] = []
-        self.asked = 0
-        self.told: list[dict[str, int]] = []
-
-    def grow(self, chance: random.Random) -> None:
-        for number, length in enumerate(self.full):
-            self.now[number] = min(length, self.now[number] + chance.randrange(5))
-
-    @property
-    def boundedness(self) -> Boundedness:
-        return Boundedness.BOUNDED if self.bounded else Boundedness.CONTINUOUS_UNBOUNDED
-
-    @property
-    def produced_type(self) -> TypeInformation:
-        return Types.LONG()
-
-    def discover(self, known: KnownSplits) -> list[Split]:
-        return [Split(str(n)) for n in range(len(self.now)) if str(n) not in known]
-
-    def start_offset(self, split: Split) -> int:
-        return self.first
-
-    def end_offset(self, split: Split) -> int:
-        self.asked += 1
-        return self.first + self.now[int(split.id)]
-
-    def ends_early(self, split: Split, position: int) -> None:
-        self.early.append((split.id, position))
-
-    def is_final(self, split: Split) -> bool:
-        number = int(split.id)
-        if not self.grows:
-            return True
-        return self.bounded and self.now[number] == self.full[number]
-
-    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        raise NotImplementedError
-
-    def committed(self, offsets: dict[str, int]) -> None:
-        self.told.append(offsets)
-
-
-@dataclass
-class _Reader:
-    """A cursor of a slot."""
-
-    assignment: SplitAssignment
-    position: int
-    end: int
-    final: bool
-
-    @property
-    def over(self) -> bool:
-        return self.final and self.position == self.end
-
-
-@dataclass
-class _Slots:
-    """All slots of a run, in one: they read some, and take snapshots."""
-
-    enumerator: SplitEnumerator
-    #: (uid, split id, offset), of what was read.
-    read: list[tuple[str, str, int]]
-    readers: dict[int, _Reader] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
-    held: frozenset[int] = frozenset()
-    #: What was told last.
-    over: dict[int, SplitProgress] = field(default_factory=dict)
-
-    def assign(self, assignment: SplitAssignment) -> None:
-        assert assignment.channel not in self.readers
-        self.readers[assignment.channel] = _Reader(
-            assignment, assignment.start, assignment.stop, assignment.finished
-        )
-
-    def take(self, update: Update) -> None:
-        for subtask, assignments in update.assigned.items():
-            for assignment in assignments:
-                assert assignment.subtask == subtask
-                self.assign(assignment)
-        for channel, end in update.grown.items():
-            if channel in self.readers:
-                self.readers[channel].end = end
-        for channel in update.final & self.readers.keys():
-            self.readers[channel].final = True
-        for uid in update.ended:
-            assert uid not in self.ended
-            assert all(r.over for r in self.readers.values() if r.assignment.source_uid == uid)
-            self.ended.add(uid)
-        if update.held is not None:
-            self.held = update.held
-
-    def advance(self, chance: random.Random) -> None:
-        for reader in self.readers.values():
-            stop = min(reader.end, reader.position + chance.randrange(4))
-            uid, split = reader.assignment.source_uid, reader.assignment.split.id
-            self.read += [(uid, split, at) for at in range(reader.position, stop)]
-            reader.position = max(stop, reader.position)
-
-    def progress(self) -> dict[int, SplitProgress]:
-        self.over |= {
-            channel: SplitProgress(r.position, 0, idle=False, over=r.over)
-            for channel, r in self.readers.items()
-        }
-        return self.over
-
-    def snapshot(self, epoch: int, parallelism: int) -> list[TaskAck]:
-        acks = [TaskAck(epoch, 0, subtask, "a") for subtask in range(parallelism)]
-        for reader in self.readers.values():
-            each = reader.assignment
-            state = SplitState(each.source_uid, each.split.id, reader.position, reader.over, 0)
-            acks[each.subtask].splits.append(state)
-        return acks
-
-    def forget_finished(self, acks: list[TaskAck]) -> None:
-        self.progress()
-        over = {(s.source_uid, s.split_id) for ack in acks for s in ack.splits if s.finished}
-        self.readers = {
-            channel: reader
-            for channel, reader in self.readers.items()
-            if (reader.assignment.source_uid, reader.assignment.split.id) not in over
-        }
-
-
-class _World:
-    """Sources, a log, and two engines that take turns; what is committed counts as read."""
-
-    def __init__(self, seed: int, directory: Path) -> None:
-        self.chance = chance = random.Random(seed)
-        self.directory = directory
-        self.sources = {
-            uid: _Lengths(
-                [chance.choice([0, 1, 5, 30]) for _ in range(chance.randrange(6))],
-                grows=chance.random() < 0.4,
-                first=chance.choice([0, 7]),
-            )
-            for uid in ("a", "b")[: chance.randrange(1, 3)]
-        }
-        self.offset: Offset = initial_offset()
-        self.read: list[tuple[str, str, int]] = []
-        #: ``read`` when the run of now began.
-        self.before: list[tuple[str, str, int]] = []
-        #: Uids whose maximum watermark lies before the checkpoint.
-        self.ended: set[str] = set()
-        self.now = 0
-
-    def planned(self) -> list[PlannedSource]:
-        parallelism = self.chance.randrange(1, 4)
-        return [PlannedSource(uid, source, parallelism) for uid, source in self.sources.items()]
-
-    def log(self) -> SplitLog:
-        return SplitLog(LocalStorage(self.directory, fsync=False))
-
-    def grow(self) -> None:
-        self.now += self.chance.choice([1, 50, 5000])
-        for source in self.sources.values():
-            if source.grows:
-                source.grow(self.chance)
-
-    def run_epochs(self) -> None:
-        planner = SourcePlanner(
-            self.planned(), self.log(), target_seconds=1, tick_interval=None, wait_seconds=0
-        )
-        for _ in range(self.chance.randrange(1, 5)):
-            self.grow()
-            planner.set_limit(self.chance.randrange(1, 20))
-            start = self.offset
-            stop = planner.latest_offset(start)
-            if stop is start:
-                continue
-            for each in planner.assignments(start, stop):
-                if each.is_end_of_input:
-                    self.ended.add(each.source_uid)
-                spans = range(each.start, each.stop)
-                self.read += [(each.source_uid, each.split.id, at) for at in spans]
-            self.offset = stop
-
-    def run_pipelined(self) -> None:
-        planned = self.planned()
-        enumerator = SplitEnumerator(planned, self.log(), self.offset, clock=lambda: self.now)
-        slots = _Slots(enumerator, [])
-        for assignment in enumerator.begin():
-            slots.assign(assignment)
-        epoch = int(str(self.offset["epoch"])) + 1
-        pending: list[tuple[int, list[TaskAck], int, set[str], bool]] = []
-        for _ in range(self.chance.randrange(1, 40)):
-            self.grow()
-            slots.take(enumerator.look(self.now))
-            slots.advance(self.chance)
-            if self.chance.random() < 0.7:
-                enumerator.progress(slots.progress())
-            if self.chance.random() < 0.3 and not (pending and pending[-1][-1]):
-                enumerator.triggered(epoch)
-                acks = slots.snapshot(epoch, planned[0].parallelism)
-                slots.forget_finished(acks)
-                final = enumerator.is_over
-                pending.append((epoch, acks, len(slots.read), set(slots.ended), final))
-                epoch += 1
-            while pending and self.chance.random() < 0.4:
-                self._complete(enumerator, slots, pending.pop(0))
-
-    def _complete(
-        self,
-        enumerator: SplitEnumerator,
-        slots: _Slots,
-        pending: tuple[int, list[TaskAck], int, set[str], bool],
-    ) -> None:
-        epoch, acks, read, ended, final = pending
-        if self.chance.random() < 0.2 and not final:
-            return  # given up; the next one has all of it
-        self.offset = enumerator.offset(epoch, acks, final=final, time=self.now)
-        self.read = self.before + slots.read[:read]
-        self.ended |= ended
-        self.check_ends()
-
-    def check_ends(self) -> None:
-        """Who is over has its maximum watermark, or is still to be told; or the job ends next."""
-        over = {uid for uid in self.sources if self._is_over(Position.of(self.offset, uid), uid)}
-        told = {uid for uid in over if not Position.of(self.offset, uid).untold}
-        assert told <= self.ended or over == set(self.sources)
-
-    def _is_over(self, position: Position, uid: str) -> bool:
-        known = uid in cast("dict[str, object]", self.offset["sources"])
-        return known and position.done == position.known
-
-    def everything(self) -> list[tuple[str, str, int]]:
-        return [
-            (uid, str(number), source.first + at)
-            for uid, source in self.sources.items()
-            for number, length in enumerate(source.full)
-            for at in range(length)
-        ]
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_everything_is_read_once_whichever_engine_takes_its_turn(seed: int, tmp_path: Path) -> None:
-    world = _World(seed, tmp_path)
-    for _ in range(400):
-        world.before = list(world.read)
-        if world.chance.random() < 0.5:
-            world.run_epochs()
-        else:
-            world.run_pipelined()
-        world.check_ends()
-        if world.offset["final"]:
-            break
-    assert world.offset["final"], f"seed {seed}"
-    assert sorted(world.read) == sorted(world.everything())
-    assert world.ended == set(world.sources)
-    for uid, source in world.sources.items():
-        position = Position.of(world.offset, uid)
-        assert (position.done, position.at) == (len(source.full), {})
-
-
-# -- what is assigned --------------------------------------------------------------------------
-
-
-def _enumerator(
-    directory: Path, source: Source, parallelism: int = 2, offset: Offset | None = None
-) -> SplitEnumerator:
-    planned = [PlannedSource("s", source, parallelism, label="source 's' (job.py:3)")]
-    log = SplitLog(LocalStorage(directory, fsync=False))
-    return SplitEnumerator(planned, log, offset or initial_offset(), clock=lambda: 0)
-
-
-def _done(assignment: SplitAssignment) -> dict[int, SplitProgress]:
-    return {assignment.channel: SplitProgress(assignment.stop, 0, idle=False, over=True)}
-
-
 def test_growing_splits_are_all_read_at_once_and_stay_put(tmp_path: Path) -> None:
-    enumerator = _enumerator(tmp_path, _Lengths([9] * 5, grows=True, bounded=False), 2)
+    enumerator = enumerator_of(tmp_path, Lengths([9] * 5, grows=True, bounded=False), 2)
     found = [(a.split.id, a.subtask, a.finished, a.idle) for a in enumerator.begin()]
     assert found == [(str(n), n % 2, False, None) for n in range(5)]
 
 
 def test_complete_splits_of_the_same_time_are_all_read_at_once(tmp_path: Path) -> None:
     """Or what is read later would be late: the watermark of those before has passed it."""
-    source = _Lengths([9] * 5)
+    source = Lengths([9] * 5)
     source.side_by_side = True
-    enumerator = _enumerator(tmp_path, source, 2)
+    enumerator = enumerator_of(tmp_path, source, 2)
     assigned = enumerator.begin()
     assert [(a.split.id, a.finished) for a in assigned] == [(str(n), True) for n in range(5)]
     assert {a.subtask for a in assigned} == {0, 1}
     for assignment in assigned:
         assert not enumerator.is_over
-        enumerator.progress(_done(assignment))
+        enumerator.progress(done(assignment))
         update = enumerator.look(1)
         assert not update.assigned
     assert update.ended == ["s"]
 
 
 def test_few_complete_splits_are_open_at_a_time(tmp_path: Path) -> None:
-    enumerator = _enumerator(tmp_path, _Lengths([9, 2, 5, 5, 1]), 2)
+    enumerator = enumerator_of(tmp_path, Lengths([9, 2, 5, 5, 1]), 2)
     first, second = enumerator.begin()
     assert [(a.split.id, a.subtask, a.start, a.stop, a.finished) for a in (first, second)] == [
         ("0", 0, 0, 9, True),
@@ -354,44 +67,44 @@ def test_complete_splits_that_a_first_epoch_would_read_are_read_side_by_side(
     tmp_path: Path,
 ) -> None:
     """They may hold the same time; so they do with epochs."""
-    assigned = _enumerator(tmp_path, _Lengths([3, 3, 3, 3, 3]), 1).begin()
+    assigned = enumerator_of(tmp_path, Lengths([3, 3, 3, 3, 3]), 1).begin()
     assert [(a.split.id, a.stop) for a in assigned] == [("0", 3), ("1", 3), ("2", 3)]
 
 
 def test_a_subtask_that_is_done_gets_the_next(tmp_path: Path) -> None:
     now = 0
-    planned = [PlannedSource("s", _Lengths([9] * 40), 2)]
+    planned = [PlannedSource("s", Lengths([9] * 40), 2)]
     log = SplitLog(LocalStorage(tmp_path, fsync=False))
     enumerator = SplitEnumerator(planned, log, initial_offset(), clock=lambda: now)
     first, second = enumerator.begin()
     now = 5_000
-    enumerator.progress(_done(second))
+    enumerator.progress(done(second))
     third = enumerator.look(now).assigned
     assert {slot: [a.split.id for a in those] for slot, those in third.items()} == {1: ["2"]}
     # It was soon done with that: the way to the driver and back is what takes time.
     now += 10
-    enumerator.progress(_done(third[1][0]))
+    enumerator.progress(done(third[1][0]))
     assert len(enumerator.look(now).assigned[1]) == 2
     assert first.channel not in {a.channel for a in third[1]}
 
 
 def test_begun_splits_go_on_where_they_were(tmp_path: Path) -> None:
-    source = _Lengths([9, 9, 9], first=100)
-    enumerator = _enumerator(tmp_path, source, 1)
+    source = Lengths([9, 9, 9], first=100)
+    enumerator = enumerator_of(tmp_path, source, 1)
     assert [a.split.id for a in enumerator.begin()] == ["0"]
     acks = [TaskAck(0, 0, 0, "a", splits=[SplitState("s", "0", 104, finished=False, watermark=0)])]
     enumerator.triggered(0)
     offset = enumerator.offset(0, acks, final=False, time=5)
     part = {"known": 3, "done": 0, "at": {"0": 104}, "idle": []}
     assert offset == {"epoch": 0, "time": 5, "final": False, "sources": {"s": part}}
-    again = _enumerator(tmp_path, source, 2, offset).begin()
+    again = enumerator_of(tmp_path, source, 2, offset).begin()
     assert [(a.split.id, a.start, a.channel) for a in again] == [("0", 104, 0), ("1", 100, 1)]
 
 
 def test_only_what_has_changed_is_told(tmp_path: Path) -> None:
-    source = _Lengths([4, 4], grows=True)
+    source = Lengths([4, 4], grows=True)
     source.now = [2, 3]
-    enumerator = _enumerator(tmp_path, source)
+    enumerator = enumerator_of(tmp_path, source)
     first, second = enumerator.begin()
     assert not enumerator.look(1)
     source.now = [2, 4]
@@ -400,7 +113,7 @@ def test_only_what_has_changed_is_told(tmp_path: Path) -> None:
     source.now = [3, 4]
     assert enumerator.look(3) == Update(grown={first.channel: 3})
     assert source.asked == asked + 1  # the other has had its last end
-    enumerator.progress(_done(second))
+    enumerator.progress(done(second))
     source.now = [4, 4]
     assert enumerator.look(4).final == {first.channel}
     before = enumerator.is_over
@@ -411,9 +124,9 @@ def test_only_what_has_changed_is_told(tmp_path: Path) -> None:
 
 
 def test_ends_that_cursors_find_are_asked_for_now_and_then(tmp_path: Path) -> None:
-    source = _Lengths([4], grows=True, bounded=False)
+    source = Lengths([4], grows=True, bounded=False)
     source.cursors_follow = True
-    enumerator = _enumerator(tmp_path, source)
+    enumerator = enumerator_of(tmp_path, source)
     (only,) = enumerator.begin()
     enumerator.look(0)
     asked = source.asked
@@ -427,18 +140,18 @@ def test_ends_that_cursors_find_are_asked_for_now_and_then(tmp_path: Path) -> No
 
 
 def test_a_source_without_splits_is_over_at_once(tmp_path: Path) -> None:
-    enumerator = _enumerator(tmp_path, _Lengths([]))
+    enumerator = enumerator_of(tmp_path, Lengths([]))
     assert enumerator.begin() == []
     assert enumerator.look(0) == Update(ended=["s"])
     assert enumerator.is_over
 
 
 def test_an_end_that_was_told_behind_the_barrier_is_told_again(tmp_path: Path) -> None:
-    enumerator = _enumerator(tmp_path, _Lengths([1]))
+    enumerator = enumerator_of(tmp_path, Lengths([1]))
     (only,) = enumerator.begin()
     state = SplitState("s", "0", 1, finished=True, watermark=0)
     enumerator.triggered(0)
-    enumerator.progress(_done(only))
+    enumerator.progress(done(only))
     assert enumerator.look(1).ended == ["s"]
     ack = TaskAck(0, 0, 0, "a", splits=[state])
     first = enumerator.offset(0, [ack], final=False, time=0)
@@ -449,7 +162,7 @@ def test_an_end_that_was_told_behind_the_barrier_is_told_again(tmp_path: Path) -
 
 
 def test_errors_name_the_source(tmp_path: Path) -> None:
-    class Broken(_Lengths):
+    class Broken(Lengths):
         def end_offset(self, split: Split) -> int:
             if self.now == [2]:
                 message = "the server does not answer"
@@ -457,7 +170,7 @@ def test_errors_name_the_source(tmp_path: Path) -> None:
             return super().end_offset(split)
 
     source = Broken([1], grows=True)
-    enumerator = _enumerator(tmp_path, source)
+    enumerator = enumerator_of(tmp_path, source)
     enumerator.begin()
     source.now = [2]
     with pytest.raises(SourceError, match=r"^source 's' \(job.py:3\): the server does not answer"):
@@ -465,8 +178,8 @@ def test_errors_name_the_source(tmp_path: Path) -> None:
 
 
 def test_sources_are_told_what_is_committed(tmp_path: Path) -> None:
-    source = _Lengths([3])
-    enumerator = _enumerator(tmp_path, source)
+    source = Lengths([3])
+    enumerator = enumerator_of(tmp_path, source)
     enumerator.committed({"s": {"0": SplitState("s", "0", 2, finished=False, watermark=0)}})
     assert source.told == [{"0": 2}]
 
@@ -490,7 +203,7 @@ class _Asked(Inquiries):
         self.open = []
 
 
-class _Alone(_Lengths):
+class _Alone(Lengths):
     """May not be asked by two at once."""
 
     asked_by: _Asked | None = None
@@ -542,7 +255,7 @@ def test_a_source_is_asked_one_thing_at_a_time(tmp_path: Path) -> None:
     assert source.told == [{"0": 3}]
 
 
-class _OneByOne(_Lengths):
+class _OneByOne(Lengths):
     """One more split is found each time."""
 
     discovery_interval = 0
@@ -556,7 +269,7 @@ def _read_all(enumerator: SplitEnumerator, looks: int) -> list[str]:
     read, made = [], enumerator.begin()
     for now in range(looks):
         for each in made:
-            enumerator.progress(_done(each))
+            enumerator.progress(done(each))
         read += [each.split.id for each in made]
         made = [each for those in enumerator.look(now).assigned.values() for each in those]
     return read
@@ -611,7 +324,7 @@ def test_splits_before_all_checkpoints_that_are_kept_are_let_go(tmp_path: Path) 
 def _aligned(directory: Path, last: Manifest | None = None) -> tuple[SplitEnumerator, list[int]]:
     """Two splits, up to 10 ms apart, compared each 100 ms; and their channels."""
     alignment = WatermarkAlignment("g", max_drift=10, update_interval=100)
-    source = _Lengths([50, 50], grows=True, bounded=False)
+    source = Lengths([50, 50], grows=True, bounded=False)
     source.now = [50, 50]
     planned = [PlannedSource("s", source, 2, alignment=alignment)]
     log = SplitLog(LocalStorage(directory, fsync=False))
@@ -663,7 +376,7 @@ def test_what_was_ahead_at_the_checkpoint_waits_from_the_start(tmp_path: Path) -
 
 def test_an_engine_with_epochs_tells_an_end_that_was_not(tmp_path: Path) -> None:
     log = SplitLog(LocalStorage(tmp_path, fsync=False))
-    over, on = _Lengths([1]), _Lengths([5], grows=True, bounded=False)
+    over, on = Lengths([1]), Lengths([5], grows=True, bounded=False)
     planned = [PlannedSource("over", over, 2), PlannedSource("on", on, 1)]
     enumerator = SplitEnumerator(planned, log, initial_offset(), clock=lambda: 0)
     enumerator.begin()

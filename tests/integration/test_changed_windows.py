@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.integration.job_runs import SplitsSource, collect, environment, event_time
 from tests.model import evictor_model, window_model
+from tests.model import trigger_model as triggers
 
 from millstream.common import Types
 from millstream.connectors.basic.collect import collected_files, read_collected_file
@@ -243,13 +244,13 @@ class _Model:
             "sliding": window_model.Sliding(100, 50),
             "sessions": window_model.Session(lambda _: 25),
         }
-        trigger: window_model.Trigger = window_model.EventTime()
+        trigger: triggers.Trigger = triggers.EventTime()
         if "purging" in changes:
-            trigger = window_model.Purging(trigger)
+            trigger = triggers.Purging(trigger)
         elif "counting" in changes:
-            trigger = window_model.Purging(window_model.CountTrigger(3))
+            trigger = triggers.Purging(triggers.CountTrigger(3))
         elif "continuous" in changes:
-            trigger = window_model.ContinuousEventTime(30)
+            trigger = triggers.ContinuousEventTime(30)
         evictor = evictor_model.CountEvictor(4, after=False) if "evictor" in changes else None
         lateness = 40 if "late" in changes else 0
         return window_model.WindowModel(made[assigner], trigger, evictor, lateness)
@@ -272,8 +273,8 @@ class _Model:
         return made[self._after.split()[1]]
 
 
-def _kind(trigger: window_model.Trigger) -> type:
-    return _kind(trigger.nested) if isinstance(trigger, window_model.Purging) else type(trigger)
+def _kind(trigger: triggers.Trigger) -> type:
+    return _kind(trigger.nested) if isinstance(trigger, triggers.Purging) else type(trigger)
 
 
 def _compared(program: str, results: list[Any]) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.model import trigger_model as triggers
 from tests.model import window_model as model
 from tests.model.cases import cases, state_of
 from tests.model.window_programs import (
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from millstream.testing.harness import OperatorHarness
 
 
-def _kind(trigger: model.Trigger) -> type:
-    return _kind(trigger.nested) if isinstance(trigger, model.Purging) else type(trigger)
+def _kind(trigger: triggers.Trigger) -> type:
+    return _kind(trigger.nested) if isinstance(trigger, triggers.Purging) else type(trigger)
 
 
 def _model(before: Program, after: Program, script: list[Step], at: int) -> model.WindowModel:

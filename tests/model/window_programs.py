@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.model import evictor_model
+from tests.model import trigger_model as triggers
 from tests.model import window_model as model
 from tests.model.cases import state_of
 from tests.model.user_functions import (
@@ -155,24 +156,24 @@ class Program:
             return model.Session(AlwaysGap(self.size), event_time=event_time)
         return model.Global()
 
-    def _model_trigger(self) -> model.Trigger:
+    def _model_trigger(self) -> triggers.Trigger:
         if self.trigger == "default":
             if self.assigner == "global":
-                return model.Never()
-            return model.EventTime() if self.event_time else model.ProcessingTime()
+                return triggers.Never()
+            return triggers.EventTime() if self.event_time else triggers.ProcessingTime()
         purging, _, name = self.trigger.rpartition("purging ")
-        made: dict[str, Callable[[], model.Trigger]] = {
-            "event time": model.EventTime,
-            "processing time": model.ProcessingTime,
-            "count": lambda: model.CountTrigger(self.number),
-            "continuous event time": lambda: model.ContinuousEventTime(self.number),
-            "continuous processing time": lambda: model.ContinuousProcessingTime(self.number),
-            "delta": lambda: model.DeltaTrigger(self.number, delta),
-            "never": model.Never,
-            "moody": lambda: model.Moody(self.number),
+        made: dict[str, Callable[[], triggers.Trigger]] = {
+            "event time": triggers.EventTime,
+            "processing time": triggers.ProcessingTime,
+            "count": lambda: triggers.CountTrigger(self.number),
+            "continuous event time": lambda: triggers.ContinuousEventTime(self.number),
+            "continuous processing time": lambda: triggers.ContinuousProcessingTime(self.number),
+            "delta": lambda: triggers.DeltaTrigger(self.number, delta),
+            "never": triggers.Never,
+            "moody": lambda: triggers.Moody(self.number),
         }
         trigger = made[name]()
-        return model.Purging(trigger) if purging else trigger
+        return triggers.Purging(trigger) if purging else trigger
 
     def _model_evictor(self) -> evictor_model.Evictor | None:
         after = self.evict_after

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.model import evictor_model
+from tests.model import trigger_model as triggers
 from tests.model import window_model as model
 
 if TYPE_CHECKING:
@@ -29,17 +30,17 @@ class Result(NamedTuple):
     total: int
 
 
-class _EarlyAndAtTheEnd(model.CountTrigger):
+class _EarlyAndAtTheEnd(triggers.CountTrigger):
     """With every n-th record and at the end of the session."""
 
-    def on_element(self, pane: model.Pane, value: object, timestamp: int) -> model.Result:
+    def on_element(self, pane: triggers.Pane, value: object, timestamp: int) -> triggers.Result:
         pane.at_event_time(pane.end)
         return super().on_element(pane, value, timestamp)
 
-    def on_event_time(self, pane: model.Pane, time: int) -> model.Result:
-        return model.FIRE if time == pane.end else model.CONTINUE
+    def on_event_time(self, pane: triggers.Pane, time: int) -> triggers.Result:
+        return triggers.FIRE if time == pane.end else triggers.CONTINUE
 
-    def on_merge(self, pane: model.Pane, merged: list[model.Window]) -> None:
+    def on_merge(self, pane: triggers.Pane, merged: list[triggers.Window]) -> None:
         super().on_merge(pane, merged)
         pane.at_event_time(pane.end)
 

@@ -94,7 +94,7 @@ class SplitEnumerator:
          checkpoint, but for those whose end it has acknowledged before, also for a checkpoint that
          was given up.  (slot)
       4. What is read is every record once, whatever checkpoints are gone on from, by whichever
-         engine.  (``tests/execution/test_split_enumerator.py``)
+         engine.  (``tests/execution/test_split_turns_of_engines.py``)
 
     Args:
         planned: the source nodes; none of them Spark's.

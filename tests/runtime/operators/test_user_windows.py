@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.runtime.operators.test_general_windows import (
+from tests.runtime.operators.general_windows import (
     Adding,
     Collecting,
     GapOfValue,
