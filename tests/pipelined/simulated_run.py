@@ -369,7 +369,7 @@ class SimulatedRun:
         self.readers.update((each.channel, each.subtask) for each in assignments)
         time = self.sim.clock.milliseconds()
         plan = cloudpickle.dumps(self.life.plan_of_region(assignments, time, self.epoch))
-        self.regions.begin(region)
+        self.regions.begin(region, self.sim.clock.now)
         self._tell_all(BeginRegion(region.number, region.attempt, plan))
 
     # -- checkpoints ---------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from millstream.datastream.connectors import DiscardingSink, FileSink
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.engines.pipelined import regions as regions_module
 from millstream.engines.pipelined.regions import Regions
-from millstream.errors import UserFunctionError
+from millstream.errors import UserFunctionError, WorkerLostError
 from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.messages import (
     BeginRegion,
@@ -256,14 +256,14 @@ def test_slots_that_have_not_begun_may_take_longer_to_stop_a_region() -> None:
     assert region is not None
     regions.stop(region, 0.0, now=100.0, error=ValueError("refused"))
     regions.stopped(0, 1, 0)
-    regions.require_stopped(now=500.0)
+    regions.require_answers(now=500.0)
     regions.begun(now=600.0)
-    regions.require_stopped(now=609.0)
+    regions.require_answers(now=609.0)
     with pytest.raises(ValueError, match="refused") as caught:
-        regions.require_stopped(now=611.0)
+        regions.require_answers(now=611.0)
     assert "slots 1 have not stopped" in caught.value.__notes__[0]
     regions.stopped(0, 1, 1)
-    regions.require_stopped(now=611.0)
+    regions.require_answers(now=611.0)
 
 
 class Refuses(Paced):
@@ -324,13 +324,70 @@ def test_slots_that_have_not_begun_have_so_long_once_a_region_has_failed() -> No
     assert region is not None
     regions.stop(region, 0.0, now=100.0, error=ValueError("refused"))
     regions.stopped(0, 1, 0)
-    regions.require_stopped(now=399.0)
+    regions.require_answers(now=399.0)
     with pytest.raises(ValueError, match="refused") as caught:
-        regions.require_stopped(now=401.0)
+        regions.require_answers(now=401.0)
     assert (
         "slots 1 have not begun within 300 s (slot.request.timeout) of a failure"
         in (caught.value.__notes__[0])
     )
+
+
+class HangsAgain(Paced):
+    """Once, in one slot, the rash one is at its second opening until it is given up."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        is_second = len(notes(self.directory, f"{self.name}-1-opened")) == 2
+        if self.name == "rash" and self.subtask == 1 and is_second:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                time.sleep(0.01)
+
+
+def test_a_region_that_hangs_where_it_begins_again_restarts_the_job(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which is the second failure that counts."""
+    monkeypatch.setitem(globals(), "Paced", HangsAgain)
+    failed = tmp_path / "failed"
+
+    def fails(value: int) -> bool:
+        return committed(tmp_path) and once(failed, 1)(value)
+
+    env = two(make, tmp_path, fails, **{"slot.request.timeout": "1000"})
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))
+    began = time.monotonic()
+    env.execute("two")
+    assert time.monotonic() - began < 50, "it was not waited for"
+    check(tmp_path)
+    assert len(notes(tmp_path, "rash-1-opened")) == 3
+    assert generations(tmp_path) == {1, 2}
+    assert "slots 1 have not opened and restored the tasks of" in caplog.text
+
+
+def test_slots_have_so_long_to_begin_again() -> None:
+    def build(environment: StreamExecutionEnvironment) -> None:
+        for _ in range(2):
+            environment.from_sequence(0, 9).sink_to(DiscardingSink())
+
+    regions = Regions(by_chain(job(build)), 2, patience=300.0)
+    region = regions.get(1, 0)
+    assert region is not None
+    regions.begun(now=50.0)
+    regions.stop(region, 0.0, now=100.0, error=ValueError("refused"))
+    for slot in (0, 1):
+        regions.stopped(1, 1, slot)
+    assert regions.due(now=900.0) == [region]
+    regions.require_answers(now=900.0)
+    regions.begin(region, now=1000.0)
+    regions.running(1, 1, 1)
+    regions.require_answers(now=1299.0)
+    with pytest.raises(WorkerLostError, match="slots 0 have not opened and restored") as caught:
+        regions.require_answers(now=1301.0)
+    assert str(caught.value.__cause__) == "refused"
+    regions.running(1, 1, 0)
+    regions.require_answers(now=1301.0)
 
 
 def test_a_region_that_fails_again_and_again_ends_the_job(make: Make, tmp_path: Path) -> None:

@@ -489,7 +489,8 @@ SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
     parse_duration,
     300_000,
     "how long to wait until all slots are there, or one that takes the place of a lost slot, with "
-    "millstream.execution: pipelined; also until all have begun when a task of one has failed",
+    "millstream.execution: pipelined; also until all have begun when a task of one has failed, and "
+    "until what is connected with it has begun again",
     minimum=1,
     without_effect="tasks begin when there is room for them",
     pipelined=True,

@@ -182,7 +182,7 @@ class Failover:
         if self._regions.all_run:
             return
         now = time.monotonic()
-        self._regions.require_stopped(now)
+        self._regions.require_answers(now)
         # What all tasks have acknowledged will be published: the region goes on from there.
         if self._checkpoints.pending or self._replacements.under_way:
             return
@@ -208,6 +208,6 @@ class Failover:
         assignments = self._readers.restart(region.sources, run.position, run.last)
         now = max(self._clock(), cast("int", run.position["time"]))
         plan = run.plan_of_region(assignments, now, self._checkpoints.next)
-        self._regions.begin(region)
+        self._regions.begin(region, time.monotonic())
         message = BeginRegion(region.number, region.attempt, cloudpickle.dumps(plan))
         self._server.tell_all(message)

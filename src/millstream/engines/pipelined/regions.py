@@ -16,7 +16,8 @@ The way of a region, one of whose tasks has failed:
 4. BEGINS: from the last checkpoint, in an epoch that no older attempt has written for.
 5. RUNS: when all slots have restored its tasks.
 
-From 1 to 5 no checkpoint is triggered.  A task that fails in 4 begins the way again.
+From 1 to 5 no checkpoint is triggered.  A task that fails in 4 begins the way again; one that
+hangs there, in ``open``, restarts the whole job.
 
 A slot that is lost with some of its tasks is as one of them that fails; what a slot that is not
 there would have said is not waited for.
@@ -75,7 +76,7 @@ class Region:
     state: RegionState = RegionState.RUNS
     #: Slots that have not said that its tasks are stopped, or that they run.
     missing: set[int] = field(default_factory=set)
-    #: Monotonic seconds: by when its tasks must be stopped; from when it may begin.
+    #: Monotonic seconds: by when its tasks must be stopped, or run; from when it may begin.
     deadline: float = 0.0
     due: float = 0.0
     #: What its last attempt failed of.
@@ -88,7 +89,7 @@ class Regions:
     Args:
         graph: the job, cut by chain.
         slots: how many slots there are.
-        patience: seconds that slots may take to begin, once a task has failed.
+        patience: seconds that slots may take to begin, once a task has failed, and to begin again.
     """
 
     def __init__(self, graph: JobGraph, slots: int, patience: float = math.inf) -> None:
@@ -163,7 +164,8 @@ class Regions:
         """
         self._begun = True
         for region in self._regions.values():
-            region.deadline = now + _STOPPING
+            if region.state is RegionState.STOPS:
+                region.deadline = now + _STOPPING
 
     def stop(
         self, region: Region, delay: float, now: float, error: Exception | None = None
@@ -189,27 +191,35 @@ class Regions:
         if region is not None and self._answered(region, slot):
             region.state = RegionState.WAITS
 
-    def require_stopped(self, now: float) -> None:
-        """Raise if the tasks of a region have not stopped in time.
+    def require_answers(self, now: float) -> None:
+        """Raise if the tasks of a region have not stopped, or begun again, in time.
+
+        Args:
+            now: monotonic seconds.
 
         Raises:
             Exception: what the region has failed of, if that is known: the failure is the same.
-            WorkerLostError: else.
+            WorkerLostError: else; or its tasks do not begin again, which is another failure.
         """
         for region in self._regions.values():
-            if region.state is RegionState.STOPS and now > region.deadline:
-                slots = ", ".join(map(str, sorted(region.missing)))
-                what = (
-                    f"stopped the tasks of {region.title} within {_STOPPING:g} s"
-                    if self._begun
-                    else f"begun within {self._patience:g} s"
-                    f" ({options.SLOT_REQUEST_TIMEOUT.key}) of a failure of {region.title}"
-                )
-                message = f"slots {slots} have not {what}; the whole job is restarted"
-                if region.error is None:
-                    raise WorkerLostError(message)
-                region.error.add_note(message)
-                raise region.error
+            waits = region.state in {RegionState.STOPS, RegionState.BEGINS}
+            if not waits or now <= region.deadline:
+                continue
+            slots = ", ".join(map(str, sorted(region.missing)))
+            message = f"slots {slots} have not {self._owed(region)}; the whole job is restarted"
+            if region.error is None or region.state is RegionState.BEGINS:
+                raise WorkerLostError(message) from region.error
+            region.error.add_note(message)
+            raise region.error
+
+    def _owed(self, region: Region) -> str:
+        """What slots were to do by the deadline of a region."""
+        patience = f"within {self._patience:g} s ({options.SLOT_REQUEST_TIMEOUT.key})"
+        if region.state is RegionState.BEGINS:
+            return f"opened and restored the tasks of {region.title} again {patience}"
+        if self._begun:
+            return f"stopped the tasks of {region.title} within {_STOPPING:g} s"
+        return f"begun {patience} of a failure of {region.title}"
 
     def due(self, now: float) -> list[Region]:
         """The regions that may go on now; they drop what they have left."""
@@ -220,9 +230,15 @@ class Regions:
                 found.append(region)
         return found
 
-    def begin(self, region: Region) -> None:
-        """Note that its slots are told to begin."""
+    def begin(self, region: Region, now: float) -> None:
+        """Note that its slots are told to begin.
+
+        Args:
+            region: nothing is left of its last attempt.
+            now: monotonic seconds.
+        """
         region.state = RegionState.BEGINS
+        region.deadline = now + self._patience
         region.missing = set(range(self._slots)) - self._gone
 
     def running(self, number: int, attempt: int, slot: int) -> Region | None:
