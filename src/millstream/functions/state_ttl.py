@@ -70,7 +70,7 @@ class _RocksdbCompactFilterCleanupStrategy(_CleanupStrategy):
 
 
 class _CleanupStrategies:
-    """What a program says of cleaning up expired state; kept, without effect."""
+    """What a program says of cleaning up expired state."""
 
     Strategies: Final = _Strategies
     CleanupStrategy: Final = _CleanupStrategy
@@ -117,7 +117,8 @@ class _CleanupStrategies:
 class StateTtlConfig:
     """How long state lives after it was last written (or read).
 
-    Expired state is removed when it is read.  Time is processing time, taken once per epoch.
+    Expired state is removed when it is read, and in the background.  Time is processing time, taken
+    once per epoch.
     """
 
     class UpdateType(Enum):
@@ -179,7 +180,7 @@ class StateTtlConfig:
         return self._ttl_time_characteristic
 
     def get_cleanup_strategies(self) -> _CleanupStrategies:
-        """What was said of cleaning up, which has no effect."""
+        """What was said of cleaning up; of it counts whether that happens in the background."""
         return self._cleanup_strategies
 
     def is_enabled(self) -> bool:
@@ -196,8 +197,9 @@ class StateTtlConfig:
     class Builder:
         """Collects the settings of a ``StateTtlConfig``.
 
-        The clean-up strategies of PyFlink are kept and have no effect: expired state is removed
-        when it is read.
+        Expired state is removed when it is read, and in the background unless that is disabled.
+        How the background goes about it is the same on all backends: strategies of PyFlink are kept
+        and have no effect.
         """
 
         def __init__(self, ttl: _Span) -> None:
@@ -260,7 +262,7 @@ class StateTtlConfig:
             cleanup_size: int,
             run_cleanup_for_every_record: bool,  # noqa: FBT001 - PyFlink's signature
         ) -> StateTtlConfig.Builder:
-            """Keep it; state is looked at when it is read."""
+            """Keep it; how much is looked at goes by how many keys are processed."""
             strategy = _IncrementalCleanupStrategy(cleanup_size, run_cleanup_for_every_record)
             return self._clean(_Strategies.INCREMENTAL_CLEANUP, strategy)
 
@@ -274,12 +276,15 @@ class StateTtlConfig:
             return self._clean(_Strategies.ROCKSDB_COMPACTION_FILTER, strategy)
 
         def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
-            """Keep it; there is no clean-up in the background."""
+            """Remove expired state only when it is read."""
             self._in_background = False
             return self
 
         def _clean(self, kind: _Strategies, strategy: _CleanupStrategy) -> StateTtlConfig.Builder:
-            accept("a clean-up strategy of StateTtlConfig", "expired state goes when it is read")
+            accept(
+                "a clean-up strategy of StateTtlConfig",
+                "expired state is removed in the background in the same way on all backends",
+            )
             self._strategies[kind] = strategy
             return self
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import numpy as np
 
 from millstream.errors import StateError
+from millstream.state.expired import ExpiredState
 from millstream.state.key_codec import INT, INT_TAG, cache_key, decode_key, encode_key
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 
@@ -62,6 +63,7 @@ class KeyContext(ABC):
         "_store",
         "cache_key",
         "current_key",
+        "expired",
         "max_parallelism",
         "processing_time",
     )
@@ -74,6 +76,8 @@ class KeyContext(ABC):
         #: Milliseconds; what time to live is measured by.
         self.processing_time = 0
         self._store: KeyValueStore | None = None
+        #: What looks for state that has expired.
+        self.expired = ExpiredState(self)
         self._flushes = 0
         #: The last key whose timer form was asked for.
         self._encoded_of: CacheKey | None = None

@@ -13,7 +13,8 @@ bytes; what changed is written bit by bit between snapshots (``write_some``), so
 What it is not: a store (``contracts/key_value_store.py``), nor thread-safe.
 
 Facts about the store itself, under ``M``: what it says of each section (``state/registry.py``);
-``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks.
+``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks;
+``\0swept``, up to where the background has removed what has expired.
 
 Read next: ``state/value_state.py``, ``state/timers.py``, ``state/registry.py``.
 """
@@ -25,7 +26,6 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from weakref import WeakSet
 
-from millstream.contracts.state_sections import describe_type
 from millstream.errors import ProgramError, StateError, UnknownFormatError
 from millstream.state.key_codec import cache_key
 from millstream.state.key_context import KeyContext
@@ -37,6 +37,9 @@ from millstream.state.registry import (
     META,
     SECTION_RECORD,
     STORE_FORMAT,
+    SWEPT,
+    declared_type,
+    description_of,
     new_metadata,
     section_record,
 )
@@ -93,20 +96,6 @@ _PORTION: Final = 500
 
 #: What the names of states begin with that operators keep for themselves.
 _OWN: Final = "\0"
-
-
-def _declared(descriptor: StateDescriptor) -> str | None:
-    """The declared types of a state; of a map, those of its keys and values."""
-    found = [describe_type(getattr(descriptor, "key_type_info", None))]
-    found.append(describe_type(descriptor.type_info))
-    told = [each for each in found if each is not None]
-    return " -> ".join(told) if told else None
-
-
-def _description(meta: dict[str, object]) -> str:
-    kind = f"{meta['kind']} state"
-    declared = f" of {meta['type']}" if meta.get("type") else ""
-    return f"{kind}{declared}{', expires' if meta['ttl'] else ''}"
 
 
 class _Stored(Protocol):
@@ -212,6 +201,7 @@ class KeyedState(KeyContext):
         )
         if not goes_on:  # what is in memory is not what the store holds
             self._forget()
+            self.expired.forget()
         self._read_metadata(store)
         for state in self._states.values():
             self._bind(state)
@@ -235,6 +225,8 @@ class KeyedState(KeyContext):
                 version = int(content)
             elif name == CHUNK_COUNTER:
                 self._flushes = int.from_bytes(content, "big")
+            elif name == SWEPT:
+                self.expired.go_on(content)
             elif name.startswith(SECTION_RECORD):
                 self._is_recorded = self._is_recorded or (name, content) == self._record
             else:
@@ -254,18 +246,24 @@ class KeyedState(KeyContext):
 
         Where the task ends with the epoch, that is all but a few plain values.
         """
+        self._write_changes()
+        if self.expired.look():
+            self._write_changes()
+        if not self.is_used_behind_snapshots:
+            for state in self._states.values():
+                state.end_epoch()
+        elif self._is_full():
+            self._age()
+
+    def _write_changes(self) -> None:
         puts: Puts = []
         deletes: list[bytes] = []
         for state in self._states.values():
             state.flush(puts, deletes)
         self.timers.event.flush(puts, deletes)
         self.timers.processing.flush(puts, deletes)
+        self.expired.flush(puts)
         self.write_through(puts, deletes)
-        if not self.is_used_behind_snapshots:
-            for state in self._states.values():
-                state.end_epoch()
-        elif self._is_full():
-            self._age()
 
     def write_some(self, deadline: float) -> bool:
         """Write some of what changed, in small portions; see ``Operator.write_some``.
@@ -362,6 +360,7 @@ class KeyedState(KeyContext):
             self._is_recorded = True
         self._flushes += 1
         puts.append((CHUNK_COUNTER, self._flushes.to_bytes(8, "big")))
+        self.expired.wrote(len(puts))
         puts.append((STORE_FORMAT, str(STATE_FORMAT).encode()))
         self.store.write(puts, deletes)
 
@@ -408,6 +407,7 @@ class KeyedState(KeyContext):
         elif sum(state.cached for state in self._states.values()) + count > MOST_CACHED:
             self.flush()
             self._forget()
+        self.expired.look_some(count)
 
     # States.
 
@@ -478,7 +478,7 @@ class KeyedState(KeyContext):
         gone = {name: meta for name, meta in self._metadata.items() if name not in self._states}
         fresh = {name: meta for name, meta in self._new_metadata.items() if name in self._states}
         return [
-            (old, new, _description(meta))
+            (old, new, description_of(meta))
             for old, meta in gone.items()
             for new, other in fresh.items()
             if not old.startswith(_OWN)
@@ -490,7 +490,7 @@ class KeyedState(KeyContext):
     def described(self) -> dict[str, str]:
         """Kind and type of each state of the user that the store has, by name, for people."""
         return {
-            name: _description(meta)
+            name: description_of(meta)
             for name, meta in sorted(self._metadata.items())
             if not name.startswith(_OWN)
         }
@@ -501,7 +501,7 @@ class KeyedState(KeyContext):
             descriptor.name,
             descriptor.kind,
             ttl=descriptor.ttl_config is not None,
-            declared=_declared(descriptor),
+            declared=declared_type(descriptor),
         )
 
     def _register(self, state: _S) -> _S:

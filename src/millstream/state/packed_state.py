@@ -370,6 +370,11 @@ class PackedMaps(Generations[Place]):
                     wanted[key, number] = None
         self._read(list(wanted))
 
+    def fetch_bucket(self, key: Place, number: int) -> None:
+        """Read one bucket of a map that was fetched."""
+        if not self.map_of(key).has_bucket(number):
+            self._read([(key, number)])
+
     def fetch_all(self, keys: Iterable[Place]) -> None:
         """Read whole maps."""
         self.fetch_all_distinct(list(dict.fromkeys(keys)))

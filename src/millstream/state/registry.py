@@ -20,12 +20,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.contracts.state_sections import section_from_json, section_to_json
+from millstream.contracts.state_sections import describe_type, section_from_json, section_to_json
 from millstream.state.rewriting import timed_key_and_rest
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.state_sections import StateSection
+    from millstream.functions.descriptors import StateDescriptor
 
 __all__ = [
     "CHUNK_COUNTER",
@@ -35,10 +36,13 @@ __all__ = [
     "SECTION_RECORD",
     "SESSION_FRAGMENTS",
     "STORE_FORMAT",
+    "SWEPT",
     "WINDOW_ACCUMULATORS",
     "WINDOW_LISTS",
     "Section",
     "StoreNotes",
+    "declared_type",
+    "description_of",
     "fixed_entry",
     "is_section",
     "new_metadata",
@@ -51,6 +55,8 @@ META: Final = b"M"
 STORE_FORMAT: Final = b"M\0format"
 #: The counter that numbers list chunks.
 CHUNK_COUNTER: Final = b"M\0chunk"
+#: Up to which entry the background has looked for what has expired.
+SWEPT: Final = b"M\0swept"
 #: What the names of records begin with that say what an operator keeps.
 SECTION_RECORD: Final = b"M\0section:"
 #: Sections with a number of their own have this one or a higher one; others count from 0.
@@ -121,6 +127,21 @@ def new_metadata(
     }
 
 
+def declared_type(descriptor: StateDescriptor) -> str | None:
+    """The declared types of a state; of a map, those of its keys and values."""
+    found = [describe_type(getattr(descriptor, "key_type_info", None))]
+    found.append(describe_type(descriptor.type_info))
+    told = [each for each in found if each is not None]
+    return " -> ".join(told) if told else None
+
+
+def description_of(meta: dict[str, object]) -> str:
+    """Kind and type of a state, for people."""
+    kind = f"{meta['kind']} state"
+    declared = f" of {meta['type']}" if meta.get("type") else ""
+    return f"{kind}{declared}{', expires' if meta['ttl'] else ''}"
+
+
 def fixed_entry(section: _Fixed, content: str) -> tuple[bytes, bytes]:
     """The entry that says that a section with a number of its own is there."""
     name, index, kind = section
@@ -167,7 +188,7 @@ def stored_record(store: KeyValueStore, name: str) -> StateSection | None:
 
 def is_section(name: bytes) -> bool:
     """Whether the ``M`` entry of this name is of a section with a number."""
-    return name not in (STORE_FORMAT, CHUNK_COUNTER) and not name.startswith(SECTION_RECORD)
+    return name not in (STORE_FORMAT, CHUNK_COUNTER, SWEPT) and not name.startswith(SECTION_RECORD)
 
 
 def read_sections(store: KeyValueStore) -> list[Section]:

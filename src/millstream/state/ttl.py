@@ -2,17 +2,17 @@
 
 What it is: handles around the plain ones that keep each value (each element of a list, each entry
 of a map) together with the time of its last access, and treat it as absent once expired.  Expired
-state is removed when it is met.
+state is removed when it is met, by its key or in the background.
 
-What it is not: a clean-up in the background.  A key that is never touched again keeps its
-state.  Time is ``KeyedState.processing_time``, one value per epoch.
+What it is not: the search for what has expired (``state/expired.py``).  Time is
+``KeyedState.processing_time``, one value per epoch.
 
 Read next: ``functions/descriptors.py`` for the configuration.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.functions.handles import (
     AggregatingState,
@@ -22,12 +22,18 @@ from millstream.functions.handles import (
     ValueState,
 )
 from millstream.functions.state_ttl import StateTtlConfig
+from millstream.state.key_codec import decode_key
+from millstream.state.serializers import loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.functions.descriptors import AggregateFunctionLike
+    from millstream.state.expired import ExpiredEntry
     from millstream.state.key_context import KeyContext
+    from millstream.state.list_state import KeyedListState
+    from millstream.state.map_state import KeyedMapState
+    from millstream.state.value_state import KeyedValueState
 
 __all__ = [
     "TtlAggregatingState",
@@ -36,6 +42,9 @@ __all__ = [
     "TtlReducingState",
     "TtlValueState",
 ]
+
+
+_NEVER: Final = 2**62
 
 
 class _Expiry:
@@ -61,14 +70,89 @@ class _Expiry:
         return self._keyed.processing_time, value
 
 
+_Inner: TypeAlias = "KeyedValueState | KeyedListState | KeyedMapState"
+
+
+class _Expiring:
+    """What the background needs to know of plain values; see ``state/expired.py``."""
+
+    def __init__(self, keyed: KeyContext, inner: _Inner, config: StateTtlConfig) -> None:
+        self.ttl = config.get_ttl().to_milliseconds()
+        self.keyed = keyed
+        self._inner: Any = inner
+
+    @property
+    def index(self) -> int:
+        """The number of the state in the store."""
+        return int(self._inner.index)
+
+    def written(self, rest: bytes, content: bytes) -> int | None:
+        """Return the time of what an entry holds."""
+        del rest
+        return int(loads(content)[0])
+
+    def drop(self, entries: list[ExpiredEntry], until: int) -> int:
+        """Have each key remove what is over."""
+        keyed = self.keyed
+        before = keyed.cache_key
+        oldest = _NEVER
+        for entry in entries:
+            keyed.cache_key = entry.key
+            oldest = min(oldest, self._drop(entry.rest, until))
+        keyed.cache_key = before
+        return oldest
+
+    def _drop(self, rest: bytes, until: int) -> int:
+        """Remove what is over of the current key; returns when the oldest left was written."""
+        del rest
+        kept = self._inner.value()
+        if kept is not None and kept[0] <= until:
+            self._inner.clear()
+        return _NEVER
+
+
+class _ExpiringElements(_Expiring):
+    """Lists, of which some elements may be over."""
+
+    def written(self, rest: bytes, content: bytes) -> int | None:
+        del rest
+        return min([int(time) for time, _ in loads(content)], default=None)
+
+    def _drop(self, rest: bytes, until: int) -> int:
+        del rest
+        kept = self._inner.get()
+        alive = [each for each in kept if each[0] > until]
+        if len(alive) < len(kept):
+            self._inner.update(alive)
+        return min([time for time, _ in alive], default=_NEVER)
+
+
+class _ExpiringMapEntries(_Expiring):
+    """Maps, whose entries are found one by one."""
+
+    def _drop(self, rest: bytes, until: int) -> int:
+        name = decode_key(rest)
+        kept = self._inner.get(name)
+        if kept is not None and kept[0] <= until:
+            self._inner.remove(name)
+        return _NEVER
+
+
+def _watch(expiring: _Expiring, config: StateTtlConfig) -> None:
+    """Have what is over removed in the background, unless the program does not want that."""
+    if config.get_cleanup_strategies().is_cleanup_in_background():
+        expiring.keyed.expired.watch(expiring)
+
+
 class TtlValueState(ValueState[Any]):
     """A value that expires."""
 
     __slots__ = ("_expiry", "_inner")
 
-    def __init__(self, keyed: KeyContext, inner: ValueState[Any], config: StateTtlConfig) -> None:
+    def __init__(self, keyed: KeyContext, inner: KeyedValueState, config: StateTtlConfig) -> None:
         self._inner = inner
         self._expiry = _Expiry(keyed, config)
+        _watch(_Expiring(keyed, inner, config), config)
 
     def value(self) -> Any:
         """Return the value of the current key, None if it has none or it has expired."""
@@ -98,7 +182,7 @@ class TtlReducingState(TtlValueState, ReducingState[Any]):
     def __init__(
         self,
         keyed: KeyContext,
-        inner: ValueState[Any],
+        inner: KeyedValueState,
         config: StateTtlConfig,
         reduce: Callable[[Any, Any], Any],
     ) -> None:
@@ -122,7 +206,7 @@ class TtlAggregatingState(TtlValueState, AggregatingState[Any, Any]):
     def __init__(
         self,
         keyed: KeyContext,
-        inner: ValueState[Any],
+        inner: KeyedValueState,
         config: StateTtlConfig,
         function: AggregateFunctionLike,
     ) -> None:
@@ -146,9 +230,10 @@ class TtlListState(ListState[Any]):
 
     __slots__ = ("_expiry", "_inner")
 
-    def __init__(self, keyed: KeyContext, inner: ListState[Any], config: StateTtlConfig) -> None:
+    def __init__(self, keyed: KeyContext, inner: KeyedListState, config: StateTtlConfig) -> None:
         self._inner = inner
         self._expiry = _Expiry(keyed, config)
+        _watch(_ExpiringElements(keyed, inner, config), config)
 
     def get(self) -> list[Any]:
         """Return the elements that have not expired."""
@@ -180,11 +265,10 @@ class TtlMapState(MapState[Any, Any]):
 
     __slots__ = ("_expiry", "_inner")
 
-    def __init__(
-        self, keyed: KeyContext, inner: MapState[Any, Any], config: StateTtlConfig
-    ) -> None:
+    def __init__(self, keyed: KeyContext, inner: KeyedMapState, config: StateTtlConfig) -> None:
         self._inner = inner
         self._expiry = _Expiry(keyed, config)
+        _watch(_ExpiringMapEntries(keyed, inner, config), config)
 
     def _read(self, key: Any, kept: tuple[int, Any] | None) -> tuple[Any] | None:
         """The value in a tuple, None if there is none; removes or stamps the entry."""

@@ -58,6 +58,8 @@ class RowCodec:
         if self._varying:
             fields.append(("lengths", ("<i4", len(self._varying))))
         self._head = np.dtype(fields)
+        #: Where the first column begins, if it is of fixed width.
+        self.first_at = self._null_bytes
 
     # Packing.
 

@@ -32,6 +32,7 @@ from millstream.runtime.operators.table.base import (
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.row_changes import RowChanges
+from millstream.state.expired_rows import ExpiringRows
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class _OneRowOperator(KeyedTableOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = PackedValues(self.keyed_state, "\0rows")
+        if self._ttl:
+            self.keyed_state.expired.watch(ExpiringRows(self._kept, self._ttl))
 
     @abstractmethod
     def begin(self, batch: Batch) -> None:

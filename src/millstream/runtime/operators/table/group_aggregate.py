@@ -34,6 +34,7 @@ from millstream.runtime.operators.table.base import (
     TableOperator,
     kinds_or_inserts,
 )
+from millstream.state.expired_rows import ExpiringRows
 from millstream.state.key_codec import encode_key
 from millstream.state.key_groups import key_group
 from millstream.state.packed_state import PackedValues
@@ -71,6 +72,10 @@ class GroupAggregateOperator(KeyedTableOperator):
         super().setup(context, output)
         self._rows = PackedValues(self.keyed_state, "\0groups")
         self.aggregates.open(self.keyed_state, self.runtime_context)
+        ttl, at = self.plan.state_ttl, self._codec.first_at
+        if ttl:
+            expiring = ExpiringRows(self._rows, ttl, at, self.aggregates.forget)
+            self.keyed_state.expired.watch(expiring)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index

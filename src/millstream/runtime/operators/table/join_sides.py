@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.state.expired_rows import ExpiringEntries
 from millstream.state.packed_batches import append_groups
 from millstream.state.packed_buckets import Entries, appended, numbers_at, only_value
 from millstream.state.packed_state import PackedMaps
@@ -41,6 +42,8 @@ __all__ = ["Meeting", "Side"]
 _HEAD: Final = struct.Struct("<iiq")
 _HEAD_TYPE: Final = np.dtype([("count", "<i4"), ("matches", "<i4"), ("time", "<i8")])
 _TIME: Final = struct.Struct("<q")
+#: Where the time begins in a head.
+_TIME_AT: Final = 8
 _EMPTY: Final = b""
 
 
@@ -73,6 +76,8 @@ class Side:
     def open(self, keyed: KeyedState) -> None:
         """Register what is kept."""
         self.maps = PackedMaps(keyed, f"\0{self._name} rows")
+        if self.ttl > 0:
+            keyed.expired.watch(ExpiringEntries(self.maps, self.ttl, _TIME_AT))
 
     def names_of(self, arrow: pa.RecordBatch, rows: list[bytes]) -> list[bytes]:
         """Return what rows are found by."""

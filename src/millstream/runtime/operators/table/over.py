@@ -41,10 +41,13 @@ from millstream.runtime.operators.table.waiting_rows import (
     packed_rows,
     unpacked_rows,
 )
+from millstream.state.expired_rows import ExpiringRows
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
@@ -98,6 +101,16 @@ class OverOperator(LateRowsOperator):
         self._frames = PackedValues(self.keyed_state, "\0frames")
         self._waiting = WaitingRows(self.keyed_state, self._codec, self._plan.keys)
         self._aggregates.open(self.keyed_state, self.runtime_context)
+        if self._ttl:
+            at = self._states.first_at
+            expiring = ExpiringRows(self._accumulators, self._ttl, at, self._forget)
+            self.keyed_state.expired.watch(expiring)
+
+    def _forget(self, keys: Sequence[CacheKey]) -> None:
+        """Remove what is kept beside the accumulators of keys."""
+        self._aggregates.forget(keys)
+        if self._bounded:
+            self._frames.put_all(keys, [None] * len(keys))
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index

@@ -28,6 +28,7 @@ from millstream.runtime.operators.table.base import (
 )
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+from millstream.state.expired_rows import ExpiringRows
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class SinkMaterializerOperator(KeyedTableOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = PackedValues(self.keyed_state, "\0rows")
+        if self._plan.state_ttl:
+            self.keyed_state.expired.watch(ExpiringRows(self._kept, self._plan.state_ttl))
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index

@@ -47,6 +47,7 @@ from millstream.runtime.operators.table.ranking import BucketRanking, ranking_of
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.runtime.operators.table.specs import RankStrategy
+from millstream.state.expired_rows import ExpiringMaps
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class TopNOperator(KeyedTableOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = PackedMaps(self.keyed_state, "\0rows")
+        if self._plan.state_ttl:
+            self.keyed_state.expired.watch(ExpiringMaps(self._kept, self._plan.state_ttl))
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index

@@ -38,6 +38,7 @@ from millstream.runtime.operators.table.base import (
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.ranking import BEHIND, ranking_of
+from millstream.state.expired_rows import ExpiringMaps
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class UpdatingOverOperator(KeyedTableOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = PackedMaps(self.keyed_state, "\0rows")
+        if self._plan.state_ttl:
+            self.keyed_state.expired.watch(ExpiringMaps(self._kept, self._plan.state_ttl))
         self._aggregates.open_functions(self.runtime_context)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
