@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.matrix.matrix_targets import MatrixTarget, Reader, Result
     from tests.support.unprotected import Protection
 
-__all__ = ["Case", "CaseFailedError", "all_cases", "all_slot_cases", "run_case"]
+__all__ = ["Case", "CaseFailedError", "all_cases", "all_slot_cases", "run_case", "two_regions"]
 
 #: Seconds for one driver, and for a sign of one.
 DEADLINE = float(os.environ.get("MILLSTREAM_MATRIX_DEADLINE", "90"))
@@ -73,6 +73,15 @@ WITHOUT_SLOTS = ("log.open.", "recover.", "splits.log.", "kafka.abort.", "sink.a
 ONCE = ("epoch.start.", "splits.log.", "sink.abort.")
 OFTEN = 2
 OF_TASKS_OFTEN = 7
+#: Sinks that two pipelines of a job can write to; the write-ahead sink of the matrix is for one.
+OF_TWO = (
+    "file",
+    "kafka",
+    "postgres-two-phase",
+    "postgres-commit-table",
+    "postgres-upsert",
+    "sqlite",
+)
 #: Those that happen to slots; local copies are only damaged where epochs are run.
 ON_SLOTS = tuple(fault for fault in Fault if fault is not Fault.LOCAL_COPY_DAMAGED)
 #: Where a second driver stops until the first has gone on; "" does not stop.
@@ -102,10 +111,13 @@ class Case:
     seed: int
     #: On tasks that live on.
     on_slots: bool = False
+    #: Pipelines that are not connected; of tasks that live on.
+    regions: int = 1
 
     def __str__(self) -> str:
         """For the names of tests."""
         end = "-slots" if self.on_slots else ""
+        end += f"-{self.regions}" if self.regions > 1 else ""
         return f"{self.kind}-{self.point}-{self.fault.name.lower()}-{self.seed}{end}"
 
     @staticmethod
@@ -113,11 +125,12 @@ class Case:
         """The inverse of ``str``; raises ValueError."""
         faults = "|".join(fault.name.lower() for fault in Fault)
         kinds = "|".join(map(re.escape, KINDS))
-        match = re.fullmatch(rf"({kinds})-(.+)-({faults})-(\d+)(-slots)?", text)
+        match = re.fullmatch(rf"({kinds})-(.+)-({faults})-(\d+)(?:(-slots)(-2)?)?", text)
         if match is None:
             raise ValueError(text)
         fault = Fault[match[3].upper()]
-        return Case(match[1], match[2], fault, int(match[4]), on_slots=bool(match[5]))
+        regions = 2 if match[6] else 1
+        return Case(match[1], match[2], fault, int(match[4]), bool(match[5]), regions)
 
 
 def all_cases(seed: int) -> list[Case]:
@@ -141,6 +154,11 @@ def all_slot_cases(seed: int) -> list[Case]:
         for fault in ON_SLOTS
         if point not in OF_EPOCHS and _is_case(target, point, fault) and _meets(point, fault)
     ]
+
+
+def two_regions(seed: int) -> list[Case]:
+    """Those of them where two pipelines fail and are restarted apart, into the same sink."""
+    return [replace(case, regions=2) for case in all_slot_cases(seed) if case.kind in OF_TWO]
 
 
 def _meets(point: str, fault: Fault) -> bool:
@@ -338,6 +356,7 @@ def run_case(
             directory,
             case.seed,
             without=without,
+            regions=case.regions,
             moment=moment,
         )
         if case.fault is Fault.LOCAL_COPY_DAMAGED:

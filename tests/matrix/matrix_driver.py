@@ -65,6 +65,8 @@ class DriverPlan:
     state_backend: str = "hashmap"
     #: Protections that are taken away.
     without: tuple[Protection, ...] = ()
+    #: Of the job; that of epochs has one.
+    regions: int = 1
     #: A file that is there while records travel slowly; the fault waits for that moment.
     moment: Path | None = None
 

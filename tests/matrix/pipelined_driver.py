@@ -50,7 +50,7 @@ def _slowly(row: Row) -> bool:
 
 
 def environment(
-    target: MatrixTarget, checkpoints: str, settings: dict[str, str]
+    target: MatrixTarget, checkpoints: str, settings: dict[str, str], *, regions: int = 1
 ) -> StreamExecutionEnvironment:
     """The job.
 
@@ -58,6 +58,7 @@ def environment(
         target: where it writes.
         checkpoints: the directory of its checkpoints.
         settings: further ones.
+        regions: 2: each split, with its keys, is read and counted by a pipeline of its own.
     """
     configuration = Configuration()
     for key, value in {
@@ -73,13 +74,20 @@ def environment(
         configuration.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     splits = [[row for row in events() if _is_slow(row) == slow] for slow in (False, True)]
-    source = _InPieces(splits, EVENT)
-    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "events").uid("events")
-    stream = stream.filter(_slowly).uid("slowly")
-    counts = stream.key_by(lambda row: row.key).process(Count(), RESULT).uid("counts")
-    for number, sink in enumerate(target.sinks()):
-        counts.sink_to(sink).uid(f"sink-{number}")
+    for number in range(regions):
+        _add_pipeline(env, target, splits[number::regions], str(number) if number else "")
     return env
+
+
+def _add_pipeline(
+    env: StreamExecutionEnvironment, target: MatrixTarget, splits: list[list[Row]], name: str
+) -> None:
+    source = _InPieces(splits, EVENT)
+    stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "events")
+    stream = stream.uid(f"events{name}").filter(_slowly).uid(f"slowly{name}")
+    counts = stream.key_by(lambda row: row.key).process(Count(), RESULT).uid(f"counts{name}")
+    for number, sink in enumerate(target.sinks()):
+        counts.sink_to(sink).uid(f"sink{name}-{number}")
 
 
 def main(kind: str, address: str, checkpoints: str, alignment: str = "aligned") -> None:

@@ -66,7 +66,9 @@ def _run_until_done(plan: DriverPlan, target: MatrixTarget, host: DisturbedSlots
     }
     if overtakes(plan):
         settings["execution.checkpointing.unaligned"] = "true"
-    env = pipelined_driver.environment(target, str(plan.checkpoints), settings)
+    env = pipelined_driver.environment(
+        target, str(plan.checkpoints), settings, regions=plan.regions
+    )
     graph = env.get_job_graph("matrix")
     check_job(graph)
     try:

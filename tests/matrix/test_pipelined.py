@@ -6,7 +6,8 @@ replays a case.
 
 Second: sinks x crash points x faults x seeds, judged as those of ``test_matrix.py`` are; among the
 faults are slots that are stopped and wake up as zombies, and connections that are cut.
-``MILLSTREAM_MATRIX_CASES=file-notify.before-second_driver-1-slots`` replays one.
+``MILLSTREAM_MATRIX_CASES=file-notify.before-second_driver-1-slots`` replays one; with ``-2`` at its
+end the job is two pipelines that are not connected.
 
 What it is not: all cases, which are the soak's (``test_soak.py``).
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from tests.forked import run_forked
 from tests.matrix import pipelined_driver
-from tests.matrix.matrix_case import Case, all_slot_cases
+from tests.matrix.matrix_case import Case, all_slot_cases, two_regions
 from tests.matrix.matrix_driver import RECORDS, expected
 from tests.matrix.matrix_targets import COMMITTED, KINDS
 from tests.matrix.test_other_modes import read
@@ -136,7 +137,17 @@ def sample() -> list[Case]:
     chosen = [
         chance.choice([case for case in cases if case.fault is fault]) for fault in SAMPLED_FAULTS
     ]
-    return [Case.parse(name) for name in named if name.endswith("-slots")] or chosen
+    # A task that raises there goes back with its pipeline alone.
+    chosen += [
+        chance.choice([case for case in two_regions(SEED) if _is_restarted_alone(case, kind)])
+        for kind in ("file", "postgres-two-phase")
+    ]
+    return [Case.parse(name) for name in named if "-slots" in name] or chosen
+
+
+def _is_restarted_alone(case: Case, kind: str) -> bool:
+    of_tasks = case.point in points_of("task", "pipelined task")
+    return case.kind == kind and case.fault is Fault.DISK_FULL and of_tasks
 
 
 @pytest.mark.parametrize("case", sample(), ids=str)

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.matrix.matrix_case import Case, CaseFailedError, all_cases, all_slot_cases
+from tests.matrix.matrix_case import (
+    Case,
+    CaseFailedError,
+    all_cases,
+    all_slot_cases,
+    two_regions,
+)
 from tests.matrix.matrix_table import make_table, write_into
 
 if TYPE_CHECKING:
@@ -74,16 +80,20 @@ class Soak:
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("on_slots", [False, True], ids=["epochs", "slots"])
-def test_soak(matrix: Matrix, on_slots: bool) -> None:
+@pytest.mark.parametrize(
+    "cases",
+    [all_cases, all_slot_cases, two_regions],
+    ids=["epochs", "slots", "slots with two regions"],
+)
+def test_soak(matrix: Matrix, cases: Callable[[int], list[Case]]) -> None:
     seconds = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
     seed = int(os.environ.get("MILLSTREAM_MATRIX_SEED", time.time()))
-    soak = Soak(matrix, all_slot_cases if on_slots else all_cases, seconds, seed)
+    soak = Soak(matrix, cases, seconds, seed)
     soak.run()
     table = make_table(soak.passed, soak.failed, soak.seeds)
     print(table)
     page = os.environ.get("MILLSTREAM_MATRIX_PAGE")
-    if page:
-        write_into(Path(page), table, on_slots=on_slots)
+    if page and cases is not two_regions:
+        write_into(Path(page), table, on_slots=cases is all_slot_cases)
     assert not soak.failed
     assert soak.passed

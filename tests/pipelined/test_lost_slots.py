@@ -10,12 +10,14 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.databases.server import execute, prepared_in_schema
 from tests.pipelined.processes import lives, stopped
 from tests.pipelined.test_local_recovery import downloads, state_of
 from tests.pipelined.test_regions import KEYS, Count, Paced, check, generations, never, notes
 from tests.support.proxied_slots import ProxiedSlots
 
-from millstream.common import Encoder, Types
+from millstream.common import Encoder, Row, Types
+from millstream.connectors.postgres.sink import PostgresSink
 from millstream.datastream import JobStatus, RestartStrategies, StreamExecutionEnvironment
 from millstream.datastream.connectors import FileSink
 from millstream.engines.pipelined import engine, run_loop
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 __all__ = ["downloads"]
 
 NUMBERS = 1200
+ROW = Types.ROW_NAMED(["number", "n"], [Types.LONG(), Types.LONG()])
+
+
+def row_of(text: str) -> Row:
+    number, count = map(int, text.split(","))
+    return Row(number=number, n=count)
 
 
 def pipeline(
@@ -46,11 +54,14 @@ def pipeline(
     name: str,
     width: int,
     sink: Sink | None = None,
+    rows: bool = False,
 ) -> None:
     numbers = env.from_sequence(0, NUMBERS - 1).uid(f"{name} numbers").set_parallelism(width)
     paced = numbers.map(Paced(directory, name, never), Types.LONG()).uid(f"{name} paced")
     counted = paced.set_parallelism(width).key_by(lambda n: n % KEYS)
     counts = counted.process(Count(directory, name), Types.STRING()).uid(f"{name} count")
+    if rows:
+        counts = counts.set_parallelism(width).map(row_of, ROW).uid(f"{name} rows")
     files = FileSink.for_row_format(str(directory / name), Encoder.simple_string_encoder())
     written = counts.set_parallelism(width).sink_to(sink or files.build()).uid(f"{name} files")
     written.set_parallelism(width)
@@ -63,8 +74,9 @@ def start(
     restarts: int = 10,
     more: dict[str, str] | None = None,
     sink: Sink | None = None,
+    rows: bool = False,
 ) -> JobClient:
-    """``calm`` in the first slot, ``rash`` in all, which writes to ``sink`` if one is given."""
+    """``calm`` in the first slot, ``rash`` in all, which writes to ``sink`` if there is one."""
     settings = {
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "100",
@@ -74,7 +86,7 @@ def start(
     env = make(width, settings)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 1))
     pipeline(env, directory, "calm", 1)
-    pipeline(env, directory, "rash", width, sink)
+    pipeline(env, directory, "rash", width, sink, rows)
     return env.execute_async("two")
 
 
@@ -308,6 +320,37 @@ def test_what_a_lost_slot_had_in_open_transactions_holds_nobody_up(
     for key in range(KEYS):
         counts = sorted(int(count) for number, count in found if int(number) % KEYS == key)
         assert counts == list(range(1, len(counts) + 1))
+
+
+@pytest.mark.parametrize(
+    "protocol", ["two-phase", pytest.param("commit-table", marks=pytest.mark.soak)]
+)
+def test_what_a_lost_slot_had_begun_in_postgres_is_not_left_there(
+    make: Make, tmp_path: Path, eventually: Eventually, database: str, protocol: str
+) -> None:
+    """Nor is what was prepared for a checkpoint that was given up with it."""
+    execute(database, "CREATE TABLE results (number BIGINT, n BIGINT)")
+    is_prepared = protocol == "two-phase"
+    make_sink = PostgresSink.two_phase if is_prepared else PostgresSink.commit_table
+    sink: Sink = make_sink(database, "results")
+
+    def seen() -> list[tuple[int, int]]:
+        return [(number, n) for number, n in execute(database, "SELECT number, n FROM results")]
+
+    client = start(make, tmp_path, sink=sink, rows=True)
+    eventually(lambda: len(seen()) > 0, "output")
+    (pid,) = notes(tmp_path, "rash-1-opened")
+    os.kill(pid, signal.SIGKILL)
+    client.get_job_execution_result().result()
+    require_calm_has_no_gap(tmp_path)
+    assert len(notes(tmp_path, "rash-1-opened")) == 2
+    assert sorted(number for number, _ in seen()) == list(range(NUMBERS))
+    for key in range(KEYS):
+        counts = sorted(n for number, n in seen() if number % KEYS == key)
+        assert counts == list(range(1, len(counts) + 1))
+    assert prepared_in_schema(database) == []
+    if not is_prepared:
+        assert execute(database, "SELECT count(*) FROM results_millstream") == [(0,)]
 
 
 @pytest.mark.parametrize(
