@@ -20,6 +20,7 @@ from tests.table.query_running import changelog, environment, materialised, tabl
 from tests.table.running import TableHarness, batch_of
 from tests.table.strategies import appends, batches, cuts, examples
 
+from millstream.errors import ProgramError, UnsupportedSqlError
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table.aggregate_calls import (
@@ -33,6 +34,7 @@ from millstream.runtime.operators.table.factories import (
     LocalWindowAggregateFactory,
     WindowAggregateFactory,
 )
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.types.logical_types import BigIntType, RowType
 
 if TYPE_CHECKING:
@@ -304,6 +306,13 @@ def test_explain_shows_both_phases_of_windows() -> None:
         (_WINDOWS.format(_TUMBLE.format("p")), "AUTO"),
         (_WINDOWS.format(_TUMBLE.format("ts")).replace("SUM(b)", "COUNT(DISTINCT b)"), "AUTO"),
         (_WINDOWS.format(_SESSION), "TWO_PHASE"),
+        (
+            _WINDOWS.format(_TUMBLE.format("ts"))
+            .replace("TUMBLE", "HOP")
+            .replace("ts)", "ts), INTERVAL '5' MINUTE")
+            .replace("SUM", "LAST_VALUE"),
+            "AUTO",
+        ),
     ],
 )
 def test_windows_that_stay_in_one_phase(query: str, strategy: str) -> None:
@@ -368,3 +377,71 @@ def test_oracle_joins_of_mini_batches(join: str, tmp_path: Path) -> None:
     assert materialised(changelog(env, query, tmp_path, len(join))) == expected
     env.execute_sql("SET 'table.exec.mini-batch.enabled' = 'false'")
     assert "miniBatch" not in env.explain_sql(query)
+
+
+_EDGES = (
+    AggregateCall("FIRST_VALUE", (2,), BigIntType()),
+    AggregateCall("LAST_VALUE", (2,), BigIntType()),
+)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (WindowSpec(WindowKind.TUMBLE, 10), [(1, 3)]),
+        (WindowSpec(WindowKind.HOP, 10, 5), [(2, 2), (1, 3), (1, 3)]),
+        (WindowSpec(WindowKind.CUMULATE, 10, 5), [(2, 2), (1, 3)]),
+    ],
+)
+def test_first_and_last_values_of_windows_go_by_arrival(
+    spec: WindowSpec, expected: list[tuple[int, int]], snapshot: bool
+) -> None:
+    """Also where a part is in state already, and another slice began earlier."""
+    at = windows.at
+    factory = WindowAggregateFactory(windows.ROWS, spec, 1, (0,), _EDGES, ())
+    kinds = [windows.ROWS.children[0], BigIntType(), BigIntType()]
+    with TableHarness(factory, windows.ROWS, kinds, long_lived=False) as harness:
+        harness.feed([(models.I, ("a", at(7), 1))])
+        if snapshot:
+            harness.end_epoch()
+        harness.feed([(models.I, ("a", at(2), 2)), (models.I, ("a", at(8), 3))])
+        harness.watermark(100)
+        assert [row[1:] for _, row in harness.changes] == expected
+        harness.end_epoch()
+        assert list(harness.state_entries()) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls"),
+    [
+        (WindowSpec(WindowKind.HOP, 5, 3), (windows.SHARED["SUM"],)),
+        (WindowSpec(WindowKind.HOP, 6, 3), _EDGES),
+        (WindowSpec(WindowKind.TUMBLE, 6), (windows.DISTINCT,)),
+    ],
+)
+def test_partial_aggregates_of_no_whole_windows_are_refused(
+    spec: WindowSpec, calls: tuple[AggregateCall, ...]
+) -> None:
+    factory = WindowAggregateFactory(windows.ROWS, spec, 1, (0,), calls, (), merges=True)
+    with pytest.raises(ProgramError, match="partial aggregates cannot be added up"):
+        factory.create()
+    assert dataclasses.replace(factory, merges=False).create()
+
+
+def test_slices_that_hide_what_came_first_are_not_taken_for_windows() -> None:
+    """Hopping windows of FIRST_VALUE had slices in state once."""
+    spec = WindowSpec(WindowKind.HOP, 6, 3)
+    sums, edges = (
+        WindowAggregateFactory(windows.ROWS, spec, 1, (0,), calls, ()).state_sections()[0]
+        for calls in ((windows.SHARED["SUM"],), _EDGES)
+    )
+    assert (sums.version, edges.version) == (1, 2)
+
+
+def test_sessions_of_first_values_are_refused() -> None:
+    env = environment()
+    env.execute_sql(_EVENTS)
+    query = f"SELECT a, FIRST_VALUE(b) FROM {_SESSION} GROUP BY a, window_start, window_end"
+    with pytest.raises(UnsupportedSqlError, match="FIRST_VALUE"):
+        env.session.collected(env.sql_query(query).plan, "unused")

@@ -373,7 +373,7 @@ def test_sessions_are_given_when_they_are_over(long_lived: bool, plan: list[Any]
 def test_sessions_refuse_what_cannot_be_put_together() -> None:
     spec = WindowSpec(WindowKind.SESSION, 5)
     factory = WindowAggregateFactory(ROWS, spec, 1, (0,), (DISTINCT,), ())
-    with pytest.raises(ProgramError, match="DISTINCT, lists, and MIN and MAX"):
+    with pytest.raises(ProgramError, match="DISTINCT, lists, FIRST_VALUE"):
         factory.create()
 
 

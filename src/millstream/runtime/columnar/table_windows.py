@@ -67,6 +67,16 @@ class WindowSpec:
         return self.step is not None and self.size % self.step == 0
 
     @property
+    def shares_slices(self) -> bool:
+        """Whether a row is in one slice and in several windows."""
+        return self.kind in (WindowKind.HOP, WindowKind.CUMULATE) and self.has_slices
+
+    @property
+    def is_tumbling(self) -> bool:
+        """Whether each row is in one window."""
+        return self.kind is WindowKind.TUMBLE
+
+    @property
     def slice(self) -> int:
         """The length of the slices that windows are made of."""
         return self.size if self.step is None else self.step

@@ -37,10 +37,7 @@ def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) 
     """
     for node in _nodes(plans):
         if isinstance(node, WindowAggregate):
-            # Sessions join; and it is one task that says what time it is.
-            # Sizes of the Table API may be made up of no slides: windows share no slices then.
-            has_slices = node.window != "SESSION" and not node.size % (node.step or node.size)
-            node.two_phase = node.is_rowtime and has_slices and can_be_split(node)
+            node.two_phase = _has_slices(node) and can_be_split(node)
         elif isinstance(node, physical.GroupAggregate) and mini_batch:
             node.two_phase = can_be_split(node)
 
@@ -50,6 +47,20 @@ def fold_changes(plans: Iterable[PhysicalNode]) -> None:
     for node in _nodes(plans):
         if isinstance(node, physical.Join):
             node.mini_batch = True
+
+
+def _has_slices(node: WindowAggregate) -> bool:
+    """Whether windows can be put together of parts of batches, for aggregates of any kind.
+
+    Sessions join; and it is one task that says what time it is.  Sizes of the Table API may be made
+    up of no slides: windows share no slices then.
+    """
+    if not node.is_rowtime or node.window == "SESSION":
+        return False
+    if node.attached is not None or node.step is None:
+        return True
+    by_arrival = any(call.goes_by_arrival for call in aggregate_calls(node.calls))
+    return not by_arrival and not node.size % node.step
 
 
 def _nodes(plans: Iterable[PhysicalNode]) -> Iterator[PhysicalNode]:

@@ -382,7 +382,32 @@ class WindowAggregatePlan:
             "windows": str(self.window),
             "attached": str(self.attached is not None).lower(),
         }
-        return [StateSection("windows", "packed accumulators by key and window", details=details)]
+        layout = "packed accumulators by key and window"
+        # Version 1 had slices of these, too, in which it is not known what came first.
+        version = 2 if self._is_sliced and self._goes_by_arrival else 1
+        return [StateSection("windows", layout, version, details)]
+
+    @property
+    def _is_sliced(self) -> bool:
+        return self.attached is None and self.window.shares_slices
+
+    @property
+    def _goes_by_arrival(self) -> bool:
+        return any(call.goes_by_arrival for call in self.aggregates)
+
+    @property
+    def shares_slices(self) -> bool:
+        """Whether windows are made of slices that are kept, if aggregates can be added up."""
+        return self._is_sliced and not self._goes_by_arrival
+
+    @property
+    def has_local_half(self) -> bool:
+        """Whether slices, or windows that no row shares, may be aggregated ahead of the exchange.
+
+        The other half knows no rows: it takes what it gets for whole slices or windows.
+        """
+        apart = self.window.is_tumbling or self.attached is not None
+        return self.is_rowtime and (apart or self.shares_slices)
 
 
 @dataclass(frozen=True)

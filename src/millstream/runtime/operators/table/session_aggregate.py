@@ -5,7 +5,8 @@ opens one, makes one longer, or joins several; the aggregates of all sessions of
 computed at once.  A row is late if the session that it makes is over.
 
 What it is not: for aggregates that cannot be put together of partial ones where sessions join
-(DISTINCT, lists, MIN and MAX of rows that may be taken back): these are refused.
+(DISTINCT, lists, FIRST_VALUE and LAST_VALUE, MIN and MAX of rows that may be taken back): these
+are refused, as all without merge() are in Flink.
 
 State: per key the sessions that are not over: their starts and ends, and the accumulators of each.
 
@@ -63,11 +64,14 @@ class SessionAggregateOperator(WindowedAggregateOperator):
             UnsupportedSqlError: an aggregate cannot be put together of partial ones.
         """
         super().__init__(plan)
-        if not can_be_partial(plan.aggregates, plan.input_type, retracts=plan.retracts):
+        by_arrival = any(call.goes_by_arrival for call in plan.aggregates)
+        if by_arrival or not can_be_partial(
+            plan.aggregates, plan.input_type, retracts=plan.retracts
+        ):
             names = ", ".join(call.function for call in plan.aggregates)
             message = (
                 f"SESSION windows join, and not all of {names} can be put together where they do:"
-                " DISTINCT, lists, and MIN and MAX of updates cannot"
+                " DISTINCT, lists, FIRST_VALUE, LAST_VALUE, and MIN and MAX of updates cannot"
             )
             raise UnsupportedSqlError(message)
 

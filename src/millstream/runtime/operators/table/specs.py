@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from millstream.expressions.user_aggregates import UserAggregate
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["AggregateCall", "JoinKind", "JoinSide", "RankStrategy", "SortColumn"]
+
+#: Flink's have no merge(), for the same reason.
+_BY_ARRIVAL: Final = frozenset({"FIRST_VALUE", "LAST_VALUE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,11 @@ class AggregateCall:
     ignore_nulls: bool = False
     #: The function, if it is a user's; ``function`` is its name then.
     user: UserAggregate | None = None
+
+    @property
+    def goes_by_arrival(self) -> bool:
+        """Whether its result depends on which row came first, so that slices hide it."""
+        return self.user is None and self.function in _BY_ARRIVAL
 
 
 @dataclass(frozen=True, slots=True)

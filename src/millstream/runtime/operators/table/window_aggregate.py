@@ -3,7 +3,8 @@
 What it is: Flink's window aggregation over TUMBLE, HOP and CUMULATE, and over windows that rows
 have already (``attached``).  Where all aggregates can be put together of partial ones, HOP and
 CUMULATE keep one accumulator per *slice* and key, and windows are put together of slices when they
-are over; else every window has accumulators of its own.  A late row counts in those of its windows
+are over; else (FIRST_VALUE, too: slices do not tell which row came first) every window has
+accumulators of its own.  A late row counts in those of its windows
 that are not over yet; a row without such a window is dropped.
 
 What it is not: for sessions (``session_aggregate.py``).
@@ -27,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.errors import ProgramError
 from millstream.runtime.columnar.row_groups import codes_of, group_codes, group_rows
 from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, attached_windows
@@ -73,14 +75,22 @@ class WindowAggregateOperator(WindowedAggregateOperator):
     """Keeps the accumulators of windows that are not over."""
 
     def __init__(self, plan: WindowAggregatePlan) -> None:
-        """Take the windows, and what to compute of each."""
+        """Take the windows, and what to compute of each.
+
+        Raises:
+            ProgramError: partial aggregates would be of no whole windows or slices.
+        """
         super().__init__(plan)
         kernels = self.aggregates.kernels
         adds_up = all(kernel.is_partial for kernel in kernels)
         adds_up &= all(is_partial_call(call) for call in plan.aggregates)
-        sliced = plan.window.kind in (WindowKind.HOP, WindowKind.CUMULATE)
-        sliced &= plan.window.has_slices
-        self._shares = sliced and plan.attached is None and adds_up
+        if plan.merges and not (adds_up and plan.has_local_half):
+            message = (
+                f"partial aggregates cannot be added up to {plan.window} of"
+                f" {', '.join(call.function for call in plan.aggregates)}"
+            )
+            raise ProgramError(message)
+        self._shares = plan.shares_slices and adds_up
         #: What is not in state yet; None: everything is.
         self._buffer: WindowBuffer | None = None
         if adds_up and plan.is_rowtime and all(call.user is None for call in plan.aggregates):
@@ -203,7 +213,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
     def _give_parts(self, fired: list[tuple[int, object, bytes]], due: Windows) -> None:
         """Give windows of parts in state and in memory, in the order of their ends."""
         contents = [] if self._buffer is None else self._buffer.contents()
-        pieces: list[tuple[Parts, Windows]] = []
+        pieces = [self._stored(fired)] if fired else []  # in front: its rows came first
         for number, start, end in zip(
             due.rows.tolist(), due.starts.tolist(), due.ends.tolist(), strict=True
         ):
@@ -211,8 +221,6 @@ class WindowAggregateOperator(WindowedAggregateOperator):
                 each = np.arange(len(parts))
                 windows = Windows(each, np.full_like(each, start), np.full_like(each, end))
                 pieces.append((parts, windows))
-        if fired:
-            pieces.append(self._stored(fired))
         pieces = [piece for piece in pieces if len(piece[0])]
         for run in _runs(pieces):
             self._give_run([parts for parts, _ in run], [windows for _, windows in run])
