@@ -34,6 +34,8 @@ QUERIES = [
     f"SELECT a.k, a.v, b.k, b.v FROM e a LEFT JOIN f b ON {NEAR} AND b.v > 5",
     f"SELECT a.k, a.v, b.v FROM e a JOIN f b ON a.v % 3 = b.v % 3 AND {NEAR}",
     f"SELECT a.v, b.v FROM e a LEFT JOIN f b ON LOWER(a.k) = b.k AND {NEAR} WHERE b.v IS NULL",
+    "SELECT a.k, a.v, b.k, b.v FROM e a FULL JOIN f b ON a.ts = b.ts",
+    "SELECT a.v, b.v FROM e a JOIN f b ON b.ts = a.ts - INTERVAL '7' SECOND AND a.v <> b.v",
 ]
 
 
@@ -66,6 +68,22 @@ def test_oracle_bounds_of_time(number: int, tmp_path: Path) -> None:
     rows = changelog(env, query, tmp_path, number)
     assert materialised(rows) == wanted
     assert {row.get_row_kind() for row in rows} == {RowKind.INSERT}
+
+
+def test_equal_times_bound_each_other_where_nothing_else_does(tmp_path: Path) -> None:
+    """So the time goes on, and state goes; where Flink has a regular join there is one."""
+    env = environment()
+    _tables(env, 1, tmp_path)
+    joined = "SELECT a.ts AS ts, b.v AS v FROM e a JOIN f b ON a.k = b.k AND a.ts = b.ts"
+    assert "leftLowerBound=0" in env.explain_sql(joined)
+    env.execute_sql(f"CREATE TEMPORARY VIEW j AS {joined}")
+    window = "TUMBLE(TABLE j, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+    query = f"SELECT window_end, COUNT(*) FROM {window} GROUP BY window_start, window_end"
+    assert "WindowAggregate" in env.explain_sql(query)
+    for more in ("AND a.ts <= b.ts", "AND a.ts = b.ts + INTERVAL '1' SECOND"):
+        assert "IntervalJoin" not in env.explain_sql(f"{joined} {more}")
+    half = "SELECT v FROM e a WHERE EXISTS (SELECT 1 FROM f b WHERE a.ts = b.ts)"
+    assert "IntervalJoin" not in env.explain_sql(half)
 
 
 @pytest.mark.both_engines

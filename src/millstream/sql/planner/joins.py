@@ -22,6 +22,7 @@ from millstream.sql.planner.calcs import (
     keeps_time,
     moved,
 )
+from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.logical import (
     FilterNode,
     JoinNode,
@@ -198,7 +199,8 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
     parts = [*left_only, *right_only, *both]
     inputs = converter.convert(left), converter.convert(right)
     sides = Sides(*inputs)
-    rest = [each for each in parts if not sides.take(each)]
+    equal = None if kind.left_only else _equal_times(parts, sides)
+    rest = [each for each in parts if each is equal or not sides.take(each)]
     windowed = _window_join(node, sides, conjunction(rest))
     if windowed is not None:
         return windowed
@@ -268,6 +270,12 @@ def without_extra(node: Any, made: PhysicalNode, sides: Sides, left_width: int) 
 
 
 def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalNode | None:
+    """A join with bounds of time; None if it has none.
+
+    Equal event times are keys, too, so that few rows are looked at; what time it is, is not known
+    ahead of the join.
+    """
+    equal = _equal_times(rest, sides)
     bounds: dict[tuple[int, int], list[int | None]] = {}
     others = []
     for part in rest:
@@ -286,6 +294,8 @@ def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalN
             continue
         if not all(map(keeps_time_attribute, sides.nodes, (left, right))):
             continue
+        if equal is not None and is_rowtime(sides.rows[0].fields[left].type):
+            sides.take(equal)
         inputs = sides.exchanged()
         made = physical.IntervalJoin(
             row=_row(inputs, node.kind),
@@ -303,6 +313,19 @@ def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalN
         )
         return without_extra(node, made, sides, len(inputs[0].row))
     return None
+
+
+def _equal_times(parts: Sequence[Expression], sides: Sides) -> Expression | None:
+    """An equality of times that alone bounds them; as in Flink, it makes a join of intervals."""
+    timed = [(each, found) for each in parts if (found := _bound(each, sides)) is not None]
+    if len(timed) != 1:
+        return None
+    part, (columns, _, _) = timed[0]
+    if not isinstance(part, Call) or part.function != "=":
+        return None
+    keeps = all(map(keeps_time_attribute, sides.nodes, columns))
+    inserts = all(kinds_of(each) == frozenset("I") for each in sides.nodes)
+    return part if keeps and inserts else None
 
 
 def _bound(  # noqa: PLR0911 - one per form

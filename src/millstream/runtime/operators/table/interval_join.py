@@ -118,8 +118,9 @@ class TableIntervalJoinOperator(TimedTableOperator):
         plan, other = self._plan, 1 - own
         stored = self._kept[other].get_all(groups.keys)
         wanted = self._pairs.may_match(arrow, groups, own)
+        # Also those that are over, whose timers are still to come.
         kept = [
-            self._alive(TimedRows.decoded(each if may else None), other)
+            TimedRows.decoded(each if may else None)
             for each, may in zip(stored, wanted.tolist(), strict=True)
         ]
         sizes = np.array([len(each) for each in kept], dtype=np.int64)
@@ -129,11 +130,12 @@ class TableIntervalJoinOperator(TimedTableOperator):
         columns = self._codecs[other].unpack([row for each in kept for row in each.rows])
         other_times = np.concatenate([each.times for each in kept])
         other_met = np.concatenate([each.marks for each in kept])
+        alive = other_times + self._kept_for[other] > self._now
         lower, upper = plan.lower, plan.upper
         for first, second in self._pairs.candidates(sizes, groups.group_of_row):
             apart = other_times[second] - times[first]
             apart = -apart if own else apart
-            near = (apart >= lower) & (apart <= upper)
+            near = (apart >= lower) & (apart <= upper) & alive[second]
             one, two = first[near], second[near]
             holds = self._pairs.holds(arrow.columns, columns, one, two, own, self.processing_time)
             one, two = one[holds], two[holds]
@@ -156,10 +158,6 @@ class TableIntervalJoinOperator(TimedTableOperator):
                 rows.marks = mine
                 changed.append((key, rows.encoded()))
         self._kept[side].put_all([key for key, _ in changed], [rows for _, rows in changed])
-
-    def _alive(self, rows: TimedRows, side: int) -> TimedRows:
-        """The rows that may still meet one; their timers have come otherwise."""
-        return rows.chosen(rows.times + self._kept_for[side] > self._now)
 
     def _keep(
         self,

@@ -97,7 +97,7 @@ class MatchOperator(LateRowsOperator):
         arrow, rowtime = batch.arrow, self._plan.rowtime
         if rowtime is not None:
             times = milliseconds_of(arrow.column(rowtime), name)
-            self.late += self._waiting.add(arrow, times, self._watermark)
+            self.late += self._waiting.add(arrow, times, times <= self._watermark)
             return
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))
         ends = groups.starts + groups.counts

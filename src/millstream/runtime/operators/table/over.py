@@ -3,7 +3,8 @@
 What it is: Flink's OVER aggregations for inserts, over frames that end at the current row: ROWS or
 RANGE, from so many rows or so much time before it, or from the beginning.  By event time rows wait
 until the watermark has passed them, and are then taken in order of time, those of one time as they
-came; late rows are dropped.  By processing time they are taken as they come.
+came.  A row behind the watermark is late and dropped; in a frame of some length only if its key has
+given a row of that time or a later one.  By processing time they are taken as they come.
 
 All frames are one kind of changelog: each row comes, and those go that its frame has no more.  What
 the aggregates are then comes from the kernels of group aggregation.  ROW_NUMBER, RANK and
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
@@ -130,7 +132,31 @@ class OverOperator(LateRowsOperator):
         else:
             column = arrow.column(self._plan.rowtime)
             times = milliseconds_of(column, f"operator {self.context.name!r}")
-            self.late += self._waiting.add(arrow, times, self._watermark)
+            self.late += self._waiting.add(arrow, times, self._is_late(arrow, times))
+
+    def _is_late(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which rows are behind the watermark; of bounded frames, also behind a row of their key.
+
+        So it is in Flink: what comes behind all rows that its key has given may still have its
+        place among them.  Where they are forgotten, it has one in front of whose frame they were.
+        """
+        late = times <= self._watermark
+        if not self._bounded or not late.any():
+            return late
+        rows = np.flatnonzero(late)
+        some = arrow.take(pa.array(rows))
+        groups = group_rows([some.column(index) for index in self._plan.keys], len(rows))
+        self.keyed_state.make_room(len(groups))
+        is_fresh = self._read(groups.keys)[1]
+        forgotten = MIN_TIMESTAMP
+        if self._length is not None:
+            forgotten = max(forgotten, self._watermark - self._length - 1)
+        lasts = [
+            max(forgotten, int(frame_times[-1])) if len(frame_times) else forgotten
+            for frame_times, _ in self._live_frames(groups.keys, is_fresh)
+        ]
+        late[rows] = times[rows] <= np.array(lasts, dtype=np.int64)[groups.group_of_row]
+        return late
 
     def process_watermark(self, watermark: int) -> None:
         """Take the rows that the watermark has passed."""

@@ -51,14 +51,16 @@ class WaitingRows:
         self._keys = keys
         self._values = PackedValues(keyed, "\0waiting")
 
-    def add(self, arrow: pa.RecordBatch, times: NDArray[np.int64], watermark: int) -> int:
-        """Put rows aside that the watermark has not passed.
+    def add(
+        self, arrow: pa.RecordBatch, times: NDArray[np.int64], is_late: NDArray[np.bool_]
+    ) -> int:
+        """Put the rows aside that are not late, until the watermark is next heard of behind them.
 
         Returns:
             How many were late.
         """
-        on_time = times > watermark
-        late = int((~on_time).sum())
+        on_time = ~is_late
+        late = int(is_late.sum())
         if late:
             arrow, times = arrow.filter(pa.array(on_time)), times[on_time]
         if not len(times):
