@@ -73,7 +73,7 @@ TOP = (
 )
 
 
-def _slowly(_: int) -> bool:
+def slowly(_: int) -> bool:
     """Takes its time, so that there are many checkpoints."""
     time.sleep(0.003)
     return True
@@ -83,7 +83,7 @@ def _with_op(row: Row) -> Row:
     return Row(str(row.get_row_kind()), *row)
 
 
-def _environment(arguments: Sequence[str]) -> StreamExecutionEnvironment:
+def environment_of(arguments: Sequence[str]) -> StreamExecutionEnvironment:
     _, _, checkpoints, _, engine, parallelism = arguments[:SERVERS_AT]
     configuration = Configuration()
     for key, value in {
@@ -99,7 +99,7 @@ def _environment(arguments: Sequence[str]) -> StreamExecutionEnvironment:
     return StreamExecutionEnvironment.get_execution_environment(configuration)
 
 
-def _files(path: Path) -> str:
+def files(path: Path) -> str:
     return f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'json'"
 
 
@@ -114,7 +114,7 @@ def _add_job(env: StreamExecutionEnvironment, arguments: Sequence[str]) -> None:
     given, out = Path(arguments[0]), Path(arguments[1])
     servers = arguments[SERVERS_AT:]
     tables = StreamTableEnvironment.create(env)
-    orders, pairs = _files(given / "orders"), _files(out / "pairs")
+    orders, pairs = files(given / "orders"), files(out / "pairs")
     if servers:
         orders = (
             f"'connector' = 'kafka', 'format' = 'json', 'topic' = '{servers[2]}', "
@@ -123,12 +123,12 @@ def _add_job(env: StreamExecutionEnvironment, arguments: Sequence[str]) -> None:
         )
         pairs = f"'connector' = 'kafka', 'format' = 'json', {_written(servers[1], servers[3])}"
     tables.execute_sql(ORDERS.format(orders))
-    tables.execute_sql(PEOPLE.format(_files(given / "people")))
-    tables.execute_sql(WINDOWS.format(_files(out / "windows")))
+    tables.execute_sql(PEOPLE.format(files(given / "people")))
+    tables.execute_sql(WINDOWS.format(files(out / "windows")))
     tables.execute_sql(PAIRS.format(pairs))
     slow = arguments[3] != "0" and arguments[4] != "mini"
     if slow:
-        tables.create_temporary_function("slowly", udf(_slowly, result_type="BOOLEAN"))
+        tables.create_temporary_function("slowly", udf(slowly, result_type="BOOLEAN"))
     where = "WHERE slowly(id)" if slow else ""
     tables.execute_sql(f"CREATE TEMPORARY VIEW given AS SELECT * FROM orders {where}")
     statements = tables.create_statement_set()
@@ -156,7 +156,7 @@ def _changes(
 
 
 def main(arguments: list[str]) -> None:
-    env = _environment(arguments)
+    env = environment_of(arguments)
     _add_job(env, arguments)
     if arguments[4] == "mini":
         graph = env.get_job_graph("sql")

@@ -299,6 +299,19 @@ def test_partitions_are_committed_when_the_watermark_has_passed(tmp_path: Path) 
 
 
 @pytest.mark.both_engines
+def test_a_checkpoint_before_the_first_row_has_no_directory(
+    env: TableEnvironment, tmp_path: Path
+) -> None:
+    _timed(env, tmp_path, _BY_TIME)
+    _run(env, f"{_INSERT} WHERE v > 7", tmp_path / "state", limits=iter([1] * 50))
+    assert _complete(tmp_path) == {"20240101/04", "20240101/05"}
+    _run(env, "INSERT OVERWRITE f SELECT v, 'a' FROM t WHERE v > 8", limits=iter([1] * 50))
+    assert _rows(tmp_path / "f") == {".": [(9, "a")]}
+    _run(env, "INSERT OVERWRITE p SELECT v, 'a', 1 FROM t WHERE v > 9", limits=iter([1] * 50))
+    assert _rows(tmp_path / "p") == {}
+
+
+@pytest.mark.both_engines
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_all_partitions_are_committed_at_the_end(parallelism: int, tmp_path: Path) -> None:
     env = environment(parallelism)

@@ -155,7 +155,7 @@ class PendingFileCommitter(Committer):
                 what = f"cannot rename {pending} to {final}"
                 raise directory_refusal(what, self._base, error) from error
             directories.add(final.parent)
-        if self._fsync:
+        if self._fsync and directories:  # before the first file there may be no base
             for directory in self._with_parents(directories):
                 sync_directory(directory)
 
