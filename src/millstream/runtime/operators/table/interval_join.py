@@ -141,7 +141,8 @@ class TableIntervalJoinOperator(TimedTableOperator):
             one, two = one[holds], two[holds]
             met[one] = True
             other_met[two] = 1
-            self.emit_columns(self._pairs.joined(arrow.columns, columns, one, two, own))
+            for _, made in self._pairs.joined(arrow.columns, columns, one, two, own):
+                self.emit_columns(made)
         if self._is_outer[other]:
             self._mark(groups.keys, kept, other_met, other)
         return met

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from millstream.runtime.columnar.byte_runs import byte_runs
 from millstream.runtime.operators.table.base import (
     DELETE,
     INSERT,
@@ -132,6 +133,20 @@ class JoinOperator(KeyedTableOperator):
         """Which pairs meet the condition."""
         if self._condition is None or not len(first):
             return slice(None)
+        runs = byte_runs((arrow.columns, first), (meeting.columns, second))
+        parts = [self._meet(arrow, first[run], second[run], meeting, input_index) for run in runs]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _meet(
+        self,
+        arrow: pa.RecordBatch,
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        meeting: Meeting,
+        input_index: int,
+    ) -> NDArray[np.bool_]:
+        """``_kept`` of no more pairs than one batch may have."""
+        assert self._condition is not None  # noqa: S101 - the caller has looked
         own = [column.take(pa.array(first)) for column in arrow.columns]
         other = [column.take(pa.array(second)) for column in meeting.columns]
         columns = own + other if input_index == 0 else other + own
@@ -358,16 +373,18 @@ class _Rows:
     def _emit(
         self, first: NDArray[np.int64], second: NDArray[np.int64], kinds: NDArray[np.int8]
     ) -> None:
-        if not len(first):
-            return
-        own = _taken(self._batch.arrow.columns, first)
-        other = _taken(self._meeting.columns, second)
-        if self._operator.is_half:
-            # The rows on the left, which are this batch's or were kept.
-            columns = own if self._input == 0 else other
-        else:
-            columns = own + other if self._input == 0 else other + own
-        self._operator.emit_columns(columns, kinds if kinds.any() else None)
+        parts = [
+            (self._batch.arrow.columns, first),
+            (self._meeting.columns, second),
+        ]
+        if self._operator.is_half:  # the rows on the left, which are this batch's or were kept
+            parts = parts[self._input : self._input + 1]
+        elif self._input:
+            parts.reverse()
+        for run in byte_runs(*parts):
+            columns = [column for columns, rows in parts for column in _taken(columns, rows[run])]
+            kind = kinds[run]
+            self._operator.emit_columns(columns, kind if kind.any() else None)
 
 
 def _taken(columns: list[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:

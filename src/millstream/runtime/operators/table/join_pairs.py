@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from millstream.runtime.columnar.byte_runs import byte_runs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -113,12 +115,12 @@ class JoinPairs:
         """Return which pairs meet the condition."""
         if self._condition is None or not len(first):
             return np.ones(len(first), dtype=np.bool_)
-        columns = self.joined(own_columns, other_columns, first, second, own)
-        pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
         context = self._plan.evaluation.at(processing_time)
-        found: NDArray[np.bool_] = self._condition.evaluate(pairs, context).to_numpy(
-            zero_copy_only=False
-        )
+        found = np.empty(len(first), dtype=np.bool_)
+        for run, columns in self.joined(own_columns, other_columns, first, second, own):
+            pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
+            mask = self._condition.evaluate(pairs, context)
+            found[run] = mask.to_numpy(zero_copy_only=False)
         return found
 
     @staticmethod
@@ -128,13 +130,18 @@ class JoinPairs:
         first: NDArray[np.int64],
         second: NDArray[np.int64],
         own: int,
-    ) -> list[pa.Array]:
-        """Return the columns of pairs; ``second`` -1: none, all of the other side is NULL."""
-        absent = second < 0
-        picked = pa.array(second, mask=absent if absent.any() else None)
-        mine = [column.take(pa.array(first)) for column in own_columns]
-        other = [column.take(picked) for column in other_columns]
-        return other + mine if own else mine + other
+    ) -> Iterator[tuple[slice, list[pa.Array]]]:
+        """Yield the columns of pairs, in runs of not too many bytes, with where these are.
+
+        ``second`` -1: there is none, all of the other side is NULL.
+        """
+        for run in byte_runs((own_columns, first), (other_columns, second)):
+            found = second[run]
+            absent = found < 0
+            picked = pa.array(found, mask=absent if absent.any() else None)
+            mine = [column.take(pa.array(first[run])) for column in own_columns]
+            other = [column.take(picked) for column in other_columns]
+            yield run, other + mine if own else mine + other
 
     def padded(self, columns: Sequence[pa.Array], own: int) -> list[pa.Array]:
         """Return rows with NULL for the other side."""

@@ -202,9 +202,8 @@ class LookupJoinOperator(TableOperator):
         group_of_row: NDArray[np.int64],
     ) -> None:
         first, second = self._met(arrow, sizes, columns, group_of_row)
-        if len(first):
-            made = self._pairs.joined(arrow.columns, columns, first, second, 0)
-            self.emit_columns(made, None if kinds is None else kinds[first])
+        for run, made in self._pairs.joined(arrow.columns, columns, first, second, 0):
+            self.emit_columns(made, None if kinds is None else kinds[first[run]])
 
     def _met(
         self,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
+from millstream.runtime.columnar.byte_runs import cut_by_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,10 +49,10 @@ class RowChanges:
 
     def emit(self, operator: _Emitter, codec: RowCodec) -> None:
         """Emit all of them."""
-        if not self.rows:
-            return
-        columns = codec.unpack(self.rows)
-        if self.numbers:
-            columns.append(pa.array(self.numbers, pa.int64()))
         kinds = np.array(self.kinds, dtype=np.int8)
-        operator.emit_columns(columns, kinds if kinds.any() else None)
+        for run in cut_by_bytes(np.fromiter(map(len, self.rows), np.int64, len(self.rows))):
+            columns = codec.unpack(self.rows[run])
+            if self.numbers:
+                columns.append(pa.array(self.numbers[run], pa.int64()))
+            kind = kinds[run]
+            operator.emit_columns(columns, kind if kind.any() else None)

@@ -132,11 +132,10 @@ class TemporalJoinOperator(TimedTableOperator):
         first = np.arange(len(rows))
         if self._plan.kind is JoinKind.INNER:
             first = np.flatnonzero(second >= 0)
-        if not len(first):
-            return
         kinds = np.concatenate([each.marks for each in due]).astype(np.int8)[first]
-        made = self._pairs.joined(columns, other, first, second[first], 0)
-        self.emit_columns(made, kinds if kinds.any() else None)
+        for run, made in self._pairs.joined(columns, other, first, second[first], 0):
+            kind = kinds[run]
+            self.emit_columns(made, kind if kind.any() else None)
 
     def _met(
         self, columns: list[pa.Array], due: list[TimedRows], versions: list[TimedRows]

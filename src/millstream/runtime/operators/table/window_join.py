@@ -184,8 +184,9 @@ class WindowJoinOperator(LateRowsOperator):
             holds = self._pairs.holds(columns[0], columns[1], one, two, 0, self.processing_time)
             one, two = one[holds], two[holds]
             met[0][one] = met[1][two] = True
-            if gives_pairs and len(one):
-                self.emit_columns(self._pairs.joined(columns[0], columns[1], one, two, 0))
+            if gives_pairs:
+                for _, made in self._pairs.joined(columns[0], columns[1], one, two, 0):
+                    self.emit_columns(made)
         self._give_alone(columns, met)
 
     def _taken(self, slots: list[tuple[CacheKey, bytes]], side: int) -> list[list[bytes]]:
