@@ -93,7 +93,8 @@ def test_joins_by_time_are_cut(tmp_path: Path) -> None:
     for name in "ab":
         env.execute_sql(
             f"CREATE TABLE {name} (id INT, k AS 1, s AS REPEAT('{name}', 300) ||"
-            " CAST(id AS STRING), t AS TIMESTAMP '2024-01-01 00:00:00', WATERMARK FOR t AS t - INTERVAL '1' DAY)"
+            " CAST(id AS STRING), t AS TIMESTAMP '2024-01-01 00:00:00',"
+            " WATERMARK FOR t AS t - INTERVAL '1' DAY)"
             " WITH ('connector' = 'datagen', 'number-of-rows' = '20',"
             " 'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '20')"
         )
