@@ -50,9 +50,8 @@ REFUSED = {
     "GROUP BY window_start, window_end": "FILTER with a condition of window_start",
     f"SELECT COUNT(*) FROM {TUMBLE} GROUP BY window_start, window_end, "
     "DATE_FORMAT(window_start, 'yyyy')": "Expressions in GROUP BY of window_start",
-    f"SELECT COUNT(*), GROUPING(k) FROM {TUMBLE} GROUP BY window_start, window_end, k": (
-        "GROUPING over windows"
-    ),
+    "SELECT COUNT(*) FROM SESSION(TABLE clicks PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' "
+    "MINUTE) GROUP BY window_start, window_end, ROLLUP(k)": "GROUPING SETS over SESSION must all",
     "SELECT * FROM clicks FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01 00:00:00'": (
         "can stand only on the right of a join"
     ),

@@ -42,6 +42,30 @@ QUERIES = {
     ),
     "SELECT k, v % 2 AS p, COUNT(*) AS n, GROUPING(k) AS g FROM e GROUP BY ROLLUP(k, v % 2)": None,
     "SELECT k, COUNT(*) AS n FROM e GROUP BY GROUPING SETS ((k), ())": None,
+    f"SELECT window_start, window_end, k, v % 2 AS p, COUNT(*) AS n, SUM(v) AS s, GROUPING(k) AS g "
+    f"FROM {TUMBLE} GROUP BY window_start, window_end, CUBE(k, v % 2)": (
+        "SELECT date_trunc('minute', ts) AS w, w + INTERVAL 1 MINUTE, k, v % 2 AS p, COUNT(*), "
+        "SUM(v), GROUPING(k) FROM e GROUP BY GROUPING SETS ((w, k, p), (w, k), (w, p), (w))"
+    ),
+    "SELECT k, window_end, MAX(k) AS m, GROUPING_ID(k) AS g FROM HOP(TABLE e, DESCRIPTOR(ts), "
+    "INTERVAL '1' MINUTE, INTERVAL '2' MINUTE) GROUP BY GROUPING SETS "
+    "((window_start, window_end), (k, window_start, window_end))": (
+        "SELECT k, w + INTERVAL 2 MINUTE, MAX(k), GROUPING(k) FROM (SELECT e.*, UNNEST([date_trunc("
+        "'minute', ts), date_trunc('minute', ts) - INTERVAL 1 MINUTE]) AS w FROM e) "
+        "GROUP BY GROUPING SETS ((w), (w, k))"
+    ),
+    # The second aggregation is of windows, too: their time goes through the sets.
+    f"SELECT window_end, SUM(n) AS n FROM (SELECT window_start, window_end, window_time, k, "
+    f"COUNT(*) AS n FROM {TUMBLE} GROUP BY window_start, window_end, window_time, ROLLUP(k)) "
+    "GROUP BY window_start, window_end": (
+        "SELECT date_trunc('minute', ts) + INTERVAL 1 MINUTE AS w, 2 * COUNT(*) FROM e GROUP BY w"
+    ),
+    # A set without the window: groups that go on being updated.
+    f"SELECT window_start, k, COUNT(*) AS n FROM {TUMBLE} GROUP BY GROUPING SETS "
+    "((window_start, window_end, k), (k))": (
+        "SELECT date_trunc('minute', ts) AS w, k, COUNT(*) FROM e GROUP BY GROUPING SETS "
+        "((w, k), (k))"
+    ),
     "SELECT COUNT(*) AS n FROM (SELECT k FROM e LIMIT 7)": "SELECT 7",
     "SELECT a.k, a.v, b.v FROM e a JOIN e b ON a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL '20' "
     "SECOND AND a.ts + INTERVAL '5' SECOND WHERE a.v < b.v": None,
@@ -73,6 +97,17 @@ def test_oracle_over_time(number: int, tmp_path: Path) -> None:
     connection.executemany("INSERT INTO e VALUES (?, ?, ?)", events)
     wanted = Counter(connection.execute(same or query).fetchall())
     assert materialised(changelog(env, query, tmp_path, number)) == wanted
+
+
+def test_sets_of_windows_are_given_once(tmp_path: Path) -> None:
+    """They are aggregates of windows, which never update what they gave."""
+    env = environment(2)
+    table_of(env, "e", COLUMNS, _events(7), tmp_path)
+    query = f"SELECT k, COUNT(*) AS n FROM {TUMBLE} GROUP BY window_start, window_end, ROLLUP(k)"
+    shown = env.explain_sql(query, "CHANGELOG_MODE")
+    assert "Expand(projects=[{k}, {}], changelogMode=[I])" in shown
+    assert "WindowAggregate(groupBy=[k0, $e], " in shown
+    assert "UA" not in shown
 
 
 def test_oracle_sessions(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ class GroupBinder(ExpressionBinder):
         columns = {
             each.index: number
             for number, each in enumerate(self._keys)
-            if isinstance(each, InputReference)
+            if isinstance(each, InputReference) and all(number in part for part in self._sets or ())
         }
         there = set(columns)
         if windows is None or not windows.starts & there or not windows.ends & there:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ValidationError
-from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.sql.planner import (
     joins,
     matches,
@@ -25,12 +24,12 @@ from millstream.sql.planner import (
 )
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import calc, columns_of, exchange
+from millstream.sql.planner.grouping_sets import expand, grouped_sets, grouping
 from millstream.sql.planner.joins import plain
 from millstream.sql.planner.logical import references, row_of
-from millstream.types.logical_types import BigIntType, BooleanType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
@@ -145,8 +144,9 @@ class Converter:
         if windowed is not None:
             return windowed
         below = self.convert(node.input)
-        if node.sets is not None or node.groupings:
-            return self._grouping_sets(node, below)
+        sets = grouped_sets(node)
+        if sets is not None:
+            return self._grouping_sets(node, below, sets)
         attached = windowed_rows.attached_aggregate(node, below)
         if attached is not None:
             return attached
@@ -158,36 +158,27 @@ class Converter:
             state_ttl=node.state_ttl,
         )
 
-    def _grouping_sets(self, node: Any, below: PhysicalNode) -> PhysicalNode:
-        sets = node.sets or (tuple(range(len(node.keys))),)
-        width = len(below.row)
-        # The keys are copied: an aggregate over a key sees its value, not the NULL of the set.
-        copies = [below.row.fields[key] for key in node.keys]
-        key_types = [field.type for field in node.row.fields[: len(node.keys)]]
-        names = [*below.row.names, *(each.name for each in copies), "$e"]
-        types = [*below.row.children, *key_types, BigIntType(nullable=False)]
-        expand = physical.Expand(
-            row=row_of(names, types),
-            inputs=(below,),
-            sets=tuple(tuple(node.keys[each] for each in part) for part in sets),
-            keys=node.keys,
-        )
-        keys = tuple(range(width, width + len(node.keys) + 1))
+    def _grouping_sets(
+        self, node: Any, below: PhysicalNode, sets: tuple[tuple[int, ...], ...]
+    ) -> PhysicalNode:
+        width, count = len(below.row), len(node.keys)
+        of_sets = tuple(tuple(node.keys[each] for each in part) for part in sets)
+        expanded = expand(below, node.keys, node.row.children[:count], of_sets)
+        keys = tuple(range(width, len(expanded.row)))
         row = row_of(
-            [*(expand.row.names[key] for key in keys), *(f"$a{i}" for i in range(len(node.calls)))],
-            [*(expand.row.children[key] for key in keys), *(call.type for call in node.calls)],
+            [*expanded.row.names[width:], *(f"$a{i}" for i in range(len(node.calls)))],
+            [*expanded.row.children[width:], *(call.type for call in node.calls)],
         )
         grouped = physical.GroupAggregate(
             row=row,
-            inputs=(exchange(expand, keys),),
+            inputs=(exchange(expanded, keys),),
             keys=keys,
             calls=node.calls,
             state_ttl=node.state_ttl,
         )
         columns = references(row)
-        count = len(node.keys)
         shown: list[Expression] = [*columns[:count], *columns[count + 1 :]]
-        shown += [_grouping(columns[count], sets, wanted) for wanted in node.groupings]
+        shown += [grouping(columns[count], sets, wanted) for wanted in node.groupings]
         return calc(grouped, shown, node.row)
 
     def _distinct(self, node: Any) -> PhysicalNode:
@@ -242,26 +233,6 @@ class Converter:
 
     def _limit(self, node: Any) -> PhysicalNode:
         return ranks.limit(self, node)
-
-
-def _grouping(
-    number: InputReference, sets: Sequence[tuple[int, ...]], wanted: tuple[int, ...]
-) -> Expression:
-    """GROUPING_ID of a set, by its number: a bit per key that is not in it; or its GROUP_ID."""
-    kind = number.type
-    arguments: list[Expression] = []
-    for position, part in enumerate(sets):
-        bits = 0
-        for key in wanted if wanted != lp.GROUP_ID else ():
-            bits = bits * 2 + (key not in part)
-        if wanted == lp.GROUP_ID:
-            bits = [set(each) for each in sets[:position]].count(set(part))
-        same = Call("=", (number, Literal(position, kind)), BooleanType(nullable=False))
-        arguments += [same, Literal(bits, kind)]
-    arguments[-2:] = arguments[-1:]
-    if len(arguments) == 1:
-        return arguments[0]
-    return Call("CASE", tuple(arguments), kind)
 
 
 _CONVERSIONS: Final[dict[type, Callable[[Converter, Any], PhysicalNode]]] = {

@@ -175,8 +175,12 @@ def logical_windows(node: LogicalNode) -> WindowColumns | None:
         return below
     if isinstance(node, lp.ProjectNode):
         return below.moved(_places(node.expressions))
-    places = {key: [position] for position, key in enumerate(node.keys)}
-    return below.moved(places) if node.sets is None else None
+    places = {
+        key: [position]
+        for position, key in enumerate(node.keys)
+        if all(position in each for each in node.sets or ())
+    }
+    return below.moved(places)
 
 
 def _logically_joined(node: lp.JoinNode) -> WindowColumns | None:

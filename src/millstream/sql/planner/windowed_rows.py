@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ValidationError
 from millstream.sql.planner.calcs import calc, exchange
 from millstream.sql.planner.changelog import kinds_of
+from millstream.sql.planner.grouping_sets import grouped_sets, grouping
 from millstream.sql.planner.logical import references, row_of
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.window_columns import only_window_times, windows_of
@@ -210,7 +211,7 @@ def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]
 
     Args:
         node: the aggregation.
-        made: gives keys, aggregates, columns of windows.
+        made: gives keys, the number of the set if there are sets, aggregates, columns of windows.
         plain: which keys of the aggregation are keys of what was made.
         used: which are columns of windows.
     """
@@ -218,8 +219,12 @@ def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]
     order: list[Expression] = [out[0]] * len(node.keys)
     for position, number in enumerate(plain):
         order[number] = out[position]
-    behind = len(plain) + len(made.calls)
+    first = len(made.keys)
+    behind = first + len(made.calls)
     for position, number in enumerate(used):
         order[number] = out[behind + position]
-    shown = [*order, *out[len(plain) : behind]]
+    shown = [*order, *out[first:behind]]
+    sets = grouped_sets(node)
+    if sets is not None:
+        shown += [grouping(out[first - 1], sets, wanted) for wanted in node.groupings]
     return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))

@@ -1,7 +1,8 @@
 """Windows: aggregations over window TVFs.
 
 What it is: GROUP BY window_start, window_end over a window TVF becomes a WindowAggregate, which
-gives each window once, when it is over.
+gives each window once, when it is over.  With GROUPING SETS that all have the window, each row is
+expanded ahead of it.
 What it is not: the operators.
 """
 
@@ -22,6 +23,7 @@ from millstream.sql.planner.calcs import (
     is_rowtime,
     substituted,
 )
+from millstream.sql.planner.grouping_sets import expand, grouped_sets
 from millstream.sql.planner.logical import (
     FilterNode,
     ProjectNode,
@@ -34,6 +36,8 @@ from millstream.sql.planner.times import check_window_time
 from millstream.sql.planner.windowed_rows import in_order
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
 
@@ -90,14 +94,14 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     indexes = [each.index if isinstance(each, InputReference) else None for each in keys]
     if width not in indexes or width + 1 not in indexes:
         return None
-    if node.sets is not None or node.groupings:
-        what = "GROUPING" if node.sets is None else "GROUPING SETS"
-        message = f"{what} over windows is not in this release."
-        raise ValidationError(message)
+    for each in node.sets or ():
+        if not {width, width + 1} <= {indexes[number] for number in each}:
+            return None  # groups of several windows are never over, as in Flink
     _check_reads(node, columns, [keys[n] for n, i in enumerate(indexes) if i is None], conditions)
     plain = [number for number, index in enumerate(indexes) if index not in places]
     if window.kind == "SESSION":
         _check_session(window, {indexes[number] for number in plain}, conditions)
+        _check_one_set(node, plain)
     below = converter.convert(window.input)
     check_window_time(below, window.time)
     inputs: list[Expression] = [keys[number] for number in plain]
@@ -108,14 +112,20 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     names.append(time.name)
     row = row_of(names, [each.type for each in inputs])
     projected = calc(below, inputs, row, conjunction(conditions))
-    group = tuple(range(len(plain)))
     used = [number for number, index in enumerate(indexes) if index in places]
+    sets = grouped_sets(node)
+    if sets is not None:
+        projected = _expanded(node, projected, plain, sets)
+        group = tuple(range(len(row), len(projected.row)))
+    else:
+        group = tuple(range(len(plain)))
     properties = tuple(places[indexes[number]] for number in used)  # type: ignore[index]
-    types = [row.children[key] for key in group]
+    types = [projected.row.children[key] for key in group]
     types += [call.type for call in calls]
     types += [window.row.fields[indexes[number]].type for number in used]  # type: ignore[index]
     made_names = [node.row.names[number] for number in plain]
-    made_names += list(node.row.names[len(node.keys) :])
+    made_names += ["$e"] if sets is not None else []
+    made_names += list(node.row.names[len(node.keys) :][: len(calls)])
     made_names += [node.row.names[number] for number in used]
     made = WindowAggregate(
         row=row_of(made_names, types),
@@ -131,6 +141,34 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
         is_rowtime=is_rowtime(time.type),
     )
     return in_order(node, made, plain, used)
+
+
+def _expanded(
+    node: Any, below: PhysicalNode, plain: list[int], sets: Sequence[tuple[int, ...]]
+) -> PhysicalNode:
+    """Each row once per set: behind it copies of the keys beside the window, and its set."""
+    places = {number: position for position, number in enumerate(plain)}
+    types = [node.row.children[number] for number in plain]
+    return expand(
+        below,
+        tuple(places.values()),
+        types,
+        tuple(tuple(places[each] for each in part if each in places) for part in sets),
+    )
+
+
+def _check_one_set(node: Any, plain: list[int]) -> None:
+    """Refuse sets over sessions: those are of the rows of one value of all keys.
+
+    Raises:
+        ValidationError: a set has not all keys.
+    """
+    if any(not set(plain) <= set(each) for each in node.sets or ()):
+        message = (
+            "GROUPING SETS over SESSION must all have the columns of its PARTITION BY; use one "
+            "query per set, and UNION ALL."
+        )
+        raise ValidationError(message)
 
 
 def _check_reads(
