@@ -104,7 +104,7 @@ _OVER = (
             {(37,): 1},
         ),
         (_FIRST.format("v DESC"), "Calc(select=[k, v])", {(17,): 1, (18,): 1, (19,): 1}),
-        (_FIRST.format("ts"), "Calc(select=[k, v, ts])", {(0,): 1, (1,): 1, (2,): 1}),
+        (_FIRST.format("ts"), "project=[k, v, ts]", {(0,): 1, (1,): 1, (2,): 1}),
         (
             _OVER,
             "Calc(select=[k, v]",

@@ -64,6 +64,7 @@ class FileColumns(FileFormat):
         types: of the columns of the partition.
         default_name: the text that stands for NULL in paths.
         base: the path below which directories are partitions.
+        notes_time: whether the time of files is noted although it is not among ``said``.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class FileColumns(FileFormat):
         types: Sequence[pa.DataType] = (),
         default_name: str = "",
         base: str = "",
+        *,
+        notes_time: bool = False,
     ) -> None:
         self._inner = inner
         self._said = dict(said)
@@ -81,6 +84,7 @@ class FileColumns(FileFormat):
         self._types = list(types)
         self._default_name = default_name
         self._base = base
+        self._notes_time = notes_time or "file.modification-time" in self._said.values()
         self.initial_limit = inner.initial_limit
         self.tells_positions = inner.tells_positions
 
@@ -102,7 +106,7 @@ class FileColumns(FileFormat):
 
     def properties(self, path: str, size: int) -> dict[str, object]:
         found = self._inner.properties(path, size)
-        if "file.modification-time" in self._said.values():
+        if self._notes_time:
             filesystem, inside = resolve(path)
             nanoseconds = filesystem.get_file_info(inside).mtime_ns
             found[_MODIFIED] = 0 if nanoseconds is None else nanoseconds // 1_000_000

@@ -112,6 +112,8 @@ class CsvFormat(SchemaFormat, LineFormat):
         self.multi_line = bool(self.options.multi_line) and self.quote is not None
         self.header_records = self.options.header + self.options.skip_records
         self.type_info = None if schema is None else type_of_schema(schema)
+        #: The columns that files without a header have; None: those of the schema.
+        self.file_columns: list[str] | None = None
 
     def prepare(self, path: str) -> None:
         """Detect records that span lines, and infer the schema if none was given."""
@@ -262,7 +264,7 @@ class CsvFormat(SchemaFormat, LineFormat):
                 )
                 raise SourceError(message)
         else:
-            names = schema.names
+            names = self.file_columns or schema.names
             if self.options.strict_header:
                 self._check_header(path, header, names)
         read = self._table_reader(names, self._parse_options(multi_line=self.multi_line))
@@ -376,8 +378,10 @@ class CsvFormat(SchemaFormat, LineFormat):
     def _record_ends(self, block: bytes) -> NDArray[np.int64]:
         return super()._record_ends(self._without_comments(block, b"x"))
 
-    def _blank_lines(self, block: bytes) -> int:
-        return super()._blank_lines(self._without_comments(block))
+    def _blank_lines(self, block: bytes, ends: NDArray[np.int64] | None = None) -> int:
+        # Comments count as empty lines, and do not look like them.
+        known = None if self.options.comments else ends
+        return super()._blank_lines(self._without_comments(block), known)
 
     def is_blank(self, record: bytes) -> bool:
         """Whether the record is an empty line or a comment."""

@@ -52,6 +52,8 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 #: Characters of a malformed record that an error shows.
 SHOWN: Final = 200
 
+#: Of an empty line, at most.
+_BLANK_LENGTH: Final = 2
 _BLANK_LINE: Final = re.compile(rb"(?m)^\r?\n")
 
 
@@ -326,7 +328,7 @@ class LineFormat(StreamFormat):
         except (ValueError, pa.ArrowException) as error:
             reason = str(error)
         else:
-            complete = table.num_rows == len(bounds) - self._blank_lines(block)
+            complete = table.num_rows == len(bounds) - self._blank_lines(block, ends)
             if complete and not self.suspicious(block[last:]):
                 yield table
                 return
@@ -361,8 +363,11 @@ class LineFormat(StreamFormat):
         del row
         return None
 
-    def _blank_lines(self, block: bytes) -> int:
+    def _blank_lines(self, block: bytes, ends: NDArray[np.int64] | None = None) -> int:
+        """How many empty lines a block has; ``ends`` are those of its records, if known."""
         if self.blank_is_record:
+            return 0
+        if ends is not None and len(ends) and np.diff(ends, prepend=0).min() > _BLANK_LENGTH:
             return 0
         # The look first: the pattern is slow, and most blocks have no empty line.
         if b"\n\n" in block or b"\n\r\n" in block or block[:1] in (b"\n", b"\r"):

@@ -76,7 +76,7 @@ def scan(
         source = connectors.table_source(found.identifier, table, context.configuration)
     except MillstreamError as error:
         raise context.error(node, str(error)) from error
-    read = [column for column in schema.columns if not column.is_computed]
+    read = schema.read
     said = source.metadata()
     kinds = [_read_type(column, said) for column in read]
     row = row_of([column.name for column in read], kinds)

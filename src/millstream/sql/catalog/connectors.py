@@ -20,7 +20,7 @@ from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.type_casts import supports_explicit_cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.lookup import LookupCaching, LookupSource
@@ -111,6 +111,15 @@ class TableSource(ABC):
     def lookup(self, keys: Sequence[str]) -> TableLookup | None:
         """How its rows are found by the values of some physical columns; None: they are not."""
         del keys
+        return None
+
+    def with_columns(self, names: Collection[str]) -> TableSource | None:
+        """The source that need not give more than some columns; None: it gives all that it has.
+
+        Args:
+            names: of columns of the table, those of metadata among them.
+        """
+        del names
         return None
 
     def with_partitions(self, condition: Expression) -> TableSource | None:

@@ -265,6 +265,11 @@ class ResolvedSchema:
         return [column for column in self.columns if column.is_physical]
 
     @property
+    def read(self) -> Sequence[Column]:
+        """The columns that the connector gives: physical ones, and metadata."""
+        return [column for column in self.columns if not column.is_computed]
+
+    @property
     def persisted(self) -> Sequence[Column]:
         """The columns that can be written."""
         return [column for column in self.columns if column.is_persisted]

@@ -261,8 +261,7 @@ class Lowering:
         )
         columns = tuple(
             METADATA_PREFIX + column.key if column.is_metadata else column.name
-            for column in node.table.schema.columns
-            if not column.is_computed
+            for column in node.read_columns
         )
         conform = ConformFactory(columns, table=f"table '{node.identifier.as_summary_string()}'")
         return self._one("SourceConversion", conform, made, stream_type(node.row))

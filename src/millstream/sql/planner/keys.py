@@ -36,8 +36,8 @@ def smallest(keys: Keys) -> tuple[int, ...] | None:
 def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
     """The keys of a node's rows."""
     if isinstance(node, physical.TableSourceScan):
-        names = node.table.schema.key_columns
-        return _one(node.row.index_of(name) for name in names) if names else _NONE
+        key = [node.row.index_of(name) for name in node.table.schema.key_columns]
+        return _one(key) if key and min(key) >= 0 else _NONE
     if isinstance(node, physical.DataStreamScan):
         return _one(node.key) if node.key else _NONE
     if isinstance(node, physical.Calc):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.connectors import TableSink, TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
+    from millstream.sql.catalog.schema import Column
     from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
     from millstream.types.logical_types import RowType
 
@@ -124,7 +125,19 @@ class TableSourceScan(PhysicalNode):
         path = ", ".join(self.identifier.parts)
         if self.partitions is not None:
             path += f", partitions=[{expression_text(self.partitions)}]"
+        read = self.read_columns
+        if len(read) < len(self.table.schema.read):
+            columns = ", ".join(each.name for each in read if not each.is_metadata)
+            path += f", project=[{columns}]"
+            if self.source.metadata():
+                keys = ", ".join(each.key for each in read if each.is_metadata)
+                path += f", metadata=[{keys}]"
         return f"table=[[{path}]], fields=[{self.fields_text()}]"
+
+    @property
+    def read_columns(self) -> list[Column]:
+        """The table's columns that the scan gives."""
+        return [each for each in self.table.schema.read if self.row.index_of(each.name) >= 0]
 
 
 @dataclass(eq=False, kw_only=True)

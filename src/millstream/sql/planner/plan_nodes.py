@@ -181,6 +181,8 @@ def _tables(
         return {"table": table, "sink": tables.sink(identifier, table, given.get("overwrite"))}
     source = tables.source(identifier, table)
     if kind is physical.TableSourceScan:
+        if len(given["row"]) < len(table.schema.read):
+            source = source.with_columns(given["row"].names) or source
         partitions = given.get("partitions")
         pruned = None if partitions is None else source.with_partitions(partitions)
         return {"table": table, "source": pruned or source}

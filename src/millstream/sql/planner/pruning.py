@@ -1,21 +1,23 @@
-"""Columns that nobody reads, left out below joins, Top-N, deduplication and OVER.
+"""Columns that nobody reads, left out: of scans, and below joins, Top-N, deduplication and OVER.
 
-What it is: a pass over a physical plan, ahead of the planning of changes.  What a Calc reads, and
-what these need themselves (keys, conditions, orders, upsert keys), is what crosses their exchanges
-and is kept in their state; the rest is dropped in front of the exchange.
-What it is not: for other nodes, which get all that they got; nor for what two nodes read, which
-keeps all its columns.
+What it is: a pass over physical plans, ahead of the planning of changes.  First, from the ends
+down, which columns of each node somebody reads; then, from the leaves up, nodes with those alone.
+What a Calc reads, and what joins, ranks and others need themselves (keys, conditions, orders,
+upsert keys), is what tables are asked for, what crosses exchanges and what is kept in state.
+What it is not: for other nodes, which get all that they got; nor for columns of scans by which
+changes are told apart.
 
 Read next: ``sql/planner/changelog.py``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from millstream.connectors.formats.tables.codec import row_of_columns
 from millstream.expressions.nodes import InputReference, transform
+from millstream.sql.catalog.connectors import INSERT_ONLY
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import columns_of
 from millstream.sql.planner.keys import upsert_keys
@@ -33,69 +35,61 @@ if TYPE_CHECKING:
 
 __all__ = ["prune_columns"]
 
+#: Of a node of which nobody reads a column: rows are counted all the same.
+_SOME: Final = frozenset({0})
+
 
 def prune_columns(plans: Sequence[Node]) -> list[Node]:
     """Plans with the same rows at their ends; what they share stays shared."""
     pruner = _Pruner(plans)
-    return [pruner.whole(plan) for plan in plans]
+    return [pruner.narrowed(plan)[0] for plan in plans]  # type: ignore[misc]
 
 
 class _Pruner:
-    def __init__(self, plans: Iterable[PhysicalNode]) -> None:
-        #: How many nodes read a node.
-        self._readers: Counter[int] = Counter()
-        self._done: dict[int, PhysicalNode] = {}
-        todo, seen = list(plans), set()
-        while todo:
-            node = todo.pop()
-            if id(node) not in seen:
-                seen.add(id(node))
-                todo += node.inputs
-                self._readers.update(map(id, node.inputs))
+    def __init__(self, plans: Sequence[PhysicalNode]) -> None:
+        #: Columns of a node that somebody reads.
+        self._wanted: dict[int, set[int]] = {id(plan): _all(plan) for plan in plans}
+        self._done: dict[int, tuple[PhysicalNode, list[int]]] = {}
+        for node in _readers_first(plans):
+            wanted = self._wanted.setdefault(id(node), set())
+            for below, needed in zip(node.inputs, _needed(node, wanted), strict=True):
+                self._wanted.setdefault(id(below), set()).update(needed)
 
-    def whole(self, node: Node) -> Node:
-        """The node with all its columns, over less."""
+    def narrowed(self, node: PhysicalNode) -> tuple[PhysicalNode, list[int]]:
+        """The node with at least the columns that are wanted, and which of its own these are."""
         known = self._done.get(id(node))
         if known is None:
-            known = self._whole(node)
+            change = _NARROWED.get(type(node))
+            wanted = self._wanted[id(node)]
+            known = self._whole(node) if change is None else change(self, node, wanted)
             self._done[id(node)] = known
-        return known  # type: ignore[return-value]
+        return known
 
-    def _whole(self, node: PhysicalNode) -> PhysicalNode:
-        if isinstance(node, _NARROWED):
-            return self._narrowed(node, set(range(len(node.row))))[0]
-        inputs = tuple(self.whole(each) for each in node.inputs)
-        if all(map(_is_same, inputs, node.inputs)):
-            return node
-        return replace(node, inputs=inputs, kinds=None)
+    def _whole(self, node: PhysicalNode) -> tuple[PhysicalNode, list[int]]:
+        inputs = tuple(self.narrowed(each)[0] for each in node.inputs)
+        if not all(map(_is_same, inputs, node.inputs)):
+            node = replace(node, inputs=inputs, kinds=None)
+        return node, list(range(len(node.row)))
 
-    def narrow(self, node: PhysicalNode, wanted: set[int]) -> tuple[PhysicalNode, list[int]]:
-        """The node with at least the columns that are wanted, and which of its own these are."""
-        if self._readers[id(node)] > 1 or not isinstance(node, _NARROWED):
-            return self.whole(node), list(range(len(node.row)))
-        return self._narrowed(node, wanted)
-
-    def _narrowed(self, node: PhysicalNode, wanted: set[int]) -> tuple[PhysicalNode, list[int]]:
-        if isinstance(node, physical.Calc):
-            return self._calc(node, wanted)
-        if isinstance(node, physical.Exchange):
-            return self._exchange(node, wanted)
-        if isinstance(node, physical.Join):
-            return self._join(node, wanted)
-        if isinstance(node, physical.OverAggregate):
-            return self._over(node, wanted)
-        if isinstance(node, physical.Rank):
-            return self._rank(node, wanted)
-        assert isinstance(node, physical.Deduplicate)  # noqa: S101 - the last of _NARROWED
-        return self._deduplicate(node, wanted)
+    def _scan(
+        self, node: physical.TableSourceScan, wanted: set[int]
+    ) -> tuple[PhysicalNode, list[int]]:
+        if node.changes != INSERT_ONLY:
+            wanted = wanted | {node.row.index_of(each) for each in node.table.schema.key_columns}
+        if not wanted:
+            row = row_of_columns(node.row, ())
+            wanted = {node.row.index_of(name) for name in row.names}
+        kept = sorted(wanted)
+        names = [node.row.names[each] for each in kept]
+        source = node.source.with_columns(names) if len(kept) < len(node.row) else None
+        if source is None:
+            return node, list(range(len(node.row)))
+        return replace(node, row=_row(node, kept), source=source), kept
 
     def _calc(self, node: physical.Calc, wanted: set[int]) -> tuple[PhysicalNode, list[int]]:
-        kept = sorted(wanted) or [0]
+        kept = sorted(wanted or _SOME)
         read = [node.projections[each] for each in kept]
-        conditions = [] if node.condition is None else [node.condition]
-        below, places = self.narrow(
-            node.input, {column for each in (*read, *conditions) for column in columns_of(each)}
-        )
+        below, places = self.narrowed(node.input)
         if _is_same(below, node.input) and len(kept) == len(node.row):
             return node, kept
         made = replace(
@@ -114,8 +108,8 @@ class _Pruner:
     def _exchange(
         self, node: physical.Exchange, wanted: set[int]
     ) -> tuple[PhysicalNode, list[int]]:
-        needed = (wanted | set(node.keys or ())) or {0}
-        below, kept = self.narrow(node.input, needed)
+        (needed,) = _needed(node, wanted)
+        below, kept = self.narrowed(node.input)
         if len(needed) < len(kept):
             chosen = [at for at, column in enumerate(kept) if column in needed]
             columns = references(below.row)
@@ -127,22 +121,13 @@ class _Pruner:
             )
         if _is_same(below, node.input):
             return node, kept
-        keys = None if node.keys is None else tuple(map(kept.index, node.keys))
+        keys = None if node.keys is None else _places(node.keys, kept)
         return replace(node, row=below.row, inputs=(below,), keys=keys, kinds=None), kept
 
     def _join(self, node: physical.Join, wanted: set[int]) -> tuple[PhysicalNode, list[int]]:
-        left, right = node.inputs
-        width = len(left.row)
-        read = wanted | (set() if node.condition is None else columns_of(node.condition))
-        needed = (
-            {each for each in read if each < width} | set(node.left_keys) | _unique(left),
-            {each - width for each in read if each >= width}
-            | set(node.right_keys)
-            | _unique(right),
-        )
-        (left, lefts), (right, rights) = (
-            self.narrow(each, need or {0}) for each, need in zip(node.inputs, needed, strict=True)
-        )
+        del wanted
+        width = len(node.inputs[0].row)
+        (left, lefts), (right, rights) = map(self.narrowed, node.inputs)
         if _is_same(left, node.inputs[0]) and _is_same(right, node.inputs[1]):
             return node, list(range(len(node.row)))
         both = [*lefts, *(each + width for each in rights)]
@@ -151,8 +136,8 @@ class _Pruner:
             node,
             row=_row(node, kept),
             inputs=(left, right),
-            left_keys=tuple(map(lefts.index, node.left_keys)),
-            right_keys=tuple(map(rights.index, node.right_keys)),
+            left_keys=_places(node.left_keys, lefts),
+            right_keys=_places(node.right_keys, rights),
             condition=None if node.condition is None else _remapped(node.condition, both),
             kinds=None,
         )
@@ -160,11 +145,10 @@ class _Pruner:
 
     def _rank(self, node: physical.Rank, wanted: set[int]) -> tuple[PhysicalNode, list[int]]:
         def moved(kept: Sequence[int]) -> PhysicalNode:
-            return replace(
-                node, partition=_places(node.partition, kept), order=_order(node.order, kept)
-            )
+            partition, order = _places(node.partition, kept), _order(node.order, kept)
+            return replace(node, partition=partition, order=order)
 
-        return self._extending(node, wanted, _read_by(node), moved)
+        return self._extending(node, wanted, moved)
 
     def _deduplicate(
         self, node: physical.Deduplicate, wanted: set[int]
@@ -173,8 +157,7 @@ class _Pruner:
             rowtime = None if node.rowtime is None else kept.index(node.rowtime)
             return replace(node, keys=_places(node.keys, kept), rowtime=rowtime)
 
-        read = {*node.keys, *(() if node.rowtime is None else (node.rowtime,))}
-        return self._extending(node, wanted, read, moved)
+        return self._extending(node, wanted, moved)
 
     def _over(
         self, node: physical.OverAggregate, wanted: set[int]
@@ -187,45 +170,136 @@ class _Pruner:
                 calls=tuple(replace(each, call=_call(each.call, kept)) for each in node.calls),
             )
 
-        calls = [each.call for each in node.calls]
-        read = _read_by(node) | {column for call in calls for column in call.arguments}
-        read |= {call.filter for call in calls if call.filter is not None}
-        return self._extending(node, wanted, read, moved)
+        return self._extending(node, wanted, moved)
+
+    def _normalize(
+        self, node: physical.ChangelogNormalize, wanted: set[int]
+    ) -> tuple[PhysicalNode, list[int]]:
+        def moved(kept: Sequence[int]) -> PhysicalNode:
+            return replace(node, keys=_places(node.keys, kept))
+
+        return self._extending(node, wanted, moved)
+
+    def _watermark(
+        self, node: physical.WatermarkAssigner, wanted: set[int]
+    ) -> tuple[PhysicalNode, list[int]]:
+        def moved(kept: Sequence[int]) -> PhysicalNode:
+            expression = _remapped(node.expression, kept)
+            return replace(node, rowtime=kept.index(node.rowtime), expression=expression)
+
+        return self._extending(node, wanted, moved)
 
     def _extending(
-        self,
-        node: physical.Rank | physical.Deduplicate | physical.OverAggregate,
-        wanted: set[int],
-        read: set[int],
-        moved: Callable[[Sequence[int]], PhysicalNode],
+        self, node: PhysicalNode, wanted: set[int], moved: Callable[[Sequence[int]], PhysicalNode]
     ) -> tuple[PhysicalNode, list[int]]:
         """A node whose row is that of its input and what it adds behind.
 
-        ``read`` are the columns that it needs itself, ``moved`` the node over a row of the columns
-        that are given.
+        ``moved`` is the node over a row of the columns that are given.
         """
+        del wanted
         width = len(node.input.row)
-        needed = {each for each in wanted if each < width} | read | _unique(node.input)
-        below, kept = self.narrow(node.input, needed or {0})
-        if _is_same(below, node.input):
-            return node, list(range(len(node.row)))
+        below, kept = self.narrowed(node.input)
         shown = [*kept, *range(width, len(node.row))]
+        if _is_same(below, node.input):
+            return node, shown
         made = replace(moved(kept), row=_row(node, shown), inputs=(below,), kinds=None)
         return made, shown
 
 
-_NARROWED: Final = (
-    physical.Calc,
-    physical.Exchange,
-    physical.Join,
-    physical.Rank,
-    physical.Deduplicate,
-    physical.OverAggregate,
-)
+_NARROWED: Final[dict[type, Callable[[_Pruner, Any, set[int]], tuple[PhysicalNode, list[int]]]]] = {
+    physical.TableSourceScan: _Pruner._scan,  # noqa: SLF001 - the table of this class
+    physical.WatermarkAssigner: _Pruner._watermark,  # noqa: SLF001
+    physical.ChangelogNormalize: _Pruner._normalize,  # noqa: SLF001
+    physical.Calc: _Pruner._calc,  # noqa: SLF001
+    physical.Exchange: _Pruner._exchange,  # noqa: SLF001
+    physical.Join: _Pruner._join,  # noqa: SLF001
+    physical.Rank: _Pruner._rank,  # noqa: SLF001
+    physical.Deduplicate: _Pruner._deduplicate,  # noqa: SLF001
+    physical.OverAggregate: _Pruner._over,  # noqa: SLF001
+}
 
 
-def _read_by(node: physical.Rank | physical.OverAggregate) -> set[int]:
-    return {*node.partition, *(each.column for each in node.order)}
+def _readers_first(plans: Sequence[PhysicalNode]) -> list[PhysicalNode]:
+    """All nodes, each behind those that read it."""
+    found: list[PhysicalNode] = []
+    seen: set[int] = set()
+
+    def look(node: PhysicalNode) -> None:
+        if id(node) not in seen:
+            seen.add(id(node))
+            for below in node.inputs:
+                look(below)
+            found.append(node)
+
+    for plan in plans:
+        look(plan)
+    return found[::-1]
+
+
+# -- what nodes read -----------------------------------------------------------------------------
+
+
+def _needed(node: PhysicalNode, wanted: set[int]) -> list[set[int]]:
+    """The columns of its inputs that a node reads if some of its own are wanted."""
+    need = _NEEDED.get(type(node))
+    return [_all(each) for each in node.inputs] if need is None else need(node, wanted)
+
+
+def _of_calc(node: Any, wanted: set[int]) -> list[set[int]]:
+    read = {column for at in wanted or _SOME for column in columns_of(node.projections[at])}
+    return [read if node.condition is None else read | columns_of(node.condition)]
+
+
+def _of_exchange(node: Any, wanted: set[int]) -> list[set[int]]:
+    return [(wanted | set(node.keys or ())) or {*_SOME}]
+
+
+def _of_watermark(node: Any, wanted: set[int]) -> list[set[int]]:
+    return [wanted | {node.rowtime} | columns_of(node.expression)]
+
+
+def _of_normalize(node: Any, wanted: set[int]) -> list[set[int]]:
+    return [wanted | set(node.keys)]
+
+
+def _of_join(node: Any, wanted: set[int]) -> list[set[int]]:
+    left, right = node.inputs
+    width = len(left.row)
+    read = wanted | (set() if node.condition is None else columns_of(node.condition))
+    lefts = {each for each in read if each < width} | set(node.left_keys) | _unique(left)
+    rights = {each - width for each in read if each >= width} | set(node.right_keys)
+    return [lefts or {*_SOME}, (rights | _unique(right)) or {*_SOME}]
+
+
+def _of_rank(node: Any, wanted: set[int]) -> list[set[int]]:
+    read = wanted - {len(node.input.row)} | set(node.partition) | _unique(node.input)
+    return [(read | {each.column for each in node.order}) or {*_SOME}]
+
+
+def _of_deduplicate(node: Any, wanted: set[int]) -> list[set[int]]:
+    read = wanted | set(node.keys) | _unique(node.input)
+    return [(read if node.rowtime is None else read | {node.rowtime}) or {*_SOME}]
+
+
+def _of_over(node: Any, wanted: set[int]) -> list[set[int]]:
+    width = len(node.input.row)
+    calls = [each.call for each in node.calls]
+    read = {each for each in wanted if each < width} | set(node.partition)
+    read |= {each.column for each in node.order} | _unique(node.input)
+    read |= {column for call in calls for column in call.arguments}
+    return [(read | {each.filter for each in calls if each.filter is not None}) or {*_SOME}]
+
+
+_NEEDED: Final[dict[type, Callable[[Any, set[int]], list[set[int]]]]] = {
+    physical.Calc: _of_calc,
+    physical.Exchange: _of_exchange,
+    physical.WatermarkAssigner: _of_watermark,
+    physical.ChangelogNormalize: _of_normalize,
+    physical.Join: _of_join,
+    physical.Rank: _of_rank,
+    physical.Deduplicate: _of_deduplicate,
+    physical.OverAggregate: _of_over,
+}
 
 
 def _places(columns: Iterable[int], kept: Sequence[int]) -> tuple[int, ...]:
@@ -239,9 +313,13 @@ def _order(order: Iterable[SortKey], kept: Sequence[int]) -> tuple[SortKey, ...]
 def _call(call: AggregateCall, kept: Sequence[int]) -> AggregateCall:
     return replace(
         call,
-        arguments=tuple(map(kept.index, call.arguments)),
+        arguments=_places(call.arguments, kept),
         filter=None if call.filter is None else kept.index(call.filter),
     )
+
+
+def _all(node: PhysicalNode) -> set[int]:
+    return set(range(len(node.row)))
 
 
 def _is_same(one: PhysicalNode, other: PhysicalNode) -> bool:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from millstream.types.logical_types import RowField, RowType
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from millstream.types.logical_types import LogicalType, RowType
+    from millstream.types.logical_types import LogicalType
 
 __all__ = [
     "DELETE",
@@ -31,6 +33,7 @@ __all__ = [
     "RowEncoder",
     "arrow_schema",
     "columns_of_rows",
+    "row_of_columns",
 ]
 
 #: Values of ``RowKind``.
@@ -89,3 +92,17 @@ def columns_of_rows(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Reco
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def row_of_columns(row: RowType, names: Collection[str]) -> RowType:
+    """A row with some of its columns; the one that costs least if there would be none."""
+    fields = tuple(each for each in row.fields if each.name in names)
+    return RowType(fields or (min(row.fields, key=_cost),), nullable=row.nullable)
+
+
+def _cost(field: RowField) -> int:
+    """How much it takes to read a column, compared with others."""
+    kind = field.type.to_arrow()
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return 0
+    return 1 if pa.types.is_primitive(kind) else 2 + pa.types.is_nested(kind)

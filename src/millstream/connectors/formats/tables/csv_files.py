@@ -15,12 +15,12 @@ import pyarrow as pa
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.connectors.formats.line_format import FaultyRecord
-from millstream.connectors.formats.tables.codec import arrow_schema
+from millstream.connectors.formats.tables.codec import arrow_schema, row_of_columns
 from millstream.connectors.formats.tables.csv_rows import text_columns, typed_columns
 from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from millstream.connectors.formats.tables.csv_rows import CsvTableOptions
     from millstream.types.logical_types import RowType
@@ -34,12 +34,16 @@ class CsvTableFormat(CsvFormat):
     Args:
         row: the table.
         options: the table's.
+        read: names of the columns that are wanted; None: all.
 
     Raises:
         ValidationError: CSV holds no values of a column's type.
     """
 
-    def __init__(self, row: RowType, options: CsvTableOptions) -> None:
+    def __init__(
+        self, row: RowType, options: CsvTableOptions, read: Collection[str] | None = None
+    ) -> None:
+        whole, row = row, row if read is None else row_of_columns(row, read)
         schema = arrow_schema(row)
         lenient = options.ignore_parse_errors
         policy = MalformedPolicy.DEAD_LETTER if lenient else MalformedPolicy.FAIL
@@ -50,13 +54,16 @@ class CsvTableFormat(CsvFormat):
             header=False,
             null_values=None if options.null is None else (options.null,),
             comments=options.comments,
-            array_separators=dict.fromkeys(row.names, options.array_delimiter),
+            array_separators=dict.fromkeys(whole.names, options.array_delimiter),
         )
         kinds = [ArrowTypeInfo(field.type) for field in schema]
         super().__init__(RowTypeInfo(kinds, list(row.names)), policy, chosen)
         self._row = row
         self._lenient = lenient
         self._texts = CsvFormat(text_columns(row), policy, chosen)
+        self._texts.file_columns = list(whole.names)
+        #: All columns, for records that are looked at one by one; None: those are read anyway.
+        self._whole = None if row == whole else CsvFormat(text_columns(whole), policy, chosen)
 
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
         self._texts.multi_line = self.multi_line
@@ -73,23 +80,41 @@ class CsvTableFormat(CsvFormat):
     def _parse_one(
         self, parse: Callable[[bytes], pa.Table], record: bytes, offset: int, reason: str
     ) -> Iterator[pa.Table | FaultyRecord]:
+        problem = self._problem_of_whole(record)
+        if problem is not None:
+            yield FaultyRecord(offset, record, problem)
+            return
         for outcome in super()._parse_one(parse, record, offset, reason):
             short = None
             if self._lenient and isinstance(outcome, FaultyRecord):
                 short = self._short(parse, record)
             yield outcome if short is None else short
 
+    def _problem_of_whole(self, record: bytes) -> str | None:
+        """What is wrong with a record that a look at the columns that are read does not show."""
+        if self._whole is None:
+            return None
+        self._whole.multi_line = self.multi_line
+        try:
+            table = self._whole.parser("", b"")(record)
+        except (ValueError, pa.ArrowException):
+            return None  # so do those that are read
+        return self.problem_of_row(table) if table.num_rows == 1 else None
+
     def _short(self, parse: Callable[[bytes], pa.Table], record: bytes) -> pa.Table | None:
         """The row of a record with too few values, whose others are NULL; None: it is another."""
-        width = len(self._row)
-        for missing in range(1, width):
+        names = self._texts.file_columns or []
+        for missing in range(1, len(names)):
             padded = record.rstrip(b"\r\n") + self.options.delimiter.encode() * missing
             try:
                 table = parse(padded)
             except (ValueError, pa.ArrowException):
                 continue
             if table.num_rows == 1 and self.problem_of_row(table) is None:
-                there = list(table.columns[: width - missing])
-                nulls = [pa.nulls(1, field.type) for field in list(table.schema)[-missing:]]
-                return pa.Table.from_arrays([*there, *nulls], schema=table.schema)
+                gone = names[-missing:]
+                columns = [
+                    pa.nulls(1, field.type) if field.name in gone else column
+                    for column, field in zip(table.columns, table.schema, strict=True)
+                ]
+                return pa.Table.from_arrays(columns, schema=table.schema)
         return None

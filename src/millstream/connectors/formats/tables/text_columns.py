@@ -1,7 +1,8 @@
 """Columns of texts as columns of logical types: many values at once where Arrow agrees with Java.
 
-What it is: what ``texts.py`` makes of each text, for a column.  A pattern says which texts Arrow's
-casts read as Java does; a column that has others is read text by text.
+What it is: what ``texts.py`` makes of each text, for a column.  A pattern, or a look at all bytes,
+says whether Arrow's casts read the texts as Java does; a column that has others is read text by
+text.
 What it is not: about lines or objects (``csv_rows.py``, ``json_rows.py``).
 
 Read next: ``connectors/formats/tables/texts.py``.
@@ -11,26 +12,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.connectors.formats.exact_decimals import wide
-from millstream.connectors.formats.tables.texts import INTEGER_BITS, text_parser
+from millstream.connectors.formats.tables.texts import text_parser
 from millstream.types.logical_types import (
     ArrayType,
+    BigIntType,
     BinaryType,
     BooleanType,
     CharType,
     DateType,
-    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
+    IntType,
     LocalZonedTimestampType,
+    SmallIntType,
     TimestampType,
     TimeType,
+    TinyIntType,
     VarBinaryType,
     VarCharType,
+    YearMonthIntervalType,
 )
 
 if TYPE_CHECKING:
@@ -43,11 +49,22 @@ __all__ = ["EMPTY_TEXTS", "array_of_texts"]
 #: Types of which the empty text is a value.
 EMPTY_TEXTS: Final = (CharType, VarCharType, BinaryType, VarBinaryType)
 
-_INTEGER: Final = r"^-?[0-9]{1,18}$"
 _REAL: Final = r"^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$"
 #: Python has no year 0.
 _DATE: Final = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
 _CLOCK: Final = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
+#: In seconds since 1970.
+_YEAR_1: Final = -62_135_596_800
+_WITH_SECONDS: Final = len("2020-01-01 00:00:00")
+#: Types whose columns Arrow reads after a look at all bytes.
+_CHECKED: Final = (
+    TinyIntType,
+    SmallIntType,
+    IntType,
+    BigIntType,
+    YearMonthIntervalType,
+    TimestampType,
+)
 _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -111,6 +128,8 @@ def _fast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa.Array |
     """The column, made by Arrow; None: some text is not what it takes."""
     if isinstance(kind, BooleanType):
         return pc.equal(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), "true")
+    if isinstance(kind, _CHECKED):
+        return _checked_cast(texts, kind, iso=iso)
     pattern = _pattern(kind, iso=iso)
     if pattern is None or pc.any(pc.invert(pc.match_substring_regex(texts, pattern))).as_py():
         return None
@@ -123,12 +142,43 @@ def _fast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa.Array |
     return texts
 
 
+def _checked_cast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa.Array | None:
+    """A column of whole numbers or times, where looks at all bytes tell more than a pattern.
+
+    Arrow's casts take what Java does, and besides hexadecimal numbers, times of the other standard
+    or without seconds, and the year 0, which Python does not have.
+    """
+    data = _bytes_of(texts)
+    wrong = [b"x", b"X"]
+    if isinstance(kind, TimestampType):
+        wrong = [] if iso is None else [b" " if iso else b"T"]
+    if any(each in data for each in wrong):
+        return None
+    try:
+        found = texts.cast(kind.to_arrow())
+    except pa.ArrowException:
+        return None
+    if not isinstance(kind, TimestampType) or found.null_count == len(found):
+        return found
+    has_seconds = pc.min(pc.binary_length(texts)).as_py() >= _WITH_SECONDS
+    first = pc.min(found).cast(pa.timestamp("s"), safe=False).cast(pa.int64()).as_py()
+    return found if has_seconds and first >= _YEAR_1 else None
+
+
+def _bytes_of(texts: pa.Array) -> bytes:
+    """The characters of all texts."""
+    offsets, data = texts.buffers()[1:]
+    if data is None or offsets is None:
+        return b""
+    ends = np.frombuffer(offsets, np.int32)
+    start, stop = int(ends[texts.offset]), int(ends[texts.offset + len(texts)])
+    return bytes(data.slice(start, stop - start))
+
+
 def _pattern(  # noqa: PLR0911 - a table
     kind: LogicalType, *, iso: bool | None
 ) -> str | None:
     """What all texts must match so that Arrow may read them."""
-    if type(kind) in INTEGER_BITS and not isinstance(kind, DayTimeIntervalType):
-        return _INTEGER
     if isinstance(kind, FloatType | DoubleType):
         return _REAL
     if isinstance(kind, DecimalType):
@@ -141,11 +191,10 @@ def _pattern(  # noqa: PLR0911 - a table
         return f"^{_DATE}$"
     if isinstance(kind, TimeType):
         return f"^{_CLOCK}$"
-    if isinstance(kind, TimestampType | LocalZonedTimestampType):
+    if isinstance(kind, LocalZonedTimestampType):
         between = "[ T]" if iso is None else "T" if iso else " "
         digits = _DIGITS[kind.to_arrow().unit]
-        zone = "Z" if isinstance(kind, LocalZonedTimestampType) else ""
-        return rf"^{_DATE}{between}{_CLOCK}(\.[0-9]{{1,{digits}}})?{zone}$"
+        return rf"^{_DATE}{between}{_CLOCK}(\.[0-9]{{1,{digits}}})?Z$"
     return None
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.connectors.basic.data_generator import DataGeneratorSource, GeneratorFunction
+from millstream.connectors.formats.tables.codec import row_of_columns
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
 from millstream.sql.catalog.options import (
@@ -32,6 +33,8 @@ from millstream.types.type_roots import TypeRoot
 from millstream.types.values import column_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -82,26 +85,28 @@ def _known(columns: list[Column]) -> list[Option]:
 class _Rows(GeneratorFunction):
     """Makes rows from their numbers."""
 
-    def __init__(self, row: RowType, settings: list[dict[str, Any]], begun: int) -> None:
-        self._row = row
-        self._settings = settings
+    def __init__(
+        self, row: RowType, settings: list[dict[str, Any]], begun: int, read: Sequence[int]
+    ) -> None:
+        #: Values are drawn in the order of columns: those ahead of one that is read count.
+        self._drawn = list(zip(row.fields[: read[-1] + 1], settings, strict=False))
+        self._read = read
+        self._produced = RowType(tuple(row.fields[each] for each in read), nullable=False)
         #: Nanoseconds since 1970.
         self._begun = begun
 
     def map(self, value: int) -> object:
         drawn = random.Random(value)  # noqa: S311 - not for secrets
-        return tuple(
-            self._value(field.type, setting, drawn, value)
-            for field, setting in zip(self._row.fields, self._settings, strict=True)
-        )
+        row = [self._value(field.type, setting, drawn, value) for field, setting in self._drawn]
+        return tuple(row[each] for each in self._read)
 
     def map_batch(self, indices: NDArray[np.int64]) -> pa.RecordBatch | None:
         rows = [self.map(number_) for number_ in indices.tolist()]
         columns = [
             column_of([row[i] for row in rows], field.type)  # type: ignore[index]
-            for i, field in enumerate(self._row.fields)
+            for i, field in enumerate(self._produced.fields)
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._row.to_arrow_schema())
+        return pa.RecordBatch.from_arrays(columns, schema=self._produced.to_arrow_schema())
 
     def _value(  # noqa: PLR0911 - a table
         self, kind: LogicalType, setting: dict[str, Any], drawn: random.Random, row: int
@@ -162,10 +167,22 @@ def _setting(context: FactoryContext, options: Options, column: Column) -> dict[
 
 
 class _Generated(TableSource):
-    def __init__(self, options: Options, row: RowType, settings: list[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        row: RowType,
+        settings: list[dict[str, Any]],
+        read: Sequence[int] | None = None,
+    ) -> None:
         self._options = options
         self._row = row
         self._settings = settings
+        #: Places of the columns that are read.
+        self._read = range(len(row)) if read is None else read
+
+    def with_columns(self, names: Collection[str]) -> TableSource:
+        read = [place for place, name in enumerate(self._row.names) if name in names]
+        return _Generated(self._options, self._row, self._settings, read or [0])
 
     def create(self) -> Source:
         counts = [
@@ -173,11 +190,10 @@ class _Generated(TableSource):
         ]
         rows = self._options["number-of-rows"]
         count = min([*counts, *([] if rows is None else [rows])], default=None)
-        function = _Rows(self._row, self._settings, time.time_ns())
+        function = _Rows(self._row, self._settings, time.time_ns(), self._read)
         rate = float(self._options["rows-per-second"])
-        return DataGeneratorSource(
-            function, count, rate, stream_type(self._row), splits=1 if counts else 4
-        )
+        kind = stream_type(row_of_columns(self._row, [self._row.names[e] for e in self._read]))
+        return DataGeneratorSource(function, count, rate, kind, splits=1 if counts else 4)
 
 
 def source(context: FactoryContext) -> TableSource:

@@ -31,7 +31,7 @@ from millstream.connectors.formats.tables.avro_table import (
     AvroTableFormat,
     AvroTableWriterFactory,
 )
-from millstream.connectors.formats.tables.codec import arrow_schema
+from millstream.connectors.formats.tables.codec import arrow_schema, row_of_columns
 from millstream.connectors.formats.tables.csv_files import CsvTableFormat
 from millstream.connectors.formats.tables.json_rows import JsonRowDecoder
 from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
@@ -71,7 +71,7 @@ from millstream.types.logical_types import (
 from millstream.types.time import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -146,17 +146,23 @@ def _schema(context: FactoryContext) -> pa.Schema:
     return arrow_schema(_row(context))
 
 
-def _reader(row: RowType, chosen: ChosenFormat | None, options: Options) -> FileFormat:
-    """What reads files with such rows.
+def _reader(
+    whole: RowType,
+    chosen: ChosenFormat | None,
+    options: Options,
+    read: frozenset[str] | None,
+) -> FileFormat:
+    """What reads files with such rows, or some of their columns.
 
     Raises:
         ValidationError: the format does not read them.
     """
+    row = whole if read is None else row_of_columns(whole, read)
     if chosen is None:
         return _READERS[options["format"]](row, options)
     decoder = chosen.decoder(row, options)
     if chosen.name == "csv":
-        return CsvTableFormat(row, csv_table_options(chosen, options))
+        return CsvTableFormat(whole, csv_table_options(chosen, options), read)
     if isinstance(decoder, JsonRowDecoder) and _STANDARD not in options.given:
         decoder = JsonRowDecoder(row, replace(decoder.options, iso=None))
     return MessageLines(decoder)
@@ -213,6 +219,8 @@ class _FilesSource(TableSource):
         self._schema = _schema(context)
         self._partition = _partition(context)
         self._accepts: PartitionFilter | None = None
+        #: The columns that are read; None: all.
+        self._read: frozenset[str] | None = None
         self._chosen = chosen_format(context.owner, context.options, among=_MESSAGES)
         if self._chosen is not None:
             self.changes = self._chosen.changes
@@ -222,20 +230,31 @@ class _FilesSource(TableSource):
         return _METADATA
 
     def _format(self) -> FileFormat:
-        return _reader(_row(self._context), self._chosen, self._options)
+        return _reader(_row(self._context), self._chosen, self._options, self._read)
+
+    def _is_read(self, name: str) -> bool:
+        return self._read is None or name in self._read
+
+    def with_columns(self, names: Collection[str]) -> TableSource:
+        made = copy(self)
+        made._read = frozenset(names)  # noqa: SLF001 - of the same class
+        return made
 
     def create(self) -> Source:
         options, made = self._options, self._format()
         columns = self._context.table.schema.columns
-        said = {METADATA_PREFIX + each.key: each.key for each in columns if each.is_metadata}
+        said = [each for each in columns if each.is_metadata]
         if said or self._partition:
+            partition = {n: kind for n, kind in self._partition.items() if self._is_read(n)}
             made = FileColumns(
                 made,
-                said,
-                {name: _parser(kind) for name, kind in self._partition.items()},
-                [kind.to_arrow() for kind in self._partition.values()],
+                {METADATA_PREFIX + e.key: e.key for e in said if self._is_read(e.name)},
+                {name: _parser(kind) for name, kind in partition.items()},
+                [kind.to_arrow() for kind in partition.values()],
                 options["partition.default-name"],
                 _base(options),
+                # Another version of the query may read it of a file that was found by this one.
+                notes_time=any(each.key == "file.modification-time" for each in said),
             )
         interval = options["source.monitor-interval"]
         every = None if interval is None else Duration.of_millis(interval)

@@ -17,6 +17,8 @@ from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from millstream.contracts.source import Source
 
 __all__ = ["sink", "source"]
@@ -31,6 +33,10 @@ class _Events(TableSource):
         self._options = options
         self._table = table
         self._columns = columns
+
+    def with_columns(self, names: Collection[str]) -> TableSource:
+        read = [name for name in self._columns if name in names]
+        return _Events(self._options, self._table, read or ["dateTime"])
 
     def create(self) -> Source:
         options, table = self._options, self._table
