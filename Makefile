@@ -8,9 +8,11 @@ SOAK_SECONDS ?= 600
 # Processes that share the tests, one more than it has cores on a small machine: tests often wait for
 # processes of theirs.  0 for one in which a debugger works.
 TEST_PROCESSES ?= 3
+# Of Nexmark, of all kinds.
+EVENTS ?= 2000000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench nexmark nexmark-flink docs clean attack
+.PHONY: help install demo test lint format soak bench nexmark nexmark-stream nexmark-flink docs clean attack
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -57,10 +59,13 @@ bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 	$(BIN)/python -m bench
 
 nexmark: $(VENV)/ready ## events a second of each query of Nexmark, on this machine
-	$(BIN)/python -m bench.nexmark
+	$(BIN)/python -m bench.nexmark --events $(EVENTS)
+
+nexmark-stream: $(VENV)/ready ## the same from one stream of all events, counted as the published figures
+	$(BIN)/python -m bench.nexmark --stream --events $(EVENTS)
 
 nexmark-flink: $(VENV)/ready ## the same beside Flink, from the same files; installs Flink in build/flink
-	$(BIN)/python -m bench.nexmark --flink
+	$(BIN)/python -m bench.nexmark --flink --events $(EVENTS)
 
 docs: $(VENV)/ready-docs ## the pages of docs/ and the reference as a site in build/docs
 	rm -rf build/docs

@@ -3,6 +3,8 @@
 What it is: each query in a process of its own, one after the other, over generated events or over
 CSV files of the same events, into a blackhole.  A run over a tenth of the events goes ahead in the
 same process.  A query that reads bids alone has only bids made or read; they alone are counted.
+With ``--stream`` every query reads the stream of all events, as the benchmark has it, and all are
+counted.
 What it is not: a check of the answers; ``tests/table/test_nexmark.py`` is.
 
 Read next: ``bench/nexmark/own_job.py``, ``bench/nexmark/flink_job.py``.
@@ -97,11 +99,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--interval", default="1s", help="between checkpoints")
     parser.add_argument("--query", action="append", choices=list(QUERIES))
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--stream", action="store_true", help="all events come by one stream, and all are counted"
+    )
     parser.add_argument("--files", action="store_true", help="read CSV files, not the generator")
     parser.add_argument("--flink", action="store_true", help="Flink as well, from the same files")
     parser.add_argument("--flink-home", type=Path, default=Path("build/flink"))
     parser.add_argument("--data", type=Path, default=Path("build/nexmark"))
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.stream and (given.files or given.flink):
+        parser.error("--stream is of the generator: it goes without --files and --flink")
+    return given
 
 
 def main() -> None:
@@ -114,6 +122,8 @@ def main() -> None:
         for place, count in zip(places, (given.events, few), strict=True):
             write_events(place, count, given.parallelism)
         read = ["--files", str(places[0]), "--warm-up-files", str(places[1])]
+    if given.stream:
+        read = ["--stream"]
     own = [*read, "--events", str(given.events), "--warm-up-events", str(few)]
     own += [part for each in given.set for part in ("--set", each)]
     python = python_of(given.flink_home.absolute()) if given.flink else None
@@ -127,7 +137,8 @@ def main() -> None:
     for name in given.query or QUERIES:
         ours = _run("own_job", sys.executable, name, given, own)
         theirs = _run("flink_job", str(python), name, given, read) if given.flink else None
-        print(_line(name, _events(name, given.events), ours, theirs), flush=True)
+        counted = given.events if given.stream else _events(name, given.events)
+        print(_line(name, counted, ours, theirs), flush=True)
         for system, taken in (("Millstream", ours), ("Flink", theirs)):
             if taken is not None and taken.error:
                 reasons.append(f"{name} does not run on {system}: {taken.error}")

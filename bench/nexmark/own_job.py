@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.nexmark.meter import Meter, Taken
 from bench.nexmark.queries import QUERIES, write_side_input
-from bench.nexmark.tables import from_files, from_generator, job_statements
+from bench.nexmark.tables import from_files, from_generator, from_stream, job_statements
 
 from millstream.errors import MillstreamError
 from millstream.table import EnvironmentSettings, TableEnvironment
@@ -46,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--query", choices=list(QUERIES), required=True)
     parser.add_argument("--files", type=Path, help="of events; without, they are generated")
+    parser.add_argument("--stream", action="store_true", help="of all events, which tables view")
     parser.add_argument("--events", type=int, required=True)
     parser.add_argument("--warm-up-files", type=Path)
     parser.add_argument("--warm-up-events", type=int, required=True)
@@ -56,7 +57,10 @@ def main() -> None:
     given = parser.parse_args()
 
     def tables(files: Path | None, events: int) -> list[str]:
-        return from_generator(events, given.parallelism) if files is None else from_files(files)
+        if files is not None:
+            return from_files(files)
+        generated = from_stream if given.stream else from_generator
+        return generated(events, given.parallelism)
 
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)

@@ -13,9 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bench.nexmark.queries import QUERIES, TABLES, quoted, sink_of, write_side_input
+from bench.nexmark.tables import from_stream
 from tests.table.query_running import changelog, environment, insert, materialised
 
-from millstream.connectors.basic.nexmark import NEXMARK_COLUMNS, NexmarkEvents, events_of
+from millstream.connectors.basic.nexmark import (
+    ALL_EVENTS,
+    NEXMARK_COLUMNS,
+    NexmarkEvents,
+    NexmarkStream,
+    events_of,
+)
 from millstream.errors import ValidationError
 from millstream.table import TableDescriptor
 
@@ -95,6 +102,45 @@ def test_oracle_query(name: str, tmp_path: Path) -> None:
     assert expected
 
 
+@pytest.mark.both_engines(every=2)
+@pytest.mark.parametrize("name", ["q3", "q20"])
+def test_oracle_query_of_the_stream_of_all_events(name: str, tmp_path: Path) -> None:
+    """As ``make nexmark-stream`` measures it, whose events are more in a second."""
+    count, rate = 6_000, 100_000
+    env = environment(parallelism=2)
+    connection = duckdb.connect()
+    for statement in from_stream(count, splits=3):
+        env.execute_sql(statement)
+    for table in TABLES:
+        rows = pa.Table.from_batches([events(table, count, 0, rate)])
+        connection.register(f"{table}_events", rows)
+        connection.execute(f"CREATE TABLE {table} AS SELECT * FROM {table}_events")
+    query = QUERIES[name]
+    expected = Counter(map(_plain, connection.execute(query.oracle).fetchall()))
+    found = materialised(changelog(env, query.sql, tmp_path, 1))
+    assert Counter({_plain(row): count for row, count in found.items()}) == expected
+    assert expected
+
+
+def test_the_stream_has_the_events_of_all_tables_in_order() -> None:
+    count = 730
+    made = NexmarkStream(list(ALL_EVENTS), 5, _RATE, _BASE)
+    batch = made.map_batch(np.arange(count))
+    assert batch.schema.types == list(ALL_EVENTS.values())
+    times = batch.column("dateTime").cast(pa.int64()).to_numpy()
+    assert (np.diff(times) > 0).all()
+    kinds = batch.column("event_type").to_numpy()
+    for number, table in enumerate(TABLES):
+        column = batch.column(table)
+        assert (column.is_valid().to_numpy(zero_copy_only=False) == (kinds == number)).all()
+        assert column.drop_null().to_pylist() == events(table, count, 5).to_pylist()
+    for at, row in enumerate(batch.to_pylist()):
+        assert row["dateTime"] == row[list(TABLES)[row["event_type"]]]["dateTime"], at
+    some = np.array([0, 3, 60, 729])
+    assert made.map_batch(some).to_pylist() == batch.take(pa.array(some)).to_pylist()
+    assert made.map(60) == tuple(batch.slice(60, 1).to_pylist()[0].values())
+
+
 def _summed_up(windows: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
     """How many bids each bidder has in all windows, which do not meet."""
     sums: Counter[Any] = Counter()
@@ -166,7 +212,8 @@ def test_an_event_is_the_same_however_it_is_read(table: str) -> None:
     [
         ("id INT", "'seed' = '1'", "needs 'table'; it is one of"),
         ("prize BIGINT", "'table' = 'bid'", "no column 'prize' of bid. Did you mean 'price'?"),
-        ("price BIGINT", "'table' = 'bids'", "it must be one of person, auction, bid"),
+        ("price BIGINT", "'table' = 'bids'", "it must be one of person, auction, bid, events"),
+        ("bids INT", "'table' = 'events'", "no column 'bids' of events. Did you mean 'bid'?"),
         ("price BIGINT", "'table' = 'bid', 'events.num' = '-1'", "at least 0"),
     ],
 )

@@ -3,7 +3,8 @@
 What it is: the generator of the benchmark.  Of every 50 events the first is a person, the next
 three are auctions, the others bids; event ``n`` happens at ``base_time + n / rate``.  Every value
 is a function of the seed, the number of the event and the column, so an event that is read again
-is the same.  Only the columns that are asked for are made.
+is the same.  Only the columns that are asked for are made.  A source has events of one kind, or of
+all.
 
 What it is not: the reference generator, whose random numbers have no seed.
 
@@ -23,11 +24,11 @@ import pyarrow as pa
 from millstream.connectors.basic.data_generator import GeneratorFunction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["NEXMARK_COLUMNS", "NexmarkEvents", "events_of"]
+__all__ = ["ALL_EVENTS", "NEXMARK_COLUMNS", "NexmarkEvents", "NexmarkStream", "events_of"]
 
 _TIME: Final = pa.timestamp("ms")
 _TEXT: Final = pa.string()
@@ -65,6 +66,14 @@ NEXMARK_COLUMNS: Final[dict[str, dict[str, pa.DataType]]] = {
         "dateTime": _TIME,
         "extra": _TEXT,
     },
+}
+
+#: The columns of the stream of all events: what an event is (0 a person, 1 an auction, 2 a bid),
+#: its row, and its time.
+ALL_EVENTS: Final[dict[str, pa.DataType]] = {
+    "event_type": pa.int32(),
+    **{table: pa.struct(list(columns.items())) for table, columns in NEXMARK_COLUMNS.items()},
+    "dateTime": _TIME,
 }
 
 _IN_A_ROUND: Final = 50
@@ -140,14 +149,64 @@ class NexmarkEvents(GeneratorFunction):
         each = _EACH_ROUND[self._table]
         numbers = indices // each * _IN_A_ROUND + _FIRST[self._table] + indices % each
         made = _Events(numbers, self._seed, self._rate, self._base)
-        kinds = NEXMARK_COLUMNS[self._table]
+        columns = _columns_of(self._table, self._columns, made)
+        return pa.RecordBatch.from_arrays(columns, names=list(self._columns))
+
+
+class NexmarkStream(GeneratorFunction):
+    """All events in their order, each with the row of its kind; rows of other kinds are NULL.
+
+    Args:
+        columns: which of ``ALL_EVENTS``, by name.
+        seed: as of ``NexmarkEvents``, which makes the same rows.
+        rate: events in a second of event time.
+        base_time: of the first event, milliseconds since 1970.
+    """
+
+    def __init__(self, columns: Sequence[str], seed: int, rate: float, base_time: int) -> None:
+        self._columns = tuple(columns)
+        self._seed = seed
+        self._rate = rate
+        self._base = base_time
+
+    def map(self, value: int) -> object:
+        batch = self.map_batch(np.array([value], dtype=np.int64))
+        return tuple(column[0].as_py() for column in batch.columns)
+
+    def map_batch(self, indices: NDArray[np.int64]) -> pa.RecordBatch:
+        # Persons come first in a round, then auctions.
+        starts = list(_FIRST.values())
+        kinds = np.searchsorted(starts, indices % _IN_A_ROUND, side="right") - 1
         columns = []
         for name in self._columns:
-            values = _MAKERS[self._table][name](made)
-            if not isinstance(values, pa.Array):
-                values = pa.array(values, _NUMBER)
-            columns.append(values.cast(kinds[name]))
+            if name == "event_type":
+                columns.append(pa.array(kinds, pa.int32()))
+            elif name in NEXMARK_COLUMNS:
+                columns.append(self._rows(name, indices, kinds))
+            else:
+                times = _Events(indices, self._seed, self._rate, self._base).time()
+                columns.append(pa.array(times, _NUMBER).cast(_TIME))
         return pa.RecordBatch.from_arrays(columns, names=list(self._columns))
+
+    def _rows(
+        self, table: str, indices: NDArray[np.int64], kinds: NDArray[np.int64]
+    ) -> pa.StructArray:
+        is_own = kinds == list(_FIRST).index(table)
+        made = _Events(indices[is_own], self._seed, self._rate, self._base)
+        columns = NEXMARK_COLUMNS[table]
+        fields = [pa.field(name, kind) for name, kind in columns.items()]
+        rows = pa.StructArray.from_arrays(_columns_of(table, columns, made), fields=fields)
+        return rows.take(pa.array(np.cumsum(is_own) - 1, mask=~is_own))
+
+
+def _columns_of(table: str, names: Iterable[str], events: _Events) -> list[pa.Array]:
+    columns = []
+    for name in names:
+        values = _MAKERS[table][name](events)
+        if not isinstance(values, pa.Array):
+            values = pa.array(values, _NUMBER)
+        columns.append(values.cast(NEXMARK_COLUMNS[table][name]))
+    return columns
 
 
 class _Events:

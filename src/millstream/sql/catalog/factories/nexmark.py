@@ -1,6 +1,7 @@
 """The tables of the Nexmark benchmark: ``'connector' = 'nexmark'``.
 
-What it is: ``'table'`` says which of the three a table is: person, auction or bid.
+What it is: ``'table'`` says which of the three a table is: person, auction or bid; or that it is
+events, the stream of all of them.
 What it is not: the queries; ``bench/nexmark/`` has them.
 """
 
@@ -9,7 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.connectors.basic.data_generator import DataGeneratorSource
-from millstream.connectors.basic.nexmark import NEXMARK_COLUMNS, NexmarkEvents, events_of
+from millstream.connectors.basic.nexmark import (
+    ALL_EVENTS,
+    NEXMARK_COLUMNS,
+    NexmarkEvents,
+    NexmarkStream,
+    events_of,
+)
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
 from millstream.sql.catalog.options import Options, choice, integer
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sink", "source"]
 
+_EVENTS = "events"
+_COLUMNS = {**NEXMARK_COLUMNS, _EVENTS: ALL_EVENTS}
 _RATE = 100_000
 #: 2020-01-01, milliseconds since 1970.
 _BASE_TIME = 1_577_836_800_000
@@ -40,20 +49,21 @@ class _Events(TableSource):
 
     def create(self) -> Source:
         options, table = self._options, self._table
-        events = options["events.num"]
-        count = None if events is None else events_of(table, events)
-        function = NexmarkEvents(
-            table, self._columns, options["seed"], options["next-event.rate"], options["base-time"]
-        )
-        kinds = [ArrowTypeInfo(NEXMARK_COLUMNS[table][name]) for name in self._columns]
+        given = options["seed"], options["next-event.rate"], options["base-time"]
+        count = options["events.num"]
+        function: NexmarkEvents | NexmarkStream = NexmarkStream(self._columns, *given)
+        if table != _EVENTS:
+            count = None if count is None else events_of(table, count)
+            function = NexmarkEvents(table, self._columns, *given)
+        kinds = [ArrowTypeInfo(_COLUMNS[table][name]) for name in self._columns]
         kind = RowTypeInfo(kinds, self._columns)
         return DataGeneratorSource(function, count, None, kind, splits=options["splits"])
 
 
 def source(context: FactoryContext) -> TableSource:
-    """Events of one kind."""
+    """Events of one kind, or all."""
     known = [
-        choice("table", tuple(NEXMARK_COLUMNS), None),
+        choice("table", tuple(_COLUMNS), None),
         integer("events.num"),
         integer("next-event.rate", _RATE),
         integer("base-time", _BASE_TIME),
@@ -63,12 +73,12 @@ def source(context: FactoryContext) -> TableSource:
     options = Options(context.owner, context.options, known)
     table = options["table"]
     if table is None:
-        message = f"{context.owner} needs 'table'; it is one of {listed(NEXMARK_COLUMNS)}."
+        message = f"{context.owner} needs 'table'; it is one of {listed(_COLUMNS)}."
         raise ValidationError(message)
     columns = [each.name for each in context.physical]
     for name in columns:
-        if name not in NEXMARK_COLUMNS[table]:
-            there = NEXMARK_COLUMNS[table]
+        if name not in _COLUMNS[table]:
+            there = _COLUMNS[table]
             message = (
                 f"{context.owner} has no column '{name}' of {table}.{did_you_mean(name, there)} "
                 f"There are: {listed(there)}."
