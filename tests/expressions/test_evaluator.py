@@ -339,6 +339,12 @@ def test_an_error_of_a_cast_names_the_text() -> None:
         values(resolve_cast(S, IntType()))
 
 
+def test_an_error_writes_texts_as_a_person_does() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        values(resolve_call("ENCODE", S, Literal("nope", VarCharType(4, nullable=False))))
+    assert str(caught.value).startswith("ENCODE(s, 'nope') fails where s = ")
+
+
 def test_unknown_functions_get_a_suggestion() -> None:
     with pytest.raises(ProgramError, match="no function COALESC; did you mean COALESCE"):
         resolve_call("COALESC", A)

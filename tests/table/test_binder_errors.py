@@ -84,6 +84,21 @@ ERRORS = {
         "    SELECT name FROM clicks UNION ALL SELECT name, url FROM clicks\n"
         "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
     ),
+    "SELECT LAG(n) FROM clicks": (
+        "SQL, line 1, column 8: LAG needs OVER: LAG(...) OVER (ORDER BY ...).\n"
+        "    SELECT LAG(n) FROM clicks\n"
+        "           ^^^^^^"
+    ),
+    "SELECT COUNT(DISTINCT *) FROM clicks": (
+        "SQL, line 1, column 8: DISTINCT of * is not possible: name the columns.\n"
+        "    SELECT COUNT(DISTINCT *) FROM clicks\n"
+        "           ^^^^^^^^^^^^^^^^^"
+    ),
+    "SELECT a FROM (VALUES (1, 2)) AS t (a, a)": (
+        "SQL, line 1, column 15: Columns named twice: a.\n"
+        "    SELECT a FROM (VALUES (1, 2)) AS t (a, a)\n"
+        "                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^"
+    ),
     "SELECT window_start FROM TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '5' MINUTE)": (
         "SQL, line 1, column 47: The window function requires the timecol is "
         "a time attribute type, but 'ts' is TIMESTAMP(3); declare WATERMARK FOR it, or use "
@@ -136,6 +151,13 @@ def test_an_append_only_sink_refuses_a_query_that_updates(env: TableEnvironment)
         (
             "'connector' = 'filesystem', 'path' = '/x', 'format' = 'cvs'",
             "connector 'filesystem' has no format 'cvs'. Did you mean 'csv'? It has ",
+        ),
+        (
+            "'connector' = 'datagen', 'fields.a.kind' = 'rndom'",
+            (
+                "connector 'datagen': invalid value for option 'fields.a.kind': it must be one of "
+                "random, sequence, not 'rndom'. Did you mean 'random'?"
+            ),
         ),
     ],
 )

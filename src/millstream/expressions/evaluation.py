@@ -253,7 +253,9 @@ class FunctionNode(Node):
             )
             where = f" where {shown}" if shown else ""
         reason = str(error) or type(error).__name__
-        return located(ExpressionError(f"{self._call} fails{where}: {reason}"))
+        # Plans write the character set of texts, as Flink's do; a person is not asking for it.
+        failing = f"{self._call} fails{where}".replace("_UTF-16LE'", "'")
+        return located(ExpressionError(f"{failing}: {reason}"))
 
     def _first_failing(self, columns: list[Any]) -> tuple[Exception, tuple[Any, ...]] | None:
         """The error and the values of the first row that the reference refuses."""

@@ -16,6 +16,7 @@ from millstream.errors import MillstreamError, ValidationError
 from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
 from millstream.sql.binder import calls, json
+from millstream.sql.binder.aggregates import RANKS
 from millstream.sql.binder.inline_calls import InlineCall, called
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
@@ -305,6 +306,9 @@ class ExpressionBinder:
         return self.context.error(node, f"Function '{'.'.join(node.name.names)}' not found.{hint}")
 
     def _built_in(self, node: Any, name: str) -> Expression:
+        if name in _WINDOWED:
+            message = f"{name} needs OVER: {name}(...) OVER (ORDER BY ...)."
+            raise self.context.error(node, message)
         bound = self.bind_all(node.arguments)
         if name == "JSON_STRING" and len(bound) == 1:
             # What JSON_OBJECT and JSON_ARRAY make is not put into quotes.
@@ -355,6 +359,8 @@ class ExpressionBinder:
 
 
 #: Functions of GROUP BY that Flink has beside its window table functions.
+#: Functions over the rows of a window, which OVER says.
+_WINDOWED: Final = RANKS | {"LAG", "LEAD", "NTILE", "CUME_DIST", "PERCENT_RANK"}
 _GROUP_WINDOWS: Final = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
 _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.Identifier: ExpressionBinder._identifier,  # noqa: SLF001 - the table of this class

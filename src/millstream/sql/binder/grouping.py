@@ -372,6 +372,8 @@ def aggregate_call(
         raise base.context.error(node, f"{name} needs an argument.")
     if name == "COUNT" and not node.arguments:
         raise base.context.error(node, "COUNT needs an argument: a column or *.")
+    if node.distinct and not arguments:
+        raise base.context.error(node, "DISTINCT of * is not possible: name the columns.")
     bound = [base.bind(each) for each in arguments]
     condition = None if node.filter is None else base.condition(node.filter)
     try:

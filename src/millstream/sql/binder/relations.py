@@ -129,6 +129,11 @@ class RelationBinder:
             if len(node.columns) != len(columns):
                 message = f"{len(node.columns)} names for {len(columns)} columns."
                 raise self.context.error(node, message)
+            given = [name.value for name in node.columns]
+            twice = sorted({name for name in given if given.count(name) > 1})
+            if twice:
+                message = f"Columns named twice: {', '.join(twice)}."
+                raise self.context.error(node, message)
             columns = [
                 (name.value, index) for name, (_, index) in zip(node.columns, columns, strict=True)
             ]

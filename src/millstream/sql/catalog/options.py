@@ -60,7 +60,8 @@ def choice(key: str, values: Sequence[str], default: str | None = None) -> Optio
     def parse(given: str) -> str:
         if given.lower() in values:
             return given.lower()
-        message = f"it must be one of {', '.join(values)}"
+        hint = did_you_mean(given, values)
+        message = f"it must be one of {', '.join(values)}, not '{given}'.{hint}"
         raise ValidationError(message)
 
     return Option(key, parse, default)

@@ -33,6 +33,28 @@ if TYPE_CHECKING:
 
 _NULLS_INSIDE: Final = frozenset({"ARRAY_AGG", "ARRAY_CONCAT_AGG", "LISTAGG"})
 _SIDES: Final = ("BOTH", "LEADING", "TRAILING")
+#: What EXTRACT, FLOOR, CEIL, TIMESTAMPADD and TIMESTAMPDIFF take; which of them, their types say.
+_UNITS: Final = (
+    "YEAR",
+    "QUARTER",
+    "MONTH",
+    "WEEK",
+    "DAY",
+    "HOUR",
+    "MINUTE",
+    "SECOND",
+    "MILLISECOND",
+    "MICROSECOND",
+    "NANOSECOND",
+    "EPOCH",
+    "DOW",
+    "DOY",
+    "ISODOW",
+    "ISOYEAR",
+    "DECADE",
+    "CENTURY",
+    "MILLENNIUM",
+)
 #: Functions with a grammar of their own -> the method that takes what is in the parentheses.
 _FORMS: Final = {
     "CAST": "_cast",
@@ -230,10 +252,10 @@ class FunctionParser(JsonParser):
 
     def _symbol(self) -> Symbol:
         start = self.index
-        if self.kinds[start] != WORD:
-            self.fail_for("a unit of time")
-        self.index += 1
-        return Symbol(self.words[start], position=self.span(start))
+        unit = self.accept_any(*_UNITS)
+        if not unit:
+            self.fail()
+        return Symbol(unit, position=self.span(start))
 
     def _extract(self, _start: int, _word: str) -> tuple[Expression, ...]:
         unit = self._symbol()

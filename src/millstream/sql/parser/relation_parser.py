@@ -113,6 +113,9 @@ class RelationParser(MatchParser):
                 self.refuse_token(self.index - 1, "a NATURAL JOIN has no ON and no USING")
             if kind is JoinKind.CROSS:
                 self.refuse_token(self.index - 1, "a CROSS JOIN has no ON and no USING")
+        elif not natural and kind is not JoinKind.CROSS:
+            # "INNER, LEFT, RIGHT or FULL join requires a condition", says Flink's validator.
+            self.fail()
         return Join(left, right, kind, condition, using, natural, position=self.span(start))
 
     # --- one relation

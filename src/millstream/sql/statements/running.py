@@ -8,6 +8,7 @@ Read next: ``sql/statements/definitions.py``, ``sql/statements/showing.py``.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import UnsupportedSqlError
@@ -58,6 +59,7 @@ def run(
         return session.insert([session.target(each, text) for each in statement.statements])
     handler = _HANDLERS.get(type(statement))
     if handler is None:
-        message = f"{type(statement).__name__} is not in this release."
+        words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(statement).__name__).upper()
+        message = f"{words} is not in this release."
         raise UnsupportedSqlError(message)
     return handler(session, statement, text)
