@@ -332,8 +332,17 @@ def test_without_transactions(broker: Broker, guarantee: DeliveryGuarantee) -> N
     assert prepare(sink, context(1), "x", "y") == []
     waited = guarantee is DeliveryGuarantee.AT_LEAST_ONCE
     assert values(broker, topic) == (["x", "y"] if waited else [])
-    producers.plain_producer(sink.properties).flush()
+    sink.end_input()
     assert values(broker, topic) == ["x", "y"]
+
+
+def test_what_nobody_has_waited_for_is_there_when_the_worker_lets_go(broker: Broker) -> None:
+    topic = broker.topic()
+    builder = exactly_once(broker, topic).set_delivery_guarantee(DeliveryGuarantee.NONE)
+    sink = builder.set_property("linger.ms", "200000").build()
+    prepare(sink, context(1), "x")
+    sink.close()
+    assert values(broker, topic) == ["x"]
 
 
 def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,5 +378,11 @@ class Sink(ABC):
         """
         del epoch
 
+    def end_input(self) -> None:
+        """Told in the worker that the subtask's input is over and all of it prepared.
+
+        Here a sink waits for what its writers have not waited for.
+        """
+
     def close(self) -> None:
         """Let go of what writers shared; called in a worker when its subtask moves or ends."""

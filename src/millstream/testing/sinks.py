@@ -115,6 +115,10 @@ class FailingSink(Sink):
         """Tell the inner sink."""
         self.inner.committed(epoch)
 
+    def end_input(self) -> None:
+        """Tell the inner sink."""
+        self.inner.end_input()
+
     def close(self) -> None:
         """Close the inner sink."""
         self.inner.close()

@@ -64,6 +64,11 @@ class Noting(Sink):
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return Writer(context, self.fails)
 
+    def end_input(self) -> None:
+        CALLS.append(("end",))
+        if self.fails == "end":
+            raise OSError(28, self.fails)
+
 
 def test_one_writer_per_epoch_and_none_for_an_empty_one() -> None:
     CALLS.clear()
@@ -163,3 +168,20 @@ def test_closing_in_mid_epoch_aborts() -> None:
     harness.process(1)
     harness.close()
     assert CALLS[1:] == [("abort",), ("close",)]
+
+
+def test_the_sink_hears_of_the_end_of_the_input_when_all_is_prepared() -> None:
+    CALLS.clear()
+    harness = OperatorHarness(SinkFactory(Noting()))
+    harness.process(1)
+    harness.end_epoch()
+    harness.process(2)
+    assert ("end",) not in CALLS
+    harness.finish()
+    assert CALLS[-2:] == [("close",), ("end",)]
+
+
+def test_an_error_at_the_end_of_the_input_names_the_sink() -> None:
+    harness = OperatorHarness(SinkFactory(Noting("end")))
+    with pytest.raises(SinkError, match=r"failed while writing the last records.*28"):
+        harness.finish()

@@ -307,18 +307,33 @@ class AvroRowDeserializationSchema(DeserializationSchema):
 
 
 class AvroRowSerializationSchema(SerializationSchema):
-    """Records in Avro's binary form; ``avro_schema_string`` is the schema, as JSON."""
+    """Records in Avro's binary form; ``avro_schema_string`` is the schema, as JSON.
+
+    Values go into the schema's fields by name; those of rows without names by position.
+    """
 
     def __init__(self, avro_schema_string: str) -> None:
         self._parsed: Any = parsed_avro_schema(avro_schema_string)
+        self._fields: list[str] = [each["name"] for each in self._parsed["fields"]]
 
     def serialize(self, element: object) -> bytes:
         """One record; raises ValueError if it does not fit the schema."""
         import fastavro
 
         stream = io.BytesIO()
-        fastavro.schemaless_writer(stream, self._parsed, named_values(element))
+        fastavro.schemaless_writer(stream, self._parsed, self._record(element))
         return stream.getvalue()
+
+    def _record(self, element: object) -> Mapping[str, object]:
+        record = named_values(element)
+        if self._fields[: len(record)] == list(record):
+            return record
+        if list(record) != [f"f{index}" for index in range(len(record))]:
+            return record
+        if len(record) != len(self._fields):
+            reason = f"it has {len(record)} fields, the Avro schema {len(self._fields)}"
+            raise ValueError(reason)
+        return dict(zip(self._fields, record.values(), strict=True))
 
 
 def _given(value: SchemaLike | None, method: str) -> SchemaLike:

@@ -64,6 +64,7 @@ __all__ = [
     "check_properties",
     "discard_plain",
     "discard_producers",
+    "flush_plain",
     "plain_producer",
     "ready_producer",
     "release",
@@ -297,6 +298,17 @@ def plain_producer(properties: Mapping[str, str]) -> PooledProducer:
     if key not in _plain:
         _plain[key] = _make(properties, {})
     return _plain[key]
+
+
+def flush_plain(properties: Mapping[str, str]) -> None:
+    """Wait for what the process's producer without transactions has not sent, if there is one.
+
+    Raises:
+        SinkError: the brokers refuse a message, or do not take them.
+    """
+    producer = _plain.get((os.getpid(), _key(properties)))
+    if producer is not None:
+        producer.flush()
 
 
 def discard_plain(producer: PooledProducer) -> None:

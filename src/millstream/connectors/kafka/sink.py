@@ -4,7 +4,7 @@ What it is: Flink's ``KafkaSink``.  With EXACTLY_ONCE each subtask writes an epo
 transaction, flushes it, adds the marker and leaves it open; the driver commits it when the
 manifest is published.  Readers see the epoch then, if they read with
 ``isolation.level=read_committed``.  With AT_LEAST_ONCE records are visible at once and the
-acknowledgement waits for their delivery; with NONE nobody waits.
+acknowledgement waits for their delivery; with NONE nobody waits but the end of the input.
 
 What it is not: a maker of topics; they must exist.
 
@@ -14,6 +14,7 @@ Read next: ``connectors/kafka/committer.py``, ``connectors/kafka/producers.py``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import uuid
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from millstream.connectors.kafka.producers import (
     catch_up,
     check_properties,
     discard_plain,
+    flush_plain,
     plain_producer,
     ready_producer,
     release,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaSink", "KafkaSinkBuilder"]
 
+_LOG: Final = logging.getLogger("millstream.kafka")
 #: Milliseconds; also the default of the brokers' transaction.max.timeout.ms.
 DEFAULT_TIMEOUT: Final = 900_000
 #: Records and bytes that a writer holds back at most before it waits.
@@ -158,6 +161,22 @@ class KafkaSink(Sink):
         if self._written is not None:
             self.hears_of_commits = True
             catch_up(self.properties, self._written, epoch)
+
+    def end_input(self) -> None:
+        """Wait for what nobody has waited for: with NONE too, what a job has written is there.
+
+        Raises:
+            SinkError: the brokers refuse a message, or do not take them.
+        """
+        if self.guarantee is not DeliveryGuarantee.EXACTLY_ONCE:
+            flush_plain(self.properties)
+
+    def close(self) -> None:
+        """Wait for what is under way, as the worker may end here."""
+        try:
+            self.end_input()
+        except SinkError as error:
+            _LOG.warning("%s: %s", self, error)
 
     def create_committer(self) -> Committer | None:
         """The committer, if there are transactions."""

@@ -127,6 +127,8 @@ class SinkOperator(Operator):
             pending.seal()
         else:
             committables = pending.finish()
+        if self._is_over:
+            self._end_sink()
         if self._sink.wants_progress:
             committables = [*committables, {PROGRESS: self._progress()}]
         self._unflushed = False
@@ -141,6 +143,12 @@ class SinkOperator(Operator):
         return OperatorSnapshot(
             committables=committables, output=output, metrics=metrics, next_due=due
         )
+
+    def _end_sink(self) -> None:
+        try:
+            self._sink.end_input()
+        except Exception as error:
+            raise self._wrapped(error, "writing the last records") from error
 
     def _note_due(self) -> None:
         if self._sink.wants_ticks is not None:
