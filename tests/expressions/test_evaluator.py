@@ -342,7 +342,7 @@ def test_an_error_of_a_cast_names_the_text() -> None:
 def test_an_error_writes_texts_as_a_person_does() -> None:
     with pytest.raises(ExpressionError) as caught:
         values(resolve_call("ENCODE", S, Literal("nope", VarCharType(4, nullable=False))))
-    assert str(caught.value).startswith("ENCODE(s, 'nope') fails where s = ")
+    assert str(caught.value).startswith("ENCODE(s, 'nope') fails where s = 'x': unknown charset")
 
 
 def test_unknown_functions_get_a_suggestion() -> None:

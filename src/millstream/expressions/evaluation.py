@@ -12,6 +12,7 @@ Read next: ``expressions/special_forms.py``, ``expressions/evaluator.py``.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,9 @@ __all__ = [
     "SharedNode",
     "as_column",
 ]
+
+#: What plans, as Flink's, write beside a text.
+_CHARACTER_SET: Final = re.compile(r"""_UTF-16LE(?=')|:\w+(\(\d+\))? CHARACTER SET "UTF-16LE\"""")
 
 #: Below that many rows, looking for distinct values costs more than it saves.
 _MIN_ROWS_FOR_DISTINCT: Final = 16
@@ -247,15 +251,14 @@ class FunctionNode(Node):
         if values is not None:
             error, row = values
             shown = ", ".join(
-                f"{argument} = {value!r}"
+                f"{_CHARACTER_SET.sub('', str(argument))} = {value!r}"
                 for argument, value in zip(self._call.arguments, row, strict=True)
                 if not isinstance(argument, Literal)
             )
             where = f" where {shown}" if shown else ""
         reason = str(error) or type(error).__name__
-        # Plans write the character set of texts, as Flink's do; a person is not asking for it.
-        failing = f"{self._call} fails{where}".replace("_UTF-16LE'", "'")
-        return located(ExpressionError(f"{failing}: {reason}"))
+        failing = _CHARACTER_SET.sub("", f"{self._call}")
+        return located(ExpressionError(f"{failing} fails{where}: {reason}"))
 
     def _first_failing(self, columns: list[Any]) -> tuple[Exception, tuple[Any, ...]] | None:
         """The error and the values of the first row that the reference refuses."""
