@@ -11,14 +11,14 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import environment, materialised
+from tests.table.query_running import environment, insert, materialised
 
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.errors import IncompatibleProgramError, UnsupportedSqlError, ValidationError
 from millstream.sql.catalog.connectors import ALL_CHANGES, TableSink
 from millstream.sql.statements import plans
 from millstream.table import PlanReference, TableEnvironment
-from millstream.table.udf import AggregateFunction, udaf, udf
+from millstream.table.udf import AggregateFunction, udaf, udf, udtf
 from millstream.testing import MiniCluster
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ def _renamed(text: str, release: str = "0.0.1") -> str:
     """A plan as another release would have written it: with other uids."""
     content = json.loads(text)
     content["millstreamVersion"] = release
+    del content["checksum"]
     for node in content["nodes"]:
         node["uids"] = {name: f"old-{uid}" for name, uid in node.get("uids", {}).items()}
     return json.dumps(content)
@@ -352,6 +353,101 @@ def test_plans_that_do_not_fit_are_refused(env: TableEnvironment, tmp_path: Path
     env.execute_sql("SET 'table.plan.compile.catalog-objects' = 'IDENTIFIER'")
     with pytest.raises(UnsupportedSqlError, match="plans hold their tables as a whole"):
         env.compile_plan_sql("INSERT INTO o1 SELECT a, v FROM u")
+
+
+def test_a_plan_that_was_changed_by_hand_is_refused(env: TableEnvironment) -> None:
+    """A filter or an option that is gone would not be seen in what is left."""
+    plan = env.compile_plan_sql("INSERT INTO o1 SELECT a, CAST(v AS BIGINT) FROM t WHERE v > 5")
+    content = json.loads(plan.as_json_string())
+    assert _again(env, json.dumps(content, sort_keys=True)).explain() == plan.explain()
+    (calc,) = [each for each in content["nodes"] if "condition" in each]
+    del calc["condition"]
+    with pytest.raises(ValidationError, match=r"not as it was compiled.* 'checksum' away"):
+        _again(env, json.dumps(content))
+    del content["checksum"]
+    assert "where" not in _again(env, json.dumps(content)).explain()
+    with pytest.raises(ValidationError, match="says 'hints', which plans of this release"):
+        _again(env, json.dumps({**content, "hints": []}))
+
+
+class _Sum(AggregateFunction):
+    def create_accumulator(self) -> list[int]:
+        return [0]
+
+    def accumulate(self, accumulator: list[int], value: int) -> None:
+        accumulator[0] += value
+
+    def get_value(self, accumulator: list[int]) -> int:
+        return accumulator[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (udf(len, result_type="INT"), udf(len, result_type="BIGINT"), "gave INT .* gives BIGINT"),
+        (udf(len, result_type="INT"), udf(str, result_type="STRING"), "gave INT .* gives STRING"),
+        (
+            udf(len, result_type="INT", input_types=["INT"]),
+            udf(len, result_type="INT", input_types=["STRING"]),
+            "takes other arguments",
+        ),
+        (udf(len, result_type="INT"), udtf(len, result_types=["INT"]), "gives ARRAY<ROW"),
+        (udf(len, result_type="INT"), udaf(_Sum(), result_type="INT"), "and is aggregate now"),
+        (udaf(_Sum(), result_type="INT"), udf(len, result_type="INT"), "and is scalar now"),
+        (udaf(_Sum(), result_type="INT"), udaf(_Sum(), result_type="BIGINT"), "gives BIGINT"),
+        (udf(len, result_type="INT"), udf(abs, result_type="INT"), None),
+        (udaf(_Sum(), result_type="INT"), udaf(_Sum(), result_type="INT"), None),
+    ],
+)
+def test_a_function_that_is_another_one_now(
+    before: Any, after: Any, message: str | None, env: TableEnvironment
+) -> None:
+    env.create_temporary_function("f", before)
+    plan = env.compile_plan_sql("INSERT INTO o1 SELECT f(v), CAST(1 AS BIGINT) FROM t")
+    env.drop_temporary_function("f")
+    env.create_temporary_function("f", after)
+    if message is None:
+        assert _again(env, plan.as_json_string()).explain() != ""
+        return
+    with pytest.raises(ValidationError, match=message):
+        _again(env, plan.as_json_string())
+
+
+def test_partitions_are_chosen_in_the_time_zone_of_the_plan(tmp_path: Path) -> None:
+    """Or rows that its filter lets through would lie in partitions that are not read."""
+    tokyo, utc = environment(), environment()
+    tokyo.execute_sql("SET 'table.local-time-zone' = 'Asia/Tokyo'")
+    for each in (tokyo, utc):
+        each.execute_sql(
+            "CREATE TABLE t (a INT, d DATE) PARTITIONED BY (d) WITH ('connector' = 'filesystem', "
+            f"'path' = '{tmp_path / 't'}', 'format' = 'json')"
+        )
+        each.execute_sql("CREATE TABLE o (a INT) WITH ('connector' = 'print')")
+    where = "CAST(d AS TIMESTAMP_LTZ(3)) < TO_TIMESTAMP_LTZ(1704067200000, 3)"
+    insert(tokyo, "INSERT INTO t VALUES (1, DATE '2024-01-01')")
+    plan = tokyo.compile_plan_sql(f"INSERT INTO o SELECT a FROM t WHERE {where}")
+    assert "partitions=[" in plan.explain()
+    for each in (tokyo, utc):
+        again = _again(each, plan.as_json_string())
+        (source,) = [n.source for n in _graph_of(each, again).nodes.values() if n.source]
+        assert len(source.discover({})) == 1
+
+
+def test_secrets_of_hints_are_not_in_plans(tmp_path: Path) -> None:
+    env = environment()
+    env.execute_sql("CREATE TABLE o (a INT) WITH ('connector' = 'print')")
+    env.execute_sql(
+        "CREATE TABLE k (a INT) WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json', "
+        "'properties.bootstrap.servers' = 'h:1', 'scan.startup.mode' = 'earliest-offset')"
+    )
+    for key in ("properties.sasl.password", "properties.ssl.key.pem"):
+        hint = f"/*+ OPTIONS('{key}' = 'hunter2') */"
+        plan = env.compile_plan_sql(f"INSERT INTO o SELECT a FROM k {hint}").as_json_string()
+        assert "hunter2" not in plan
+        with pytest.raises(ValidationError, match=rf"'{key}' of table '.*k' is a secret and not"):
+            _again(env, plan)
+        env.execute_sql(f"ALTER TABLE k SET ('{key}' = 'hunter2')")
+        _again(env, plan)
 
 
 def test_secrets_are_not_in_plans(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import MillstreamError, ValidationError
+from millstream.errors import MillstreamError, ProgramError, ValidationError
 from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
 from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.expressions.resolution import resolve_definition
 from millstream.expressions.user_aggregates import UserAggregate
 from millstream.runtime.operators.table import match_slots, row_patterns
 from millstream.sql.catalog.identifiers import ObjectIdentifier
@@ -29,6 +30,7 @@ from millstream.types import logical_types
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from millstream.expressions.nodes import Expression
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["FunctionNames", "PlanValues", "omitted"]
@@ -125,6 +127,8 @@ class PlanValues:
     def __init__(self, functions: FunctionNames) -> None:
         """Take how functions of users are called."""
         self._functions = functions
+        #: ``id`` of a user's aggregate that was read -> what it is.
+        self._aggregates: dict[int, FunctionDefinition] = {}
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -201,14 +205,68 @@ class PlanValues:
             case {"logicalType": str(text)}:
                 return parse_type(text)
             case {"userFunction": list(name), "kind": str(kind)}:
-                return replace(self._functions.definition_of(name), kind=FunctionKind[kind])
+                definition = self._functions.definition_of(name)
+                self._require(definition, name, is_aggregate=False)
+                return replace(definition, kind=FunctionKind[kind])
             case {"userAggregate": list(name)}:
-                return self._functions.definition_of(name).reference
+                definition = self._functions.definition_of(name)
+                self._require(definition, name, is_aggregate=True)
+                self._aggregates[id(definition.reference)] = definition
+                return definition.reference
             case {"object": str(name)}:
                 given = {key: self.read(each) for key, each in value.items() if key != "object"}
-                return _OBJECTS[name](**given)
+                return self._fitting(_OBJECTS[name](**given))
         message = f"nothing that a plan says: {json.dumps(value)[:200]}"
         raise ValueError(message)
+
+    @staticmethod
+    def _require(
+        definition: FunctionDefinition, name: Sequence[str], *, is_aggregate: bool
+    ) -> None:
+        if (definition.kind is FunctionKind.AGGREGATE) != is_aggregate:
+            what = "an aggregate function" if is_aggregate else "no aggregate function"
+            message = (
+                f"The function '{'.'.join(name)}' was {what} when the plan was compiled, and is "
+                f"{definition.kind.value} now."
+            )
+            raise ValidationError(message)
+
+    def _fitting(self, made: Any) -> Any:
+        """What was read, if functions of users in it still take and give what they did.
+
+        Raises:
+            ValidationError: one does not.
+        """
+        if isinstance(made, Call) and made.definition is not None:
+            self._compare(made.definition, made.arguments, made.type)
+        elif isinstance(made, logical.AggregateCall) and made.user is not None:
+            # Arguments are columns below, which were cast to what it took.
+            self._compare(self._aggregates[id(made.user)], None, made.type)
+        return made
+
+    @staticmethod
+    def _compare(
+        definition: FunctionDefinition, arguments: Sequence[Expression] | None, kind: LogicalType
+    ) -> None:
+        now: LogicalType | None
+        try:
+            if arguments is None:
+                now = definition.signatures[0].result_type([], [])
+            else:
+                call = resolve_definition(definition, arguments, user=True)
+                now = call.type if call.arguments == tuple(arguments) else None
+        except ProgramError:
+            now = None
+        if now is None or now.with_nullability(nullable=True) != kind.with_nullability(
+            nullable=True
+        ):
+            was = kind.as_summary_string()
+            is_now = "takes other arguments" if now is None else f"gives {now.as_summary_string()}"
+            message = (
+                f"Function '{definition.name}' gave {was} when the plan was compiled, and now "
+                f"{is_now}; compile the plan anew."
+            )
+            raise ValidationError(message)
 
 
 def _text_of(kind: LogicalType) -> str | None:

@@ -17,6 +17,7 @@ Cases, of a table in a plan:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream import __version__
+from millstream.configuration.configuration import Configuration
+from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.errors import MillstreamError, UnsupportedSqlError, ValidationError
 from millstream.graph.program_location import caller_location
 from millstream.sql.binder.calls import user_definition
@@ -41,7 +44,7 @@ from millstream.sql.statements.refused_options import refuse_options
 from millstream.sql.statements.results import OK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.graph.transformation import Transformation
@@ -65,13 +68,16 @@ __all__ = [
 
 #: Of the format; others are refused.
 VERSION: Final = 1
+_PARTS: Final = frozenset({"formatVersion", "millstreamVersion", "options", "nodes", "checksum"})
 _FORCE: Final = "table.plan.force-recompile"
 #: What is never written: it would lie in a file.
 _SECRET: Final = re.compile(
-    r"password|passwd|secret|token|api[-.]?key|jaas|credential", re.IGNORECASE
+    r"password|passwd|secret|token|(api|access|private)[-_.]?key|key\.pem|keystore\.key|jaas|"
+    r"credential",
+    re.IGNORECASE,
 )
 _USER_IN_URL: Final = re.compile(
-    r"://[^/@\s]*:[^/@\s]*@|[?&](password|sslpassword)=", re.IGNORECASE
+    r"://[^/@\s]*:[^/@\s]*@|[?&;](password|sslpassword)=", re.IGNORECASE
 )
 #: Options that are the session's when a plan is run.
 _OF_SESSION: Final = frozenset({"job_parameters", "query_start"})
@@ -95,8 +101,13 @@ class Plan:
 class _Tables:
     """Tables of a session, in plans."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, time_zone: str | None = None) -> None:
         self._session = session
+        #: Of the session, but in the time zone of the plan: connectors go by it, too.
+        self._configuration = session.configuration
+        if time_zone is not None:
+            self._configuration = Configuration(session.configuration)
+            self._configuration.set(LOCAL_TIME_ZONE, time_zone)
 
     def write(self, identifier: ObjectIdentifier, table: CatalogTable) -> dict[str, Any]:
         """A table as JSON, without its secrets."""
@@ -129,12 +140,19 @@ class _Tables:
                 "table schema in the catalog is still identical."
             )
             raise ValidationError(message)
-        secrets = {key: found.table.options[key] for key in hidden if key in found.table.options}
-        return table.copy({**table.options, **secrets})
+        options = found.table.options
+        for key in hidden:
+            if key not in options:  # it was said by OPTIONS of the statement
+                message = (
+                    f"Option '{key}' of table '{shown}' is a secret and not in the plan, and the "
+                    "table of the catalog has none."
+                )
+                raise ValidationError(message)
+        return table.copy({**table.options, **{key: options[key] for key in hidden}})
 
     def source(self, identifier: ObjectIdentifier, table: CatalogTable) -> TableSource:
         """The table as a source."""
-        return connectors.table_source(identifier, table, self._session.configuration)
+        return connectors.table_source(identifier, table, self._configuration)
 
     def sink(
         self,
@@ -143,7 +161,7 @@ class _Tables:
         overwrite: Sequence[tuple[str, object]] | None,
     ) -> TableSink:
         """The table as a sink."""
-        return connectors.table_sink(identifier, table, self._session.configuration, overwrite)
+        return connectors.table_sink(identifier, table, self._configuration, overwrite)
 
 
 def _is_secret(key: str, value: str) -> bool:
@@ -201,16 +219,20 @@ def compiled(session: Session, targets: Sequence[Target]) -> Plan:
     places = Places()
     places.add(sinks)
     uids = places.uids()
-    text = json.dumps(
-        {
-            "formatVersion": VERSION,
-            "millstreamVersion": _release(),
-            "options": {k: v for k, v in asdict(options).items() if k not in _OF_SESSION},
-            "nodes": written_nodes(sinks, _values(session), _Tables(session), uids),
-        },
-        indent=2,
-    )
+    content: dict[str, Any] = {
+        "formatVersion": VERSION,
+        "millstreamVersion": _release(),
+        "options": {k: v for k, v in asdict(options).items() if k not in _OF_SESSION},
+        "nodes": written_nodes(sinks, _values(session), _Tables(session), uids),
+    }
+    text = json.dumps({**content, "checksum": _checksum(content)}, indent=2)
     return Plan(text + "\n", _release(), tuple(sinks), uids, options)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """Of all that says what the job does; how the text is laid out is nothing to it."""
+    said = json.dumps([content["options"], content["nodes"]], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 def _refuse_batch(session: Session) -> None:
@@ -241,11 +263,13 @@ def loaded(session: Session, text: str, place: str) -> Plan:
         if version != VERSION:
             message = f"{place} is a plan of version {version}; this release reads {VERSION}."
             raise ValidationError(message)
-        sinks, uids = read_nodes(content["nodes"], _values(session), _Tables(session))
         now = session.lowering_options()
         given = {name: getattr(now, name) for name in _OF_SESSION}
         options = LoweringOptions(**content["options"], **given)
+        tables = _Tables(session, options.time_zone)
+        sinks, uids = read_nodes(content["nodes"], _values(session), tables)
         release = str(content["millstreamVersion"])
+        _require_whole(content, place)
     except MillstreamError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -255,6 +279,20 @@ def loaded(session: Session, text: str, place: str) -> Plan:
         message = f"{place} is no compiled plan: it writes nothing."
         raise ValidationError(message)
     return Plan(text, release, tuple(sinks), uids, options)
+
+
+def _require_whole(content: Mapping[str, Any], place: str) -> None:
+    """Refuse what was changed by hand: a filter that is gone is not seen in what is left."""
+    unknown = content.keys() - _PARTS
+    if unknown:
+        message = f"{place} says '{min(unknown)}', which plans of this release do not have."
+        raise ValidationError(message)
+    if "checksum" in content and content["checksum"] != _checksum(content):
+        message = (
+            f"{place} is not as it was compiled: its text was changed. Compile it anew, or take "
+            "its 'checksum' away to run it as it is."
+        )
+        raise ValidationError(message)
 
 
 # -- running -------------------------------------------------------------------------------------
