@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import cloudpickle
 from tests.support.memory_transport import Network
 
+from millstream.engines.pipelined.draining import Draining
 from millstream.engines.pipelined.regions import Regions
 from millstream.errors import SlotLostError
 from millstream.execution.planned_source import plan_sources
@@ -158,6 +159,7 @@ class SimulatedRun:
         self.weights = [chance.choice([1, 1, 3, 10]) for _ in range(slots)]
         self.barriers = chance.choice([0.02, 0.1, 0.4])
         self.over = False
+        self.draining = Draining(overtakes=simulation.barriers != "aligned")
 
     def _loop(self, slot: int, make_plan: Callable[[], EpochPlan] | None) -> MainLoop:
         return MainLoop(
@@ -306,7 +308,8 @@ class SimulatedRun:
             return
         if self.pending and not self.sources.is_over and self.chance.random() < 0.01:
             self._give_up(self.chance.choice(sorted(self.pending)))
-        if self.sources.is_over:
+        self.draining.look(self.epoch, is_over=self.sources.is_over)
+        if self.draining.is_done:
             if not self.pending:
                 self._trigger(final=True)
         elif len(self.pending) < self.most_pending and self.chance.random() < self.barriers:
@@ -420,6 +423,7 @@ class SimulatedRun:
             self.life.metadata(offset, message.time), acks, self.life.tasks()
         )
         self.sources.committed(manifest.splits, manifest.offsets)
+        self.draining.committed(epoch, in_flight=bool(manifest.in_flight))
         self.sim.compare(manifest)
         self._tell_all(Completed(epoch))
         self.over = message.final

@@ -15,6 +15,7 @@ from millstream.checkpoint.inspect import inspect_checkpoint, list_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Types
 from millstream.crash_points import points_of
+from millstream.engines.pipelined.draining import Draining
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.state.in_flight_files import read_frames
 from millstream.state.reader import open_state
@@ -87,6 +88,54 @@ def test_checkpoints_complete_while_their_readers_are_slow(
     check(tmp_path, NUMBERS)
     assert in_flight > 0
     assert counted + in_flight == manifest.totals["numbers.numRecordsIn"]
+
+
+def test_checkpoints_go_on_while_what_was_read_is_on_its_way(
+    make: Make, tmp_path: Path, eventually: Eventually
+) -> None:
+    """All is read at once; the last checkpoint, which is aligned, comes when links are empty."""
+    gate, numbers = tmp_path / "gate", 120
+    client = slow_job(make, tmp_path, SlowCount(gate, 0.05), numbers).execute_async("slow")
+    storage = LocalStorage(tmp_path / "checkpoints")
+
+    def behind_the_end() -> list[Manifest]:
+        found = list_checkpoints(storage).checkpoints if storage.exists("job.json") else []
+        waiting = [each.epoch for each in found if each.in_flight_size > ROW]
+        manifests = [inspect_checkpoint(storage, epoch).manifest for epoch in waiting]
+        return [each for each in manifests if each.totals["numbers.numRecordsIn"] == numbers]
+
+    eventually(lambda: len(behind_the_end()) > 1, "checkpoints behind the end of the source")
+    gate.touch()
+    client.get_job_execution_result().result()
+    check(tmp_path, numbers)
+    for manifest in behind_the_end():
+        assert not manifest.final
+        assert 0 < rows_in_flight(storage, manifest) < numbers
+    last = inspect_checkpoint(storage, list_checkpoints(storage).checkpoints[-1].epoch).manifest
+    assert last.final
+    assert not last.in_flight
+
+
+def test_when_the_last_checkpoint_may_follow() -> None:
+    aligned, draining = Draining(overtakes=False), Draining(overtakes=True)
+    done = [aligned.is_done]
+    assert not aligned.look(3, is_over=False)
+    assert aligned.look(3, is_over=True)
+    done.append(aligned.is_done)
+    assert done == [False, True]
+    assert draining.look(3, is_over=True)
+    done = []
+    # The barriers of the first were ahead of what was read last.
+    for epoch, in_flight in ((2, False), (3, True), (4, False)):
+        draining.committed(epoch, in_flight=in_flight)
+        done.append(draining.is_done)
+        assert not draining.look(epoch + 2, is_over=True)
+    # A region begins anew, from an older checkpoint.
+    assert not draining.look(7, is_over=False)
+    done.append(draining.is_done)
+    assert draining.look(7, is_over=True)
+    done.append(draining.is_done)
+    assert done == [False, False, True, False, False]
 
 
 @pytest.mark.usefixtures("server")

@@ -27,8 +27,7 @@ ENGINE = {"execution.target": "local", "millstream.execution": "pipelined"}
 
 #: Characters of a row: some hundreds fill the links.
 ROW = 10_000
-#: Rows of the program.  Were they few enough to be read at once, its next checkpoint would be the
-#: last, which overtakes nothing.
+#: Rows of the program.
 NUMBERS = 8000
 
 

@@ -8,9 +8,10 @@ What it is not: the life of the job around it (``execution/driver.py``).
 How a run ends, and what holds then, in each case with no slot left when ``run`` returns:
 
 1. All is read, or the job is to stop -> the last checkpoint is triggered when no other is under
-   way, and committed; slots close their functions and end.  Is it to stop, without draining, before
-   its sources have said what there is to read, or its slots have come -> nothing was read, and the
-   last checkpoint is the one that there is.
+   way, and committed; slots close their functions and end.  Where barriers overtake, others go on
+   behind the end of the sources until nothing is on its way.  Is it to stop, without draining,
+   before its sources have said what there is to read, or its slots have come -> nothing was read,
+   and the last checkpoint is the one that there is.
 2. The job is cancelled -> slots close their functions and end; what is not published is dropped by
    the next run.  Those that do not listen are killed.
 3. A slot is lost -> fence: all connections are closed, by which slots end at once; those that stay
@@ -49,6 +50,7 @@ from millstream.crash_points import crash_point
 from millstream.engines.pipelined.checkpoints import Checkpoints
 from millstream.engines.pipelined.committing import Committed, CommittingThread, Dropped
 from millstream.engines.pipelined.control_server import ControlServer, LostSlot
+from millstream.engines.pipelined.draining import Draining
 from millstream.engines.pipelined.failover import Failover
 from millstream.engines.pipelined.readers import Readers
 from millstream.engines.pipelined.regions import Regions
@@ -60,6 +62,7 @@ from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
 from millstream.graph.stages import by_chain
+from millstream.graph.unaligned import is_unaligned
 from millstream.runtime.pipelined.messages import (
     Acknowledged,
     Begin,
@@ -171,6 +174,7 @@ class RunLoop:
         self._running: set[int] = set()
         #: The slots were told that the job is to stop.
         self._stopping = False
+        self._draining = Draining(overtakes=is_unaligned(self._configuration) and bool(graph.edges))
         #: The last checkpoint is committed.
         self._over = False
         #: How many ends of commits were heard.
@@ -411,11 +415,12 @@ class RunLoop:
             return
         self._triggers.give_up_expired()
         checkpoints, now = self._checkpoints, time.monotonic()
-        if self._sources.is_over:
+        begins = self._draining.look(checkpoints.next, is_over=self._sources.is_over)
+        if self._draining.is_done:
             # Behind it nothing may follow, so nothing may be under way that could fail.
             if checkpoints.pending == 0:
                 self._triggers.trigger(now, final=True, last=True)
-        elif checkpoints.is_due(now):
+        elif checkpoints.is_due(now) or (begins and checkpoints.pending == 0):
             self._triggers.trigger(now)
 
     def _acknowledged(self, ack: TaskAck) -> None:
@@ -450,6 +455,7 @@ class RunLoop:
             message = f"nothing is known of checkpoint {event.epoch}"
             raise EngineError(message)
         checkpoint = self._checkpoints.committed(event.epoch, time.monotonic())
+        self._draining.committed(event.epoch, in_flight=bool(event.manifest.in_flight))
         self._run.on_epoch(event.manifest, list(checkpoint.acks.values()), checkpoint.span)
         self._over = checkpoint.is_last
         return event.manifest
