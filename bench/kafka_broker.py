@@ -5,7 +5,10 @@ that started it; the events of a ``Dataset`` as JSON messages; and the messages 
 plain consumer with ``read_committed`` sees them, as a Parquet file for ``bench/check.py``.
 
 What it is not: Kafka.  It keeps everything in one process and does not replicate, so its figures
-are good for comparing jobs on it, and for nothing else.
+are good for comparing jobs on it, and for nothing else.  It writes all that it holds as one JSON
+file, again and again (270 MB at 1.2 million messages, and half a core).  On one disk with a job's
+checkpoints their fsyncs would wait for that, up to seconds.  So its files lie in memory, if that is
+possible, and topics that were read are deleted.
 
 Read next: ``bench/kafka_jobs.py``.
 """
@@ -15,7 +18,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,13 +33,21 @@ from millstream.testing.kafka_broker import broker_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from bench.data import Dataset
 
-__all__ = ["create_topic", "fill", "json_events", "read_committed", "running_broker", "to_parquet"]
+__all__ = [
+    "create_topic",
+    "delete_topics",
+    "fill",
+    "json_events",
+    "read_committed",
+    "running_broker",
+    "to_parquet",
+]
 
 _START_SECONDS = 20
+_MEMORY = Path("/dev/shm")
 #: Nothing new for so long is the end of a topic.
 _SILENCE_SECONDS = 5.0
 _CHUNK = 10_000
@@ -42,11 +55,19 @@ _CHUNK = 10_000
 
 @contextlib.contextmanager
 def running_broker(directory: Path) -> Iterator[str]:
-    """A broker; yields "host:port"."""
+    """A broker; yields "host:port".
+
+    Args:
+        directory: for its files, where there is none in memory.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with broker_process(directory, port):
+    home = _MEMORY if _MEMORY.is_dir() else directory
+    with (
+        tempfile.TemporaryDirectory(prefix="millstream-bench-broker-", dir=home) as own,
+        broker_process(Path(own), port),
+    ):
         yield f"127.0.0.1:{port}"
 
 
@@ -61,6 +82,13 @@ def create_topic(servers: str, name: str, partitions: int) -> str:
     for made in admin.create_topics([topic]).values():
         made.result(_START_SECONDS)
     return name
+
+
+def delete_topics(servers: str, names: list[str]) -> None:
+    """Delete topics that nobody reads any more."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for deleted in admin.delete_topics(names).values():
+        deleted.result(_START_SECONDS)
 
 
 def json_events(dataset: Dataset) -> Iterator[list[bytes]]:

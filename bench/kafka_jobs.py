@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from bench.data import Dataset
-from bench.kafka_broker import create_topic, fill, running_broker, to_parquet
+from bench.kafka_broker import (
+    create_topic,
+    delete_topics,
+    fill,
+    running_broker,
+    to_parquet,
+)
 from bench.measure import Outcome, steady_rate
 from bench.millstream_jobs import (
     FIRST_EPOCH,
@@ -175,7 +181,7 @@ def throughput(servers: str, arguments: argparse.Namespace) -> Outcome:
     guarantee = DeliveryGuarantee[arguments.workload.removeprefix("kafka_").upper()]
     warm_up = warm_up_dataset(dataset)
     limit = warm_up.events // warm_up.files
-    _run_bounded(servers, warm_up, "warm-up", guarantee, arguments, limit)
+    _warm_up(servers, warm_up, guarantee, arguments, limit)
     # Small enough that there are some epochs, so that there is a steady state.
     limit = min(FIRST_EPOCH, dataset.events // 8)
     written = _run_bounded(servers, dataset, "events", guarantee, arguments, limit)
@@ -185,6 +191,18 @@ def throughput(servers: str, arguments: argparse.Namespace) -> Outcome:
     if arguments.sink == "parquet":
         outcome.output = to_parquet(servers, written, ["key", "count"], scratch / "output")
     return outcome
+
+
+def _warm_up(
+    servers: str,
+    dataset: Dataset,
+    guarantee: DeliveryGuarantee,
+    arguments: argparse.Namespace,
+    limit: int,
+) -> None:
+    """Run the job over a topic that is not measured, and forget it."""
+    written = _run_bounded(servers, dataset, "warm-up", guarantee, arguments, limit)
+    delete_topics(servers, ["warm-up", written])
 
 
 def _run_bounded(
@@ -220,7 +238,7 @@ def latency(servers: str, arguments: argparse.Namespace) -> Outcome:
     guarantee = DeliveryGuarantee.EXACTLY_ONCE
     warm_up = warm_up_dataset(dataset)
     limit = warm_up.events // warm_up.files
-    _run_bounded(servers, warm_up, "warm-up", guarantee, arguments, limit)
+    _warm_up(servers, warm_up, guarantee, arguments, limit)
     read = create_topic(servers, "events", PARALLELISM)
     written = create_topic(servers, "counts", PARALLELISM)
     job = Job(

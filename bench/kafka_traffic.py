@@ -27,7 +27,14 @@ _STEP = 0.005
 
 def write(servers: str, topic: str, dataset: Dataset, rate: int) -> None:
     """Send all events; what is late for a moment is sent at once and carries the time of that."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "linger.ms": 0,
+            # A broker that stands still for seconds is to be seen in the figures.
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
     events = [event for some in json_events(dataset) for event in some]
     sent, started = 0, time.monotonic()
     while sent < len(events):
