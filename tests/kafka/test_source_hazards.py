@@ -325,3 +325,25 @@ def test_records_that_retention_left(broker: Broker, reset: str) -> None:
             list(reading)
     else:
         assert sum(len(batch.timestamps or ()) for batch in reading) == 6
+
+
+def test_an_offset_that_nobody_told_is_no_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka gives -1001 where there is no answer: no sign of a topic that was made anew."""
+    topic = broker.topic()
+    cluster = KafkaCluster({"bootstrap.servers": broker.servers}, SourceError, "a test")
+    partition = KafkaTopicPartition(topic, 0)
+
+    def answer(asked: Any, **_: Any) -> dict[Any, Future[Any]]:
+        futures: dict[Any, Future[Any]] = {each: Future() for each in asked}
+        for each in futures.values():
+            each.set_result(SimpleNamespace(offset=offset))
+        return futures
+
+    monkeypatch.setattr(cluster, "_client", SimpleNamespace(list_offsets=answer))
+    offset = -1
+    assert cluster.offsets({partition: 10**15}) == {partition: -1}
+    offset = -1001
+    with pytest.raises(SourceError, match=f"gave no answer about offsets of {topic}-0"):
+        cluster.offsets({partition: "latest"})

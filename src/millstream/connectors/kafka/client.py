@@ -38,6 +38,8 @@ __all__ = [
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Seconds that a question to the cluster may take.
 TIMEOUT: Final = 10.0
+#: The answer where no record is that late.  What is less, librdkafka says where there is none.
+_NO_RECORD: Final = -1
 #: Topics that a message names, those first that may have been meant.
 _SHOWN: Final = 20
 
@@ -254,6 +256,9 @@ class KafkaCluster:
                 reason = error.args[0].str()
                 message = f"{self._who}: cannot ask for offsets of {partition}: {reason}"
                 raise SourceError(message) from error
+            if found[partition] < _NO_RECORD:
+                message = f"{self._who}: the brokers gave no answer about offsets of {partition}"
+                raise SourceError(message)
         return found
 
     def broker_setting(self, name: str) -> str | None:
