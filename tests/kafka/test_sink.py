@@ -205,6 +205,31 @@ def test_it_waits_when_much_is_held_back(broker: Broker, monkeypatch: pytest.Mon
     assert values(broker, topic) == ["r0", "r1", "r2", "r3", "r4"]
 
 
+def test_records_of_a_transaction_wait_for_its_end_unless_the_user_says() -> None:
+    def linger(properties: dict[str, str], **forced: str) -> object:
+        return producers._configuration(properties, forced)["linger.ms"]
+
+    in_transaction = {"transactional.id": "x"}
+    assert (linger({}, **in_transaction), linger({})) == ("200", "5")
+    assert linger({"linger.ms": "7"}, **in_transaction) == "7"
+
+
+def test_what_waits_for_others_is_sent_when_there_is_no_room(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    never = {"linger.ms": "100000", "max.block.ms": "20000"}
+    builder = exactly_once(broker, topic)
+    for name, value in never.items():
+        builder.set_property(name, value)
+    sink = builder.build()
+    monkeypatch.setattr(producers, "_MOST_WAITING", 3)
+    monkeypatch.setattr(producers, "_CHUNK", 2)
+    names = [f"r{number}" for number in range(10)]
+    commit(sink, prepare(sink, context(0), *names), 0)
+    assert values(broker, topic) == names
+
+
 def test_nothing_is_prepared_behind_an_epoch_that_the_brokers_refuse(broker: Broker) -> None:
     topic = broker.topic()
     sink = slow(broker, topic)

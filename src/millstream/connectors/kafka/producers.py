@@ -87,6 +87,14 @@ _QUEUE_KBYTES: Final = "524288"
 _MAX_BLOCK: Final = 60_000
 #: Seconds for the abort of a transaction, which the driver does otherwise.
 _ABORT: Final = 5.0
+#: Milliseconds that records wait for others, unless the user says.  Those of a transaction nobody
+#: reads before its end, and the end flushes.  So few requests do; and none should be under way when
+#: more records are due: an idempotent producer of librdkafka has one per partition under way, and
+#: its thread, which would have to send, looks for the answer without a pause
+#: (``rd_kafka_msgq_allow_wakeup_at``).  With 5 ms it did so whenever a broker was slower than that,
+#: and on a busy machine took its cores from the broker that it was waiting for.
+_LINGER: Final = "5"
+_LINGER_IN_TRANSACTION: Final = "200"
 
 
 @dataclass(eq=False)
@@ -183,7 +191,7 @@ class PooledProducer:
     def _wait_for(self, most: int) -> None:
         waiting, moved = len(self.client), time.monotonic()
         while waiting > most:
-            self.client.poll(0.05)
+            self.client.flush(0.05)  # what waits for others goes now
             self._look_at_failures()
             left = len(self.client)
             if left < waiting:
@@ -421,7 +429,7 @@ def _configuration(properties: Mapping[str, str], forced: Mapping[str, Any]) -> 
         "enable.idempotence": "true",
         # Java's: the same key goes to the same partition, whoever writes.
         "partitioner": "murmur2_random",
-        "linger.ms": "5",
+        "linger.ms": _LINGER_IN_TRANSACTION if "transactional.id" in forced else _LINGER,
         # One step of a transaction, the marker, takes no notice of the time it is given.
         "socket.timeout.ms": str(int(patience_of(properties) * 1000)),
         "queue.buffering.max.messages": _QUEUE_MESSAGES,
