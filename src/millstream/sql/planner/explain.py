@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.sql.planner import logical as lp
+from millstream.sql.planner.costs import cost_text
 from millstream.sql.planner.texts import aggregate_text, expression_text
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def explain_physical(
     sinks: Sequence[SinkNode],
     *,
     with_changes: bool,
+    with_costs: bool = False,
     advice: Mapping[int, Sequence[int]] | None = None,
 ) -> str:
     """The physical plan; nodes that several read are shown where they are first, then by number.
@@ -38,70 +40,75 @@ def explain_physical(
     Args:
         sinks: the ends of the plan.
         with_changes: whether it shows which kinds of changes nodes give.
+        with_costs: whether it shows what they are estimated to cost.
         advice: numbers of what is said of nodes, by their ``id``.
     """
-    counts: dict[int, int] = {}
+    shown = _Shown(with_changes, with_costs, advice or {})
+    for sink in sinks:
+        shown.count(sink)
+    for sink in sinks:
+        shown.add(sink, "", "")
+        shown.lines.append("")
+    return "\n".join(shown.lines)
 
-    def count(node: PhysicalNode) -> None:
-        counts[id(node)] = counts.get(id(node), 0) + 1
-        if counts[id(node)] == 1:
+
+class _Shown:
+    """The lines of physical plans."""
+
+    def __init__(
+        self,
+        with_changes: bool,  # noqa: FBT001 - made in one place
+        with_costs: bool,  # noqa: FBT001
+        advice: Mapping[int, Sequence[int]],
+    ) -> None:
+        self.lines: list[str] = []
+        self._with_changes = with_changes
+        self._with_costs = with_costs
+        self._advice = advice
+        #: How many read a node, and the number of one that several read; by its ``id``.
+        self._counts: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
+
+    def count(self, node: PhysicalNode) -> None:
+        """Find out which nodes several read."""
+        self._counts[id(node)] = self._counts.get(id(node), 0) + 1
+        if self._counts[id(node)] == 1:
             for each in node.shown_inputs:
-                count(each)
+                self.count(each)
 
-    for sink in sinks:
-        count(sink)
-    numbers: dict[int, int] = {}
-    lines: list[str] = []
-    for sink in sinks:
-        _physical(
-            sink, "", "", counts, numbers, lines, with_changes=with_changes, advice=advice or {}
-        )
-        lines.append("")
-    return "\n".join(lines)
+    def add(self, node: PhysicalNode, prefix: str, branch: str) -> None:
+        """Show a node and what is below it.
 
+        Args:
+            node: the node.
+            prefix: the lines on the left.
+            branch: what leads to it from them.
+        """
+        if id(node) in self._numbers:
+            self.lines.append(f"{prefix}{branch}Reused(reference_id=[{self._numbers[id(node)]}])")
+            return
+        self.lines.append(f"{prefix}{branch}{self._line(node)}")
+        deeper = prefix
+        if branch:
+            deeper += "   " if branch == "+- " else ":  "
+        *others, last = node.shown_inputs or (None,)
+        for each in others:
+            if each is not None:
+                self.add(each, deeper, ":- ")
+        if last is not None:
+            self.add(last, deeper, "+- ")
 
-def _physical(
-    node: PhysicalNode,
-    prefix: str,
-    branch: str,
-    counts: dict[int, int],
-    numbers: dict[int, int],
-    lines: list[str],
-    *,
-    with_changes: bool,
-    advice: Mapping[int, Sequence[int]],
-) -> None:
-    if id(node) in numbers:
-        lines.append(f"{prefix}{branch}Reused(reference_id=[{numbers[id(node)]}])")
-        return
-    details = node.details()
-    if id(node) in advice:
-        told = f"advice=[{', '.join(map(str, advice[id(node)]))}]"
-        details = f"{told}, {details}" if details else told
-    if with_changes:
-        changes = f"changelogMode=[{changes_text(node.changes)}]"
-        details = f"{details}, {changes}" if details else changes
-    mark = ""
-    if counts[id(node)] > 1:
-        numbers[id(node)] = len(numbers) + 1
-        mark = f"(reuse_id=[{numbers[id(node)]}])"
-    lines.append(f"{prefix}{branch}{node.shown_kind}({details}){mark}")
-    deeper = prefix
-    if branch:
-        deeper += "   " if branch == "+- " else ":  "
-    below = node.shown_inputs
-    for position, each in enumerate(below):
-        last = position == len(below) - 1
-        _physical(
-            each,
-            deeper,
-            "+- " if last else ":- ",
-            counts,
-            numbers,
-            lines,
-            with_changes=with_changes,
-            advice=advice,
-        )
+    def _line(self, node: PhysicalNode) -> str:
+        parts = [node.details()]
+        if id(node) in self._advice:
+            parts.insert(0, f"advice=[{', '.join(map(str, self._advice[id(node)]))}]")
+        if self._with_changes:
+            parts.append(f"changelogMode=[{changes_text(node.changes)}]")
+        line = f"{node.shown_kind}({', '.join(each for each in parts if each)})"
+        if self._counts[id(node)] > 1:
+            number = self._numbers[id(node)] = len(self._numbers) + 1
+            line += f"(reuse_id=[{number}])"
+        return f"{line}: {cost_text(node)}" if self._with_costs else line
 
 
 def explain_logical(node: LogicalNode, sink: str | None = None) -> str:

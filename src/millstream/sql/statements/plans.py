@@ -321,7 +321,8 @@ def explained(session: Session, plan: Plan, details: Sequence[str] = ()) -> str:
         if each != "CHANGELOG_MODE":
             message = f"EXPLAIN {each} of a compiled plan is not in this release."
             raise UnsupportedSqlError(message)
-    shown = explain_physical(plan.sinks, with_changes="CHANGELOG_MODE" in details)
+    changes, costs = "CHANGELOG_MODE" in details, "ESTIMATED_COST" in details
+    shown = explain_physical(plan.sinks, with_changes=changes, with_costs=costs)
     return f"== Optimized Execution Plan ==\n{shown}"
 
 
