@@ -11,11 +11,15 @@ from tests.expressions.test_kernels import ZONES, check, lit, resolved
 from millstream.expressions.functions.registry import function_groups
 from millstream.types.logical_types import (
     ArrayType,
+    BigIntType,
     DateType,
+    DecimalType,
+    DoubleType,
     IntType,
     LocalZonedTimestampType,
     LogicalType,
     RowType,
+    SmallIntType,
     SymbolType,
     TimestampType,
     VarBinaryType,
@@ -87,7 +91,10 @@ def temporal_calls() -> list[tuple[str, tuple[LogicalType | Literal, ...]]]:
         found += [("EXTRACT", (lit(word, unit), type_)) for word in UNITS.split()]
         found += [(name, (type_,)) for name in PARTS.split()]
         found += [("DATE_FORMAT", (type_, text(pattern))) for pattern in PATTERNS]
-    return found
+    name = "TO_TIMESTAMP_LTZ"
+    for kind in (INT, BigIntType(), SmallIntType(), DoubleType(), DecimalType(12, 2)):
+        found += [(name, (kind,)), *((name, (kind, number(digits))) for digits in (0, 1, 3))]
+    return [*found, (name, (INT, lit(None, INT))), (name, (INT, number(6)))]
 
 
 def other_calls() -> list[tuple[str, tuple[LogicalType | Literal, ...]]]:

@@ -209,6 +209,26 @@ def _ltz_type(types: Sequence[LogicalType], constants: Sequence[object]) -> Logi
     return LocalZonedTimestampType(max(precision, 3))
 
 
+def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any = None) -> Any:
+    """The instants of whole numbers of milliseconds, or of what is longer."""
+    del zone
+    precision = 3 if given is None else info.constants[1]
+    if (
+        not isinstance(column, pa.Array)
+        or not pa.types.is_integer(column.type)
+        or not isinstance(precision, int)
+        or not 0 <= precision <= 3  # noqa: PLR2004 - digits of milliseconds
+    ):
+        return NotImplemented
+    unit = 10 ** (3 - precision)
+    least, behind = (bound // _MILLIS // unit for bound in (_LEAST_TIME, _BEHIND_TIME))
+    column = column.cast(pa.int64())
+    is_there = pc.and_(pc.greater_equal(column, least), pc.less(column, behind))
+    if not pc.all(is_there).as_py():
+        column = pc.if_else(is_there, column, pa.scalar(None, pa.int64()))
+    return pc.multiply(column, unit).cast(info.result_type.to_arrow())
+
+
 @functions.scalar(
     "TO_TIMESTAMP_LTZ",
     signatures=(
@@ -228,6 +248,7 @@ def _ltz_type(types: Sequence[LogicalType], constants: Sequence[object]) -> Logi
             nullability=_ALWAYS,
         ),
     ),
+    kernel=_of_whole_numbers,
     syntax="TO_TIMESTAMP_LTZ(numeric[, precision]), "
     "TO_TIMESTAMP_LTZ(string[, pattern[, time_zone]])",
     examples=(
