@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -346,6 +346,11 @@ def test_print_prints_committed_lines_once(capsys: pytest.CaptureFixture[str]) -
     requests = [CommitRequest(item, 1, retried=False) for part in parts for item in part]
     committer.commit(requests)
     committer.commit(requests)
+    # Who goes on behind a run that has said that all is committed.
+    confirmed = [replace(each, retried=True, confirmed=True) for each in requests]
+    next_run = sink.create_committer()
+    assert next_run is not None
+    next_run.commit(confirmed)
     assert capsys.readouterr().out == "id:1> +I[2, null]\nid:2> +I[2, null]\n"
 
 

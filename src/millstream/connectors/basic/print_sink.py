@@ -10,7 +10,8 @@ most clusters.
 
 What it is not: exactly-once.  A terminal cannot be asked what it has shown: when the driver dies
 while it prints, the lines of that epoch are printed again by the next run (at-least-once).
-Within one run nothing is printed twice.
+Within one run nothing is printed twice, nor behind one that has ended in an orderly way: by an
+interrupt, or of a failure that restarts it.
 
 Read next: ``connectors/formats/text_values.py``.
 """
@@ -113,7 +114,7 @@ class _PrintCommitter(Committer):
             subtask = _subtask(request)
             part = request.epoch, subtask, seen[subtask]
             seen[subtask] += 1
-            if part in self._printed:
+            if part in self._printed or request.confirmed:
                 continue
             lines = zlib.decompress(cast("bytes", _parts(request)["lines"]))
             try:
