@@ -253,3 +253,46 @@ def test_rows_are_looked_up(database: str, cached: bool, tmp_path: Path) -> None
     found = materialised(changelog(env, by_two, tmp_path))
     assert found[1, "tea", Decimal("1.26"), since, b"a"] == 2
     assert sum(found.values()) == 5
+
+
+def test_types_that_only_postgres_has_are_texts(database: str, tmp_path: Path) -> None:
+    execute(database, "CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    texts = ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", '{"a": [1]}', "1.250", "sad", "10.0.0.1/24"]
+    texts += ["{a,b}", "1 day"]
+    kinds = ["uuid", "jsonb", "numeric", "mood", "inet", "text[]", "interval"]
+    there = ", ".join(f"c{at} {kind}" for at, kind in enumerate(kinds))
+    env = environment(1)
+    columns = ", ".join(f"c{at} STRING" for at in range(len(kinds)))
+    values = ", ".join(f"'{each}'" for each in texts)
+    for name, more in (("kept", ", PRIMARY KEY (id) NOT ENFORCED"), ("added", "")):
+        key = "PRIMARY KEY" if more else ""
+        execute(database, f"CREATE TABLE {name} (id INT {key}, {there})")
+        by = "" if more else ", 'scan.partition.column' = 'id'"
+        table(env, database, name, f"id INT, {columns}{more}", by)
+        insert(env, f"INSERT INTO {name} VALUES (1, {values})")
+        insert(env, f"INSERT INTO {name} (id) VALUES (2)")
+        rows = changelog(env, f"SELECT * FROM {name}", tmp_path, seed=len(name))
+        assert materialised(rows) == {(1, *texts): 1, (2, *[None] * len(texts)): 1}
+    other = values.replace(texts[0], "no UUID")
+    env.execute_sql(f"CREATE TEMPORARY VIEW asked AS VALUES ({values}, 1), ({other}, 2)")
+    for at in range(len(kinds)):
+        query = (
+            f"SELECT n, id, r.c{at} FROM (SELECT *, PROCTIME() AS pt FROM asked AS v "
+            f"({', '.join(f'k{each}' for each in range(len(kinds)))}, n)) AS o "
+            f"JOIN kept FOR SYSTEM_TIME AS OF o.pt AS r ON o.k{at} = r.c{at}"
+        )
+        both = {(1, 1, texts[at]): 1, (2, 1, texts[at]): 1}
+        found = materialised(changelog(env, query, tmp_path, seed=at + 10))
+        assert found == ({(1, 1, texts[at]): 1} if at == 0 else both)
+
+
+def test_a_time_is_not_looked_up_as_text(database: str, tmp_path: Path) -> None:
+    execute(database, "CREATE TABLE times (id INT, t TIMESTAMPTZ)")
+    env = environment(1)
+    table(env, database, "times", "id INT, t STRING")
+    query = (
+        "SELECT t FROM (SELECT 1 AS k, PROCTIME() AS pt) AS o "
+        "JOIN times FOR SYSTEM_TIME AS OF o.pt AS r ON o.k = r.id"
+    )
+    with pytest.raises(SourceError, match="column 't' is timestamp with time zone, which is not"):
+        changelog(env, query, tmp_path)

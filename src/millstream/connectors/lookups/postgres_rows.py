@@ -7,8 +7,9 @@ What it is not: the source (``connectors/postgres/source.py``), which reads a ta
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ from millstream.connectors.commit_protocols.table_rows import identifier, quoted
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
 from millstream.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["PostgresLookup", "postgres_type"]
 
@@ -32,6 +36,21 @@ _PLAIN: Final = {
     pa.binary(): "bytea",
     pa.date32(): "date",
 }
+#: Types whose values are texts to PostgreSQL.
+_TEXTS: Final = frozenset({"text", "character varying", "character", "name"})
+#: Types whose texts are another server's, session's or reader's.
+_NO_TEXTS: Final = frozenset(
+    {
+        "bytea",
+        "double precision",
+        "real",
+        "timestamp without time zone",
+        "timestamp with time zone",
+        "time with time zone",
+    }
+)
+#: How the server writes a UUID.
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def postgres_type(kind: pa.DataType) -> str | None:
@@ -68,7 +87,6 @@ class PostgresLookup(LookupSource):
 class _PostgresReader(LookupReader):
     def __init__(self, source: PostgresLookup) -> None:
         self._source = source
-        self._query = _query(source)
         psycopg = driver()
         self._errors = psycopg.Error
         try:
@@ -78,6 +96,32 @@ class _PostgresReader(LookupReader):
         except psycopg.Error as error:
             raise self._failed(error) from error
         limit_waiting(self._connection, source.timeout)
+        #: Columns that are declared as texts, and are none there -> their type.
+        self._as_texts = self._read_as_texts()
+        self._query = _query(source, self._as_texts)
+
+    def _read_as_texts(self) -> dict[str, str]:
+        source = self._source
+        texts = {field.name for field in source.schema if field.type == pa.string()}
+        query = (
+            "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
+            "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
+        )
+        table = quoted_parts(table_parts(source.table))
+        try:
+            types: dict[str, str] = dict(self._connection.execute(query, [table]).fetchall())
+        except self._errors as error:
+            raise self._failed(error) from error
+        found = {name: types[name] for name in sorted(texts & types.keys())}
+        found = {name: kind for name, kind in found.items() if kind not in _TEXTS}
+        for name, kind in found.items():
+            if kind in _NO_TEXTS:
+                message = (
+                    f"PostgreSQL table {source.table}: column {name!r} is {kind}, which is not "
+                    "looked up as STRING; declare it as the type that it is"
+                )
+                raise SourceError(message)
+        return found
 
     def _failed(self, error: Exception) -> SourceError:
         return SourceError(f"PostgreSQL table {self._source.table}: {error}")
@@ -86,7 +130,7 @@ class _PostgresReader(LookupReader):
         del now
         source = self._source
         values = [list(range(keys.num_rows))]
-        values += [_values(keys.column(name)) for name in source.keys]
+        values += [self._keys(name, keys.column(name)) for name in source.keys]
         try:
             rows = self._connection.execute(self._query, values).fetchall()
         except self._errors as error:
@@ -101,27 +145,44 @@ class _PostgresReader(LookupReader):
             raise self._failed(error) from error
         return FoundRows(numbers, pa.Table.from_arrays(arrays, names=source.schema.names))
 
+    def _keys(self, name: str, column: pa.Array) -> list[Any]:
+        values = _values(column)
+        if self._as_texts.get(name) != "uuid":
+            return values
+        # Another text is that of no UUID; cast to one, it would fail.
+        return [each if each is not None and _UUID.fullmatch(each) else None for each in values]
+
     def close(self) -> None:
         self._connection.close()
 
 
-def _query(source: PostgresLookup) -> str:
+def _query(source: PostgresLookup, as_texts: Mapping[str, str]) -> str:
     columns = []
     for field in source.schema:
         name = f"t.{_named(field.name)}"
-        is_decimal = pa.types.is_decimal(field.type)
-        columns.append(f"CAST({name} AS {postgres_type(field.type)})" if is_decimal else name)
+        is_cast = pa.types.is_decimal(field.type) or field.name in as_texts
+        columns.append(f"CAST({name} AS {postgres_type(field.type)})" if is_cast else name)
     kinds = [postgres_type(source.schema.field(name).type) for name in source.keys]
     arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind in kinds)])
     names = ", ".join(f"k{number}" for number in range(len(kinds)))
     same = " AND ".join(
-        f"t.{_named(name)} = k.k{number}" for number, name in enumerate(source.keys)
+        _equal(f"t.{_named(name)}", f"k.k{number}", as_texts.get(name))
+        for number, name in enumerate(source.keys)
     )
     table = quoted_parts(table_parts(source.table)).replace("%", "%%")
     return (
         f"SELECT k.n, {', '.join(columns)} FROM unnest({arrays}) AS k (n, {names}) "
         f"JOIN {table} AS t ON {same}"
     )
+
+
+def _equal(column: str, key: str, kind: str | None) -> str:
+    """Whether a column has the key; ``kind`` is its type if its text is compared."""
+    if kind is None:
+        return f"{column} = {key}"
+    if kind == "uuid":  # as such: there may be an index
+        return f"{column} = CAST({key} AS uuid)"
+    return f"CAST({column} AS text) = {key}"
 
 
 def _named(name: str) -> str:

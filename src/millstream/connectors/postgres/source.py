@@ -43,7 +43,7 @@ from millstream.errors import MalformedRecordError, SinkError, SourceError
 from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from millstream.connectors.postgres.table import Session
     from millstream.contracts.source import KnownSplits, SplitCursor
@@ -93,13 +93,22 @@ class PostgresSource(Source):
         query: a SELECT, without ORDER BY.
         key: a column of its result, best with an index: integer, date, timestamp, UUID or text.
         splits: how many ranges can be read side by side.
+        texts: columns of which a ``numeric`` without a precision is read as its text.
 
     Raises:
         SourceError: ``splits`` is less than 1, psycopg is not installed, or ``conninfo`` is not a
             connection string.
     """
 
-    def __init__(self, conninfo: str, query: str, *, key: str, splits: int = 4) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        query: str,
+        *,
+        key: str,
+        splits: int = 4,
+        texts: Collection[str] = (),
+    ) -> None:
         if splits < 1:
             message = f"splits={splits} must be at least 1"
             raise SourceError(message)
@@ -112,6 +121,7 @@ class PostgresSource(Source):
         self.query = query.rstrip().rstrip(";")
         self.key = key
         self.splits = splits
+        self.texts = frozenset(texts)
         self._columns: dict[str, tuple[str, pa.DataType]] | None = None
 
     @property
@@ -342,6 +352,8 @@ class PostgresSource(Source):
         name = "text" if info is None or column.type_code == info.array_oid else info.name
         if name != "numeric":
             return name, _ARROW.get(name, pa.string())
+        if column.precision is None and column.name in self.texts:
+            return name, pa.string()
         if column.precision is None:
             message = (
                 f"{self._location}: column {column.name!r} is numeric without a precision; cast it"

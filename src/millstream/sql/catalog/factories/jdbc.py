@@ -156,7 +156,8 @@ class _JdbcTable(TableSource):
             columns.append(name)
         query = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - quoted names
         number = self._options["scan.partition.num"]
-        return PostgresSource(self._conninfo, query, key=self._key, splits=number)
+        texts = [each.name for each in context.physical if each.type.to_arrow() == pa.string()]
+        return PostgresSource(self._conninfo, query, key=self._key, splits=number, texts=texts)
 
     def lookup(self, keys: Sequence[str]) -> TableLookup:
         from millstream.connectors.lookups.postgres_rows import PostgresLookup, postgres_type
