@@ -84,6 +84,45 @@ def test_nothing_is_late_where_time_stands_still(tmp_path: Path) -> None:
     assert [count for _, count in found] == [40, 40, 30, 30, 30, 30]
 
 
+_LAST = "(SELECT k, v, ts FROM t WHERE v IS NOT NULL ORDER BY v DESC, k, ts LIMIT 40)"
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT k, v, COUNT(*) OVER (PARTITION BY k ORDER BY ts) AS n FROM {_LAST} AS x",
+        (
+            f"SELECT x.k, x.v, y.v AS w FROM {_LAST} AS x JOIN t y ON x.k = y.k "
+            "AND x.ts BETWEEN y.ts - INTERVAL '5' MINUTE AND y.ts"
+        ),
+    ],
+)
+def test_oracle_rows_that_were_sorted_are_not_late(
+    query: str, tmp_path: Path, oracle: duckdb.DuckDBPyConnection
+) -> None:
+    """They go out at the end, ahead of the watermark of the end."""
+    found = rows_of(changelog(batch(tmp_path), query, tmp_path, limit=2000))
+    assert sorted(found, key=repr) == sorted(oracle.execute(query).fetchall(), key=repr)
+
+
+@pytest.mark.both_engines
+def test_patterns_and_windows_of_rows_that_were_sorted(tmp_path: Path) -> None:
+    env = batch(tmp_path)
+    env.execute_sql(f"CREATE TEMPORARY VIEW x AS SELECT * FROM {_LAST} AS x")
+    windows = (
+        "SELECT window_start, COUNT(*) AS n FROM TUMBLE(TABLE x, DESCRIPTOR(ts), INTERVAL '10' "
+        "MINUTE) GROUP BY window_start, window_end"
+    )
+    found = rows_of(changelog(env, windows, tmp_path, limit=1000))
+    assert sum(count for _, count in found) == 40
+    pattern = (
+        "SELECT n FROM x MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts, v MEASURES COUNT(A.v) AS n "
+        "AFTER MATCH SKIP PAST LAST ROW PATTERN (A) DEFINE A AS A.v >= 0)"
+    )
+    assert rows_of(changelog(env, pattern, tmp_path, limit=1000)) == [(1,)] * 40
+
+
 @pytest.mark.both_engines
 def test_ends_are_in_order_and_only_inserts(tmp_path: Path) -> None:
     env = batch(tmp_path)

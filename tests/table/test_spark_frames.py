@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from tests.table.query_running import environment
 
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, TypeMismatchError
+from millstream.table import DataTypes
 
 if TYPE_CHECKING:
     from millstream.table import TableEnvironment
@@ -84,5 +85,18 @@ def test_what_is_no_frame_or_no_type_of_spark_is_refused(env: TableEnvironment) 
     streaming.isStreaming = True
     with pytest.raises(ProgramError, match="takes a DataFrame whose rows are there"):
         env.from_spark(streaming)
-    with pytest.raises(ProgramError, match=r"'c' TIME\(0\).* has no type of Spark's; cast it"):
-        env.sql_query("SELECT TIME '10:00:00' AS c").to_spark(Session())
+    for value in (
+        "TIME '10:00:00'",
+        "INTERVAL '1' YEAR",
+        "ARRAY[INTERVAL '1' DAY]",
+        "ROW(1, MAP[1, TIME '10:00:00'])",
+    ):
+        with pytest.raises(ProgramError, match=r"'c' .* has no type of Spark's; cast it"):
+            env.sql_query(f"SELECT {value} AS c").to_spark(Session())
+    with pytest.raises(ProgramError, match=r"the schema has columns \['k'\], the rows have"):
+        env.from_spark(Frame(_TABLE), ["k"])
+    tiny = DataTypes.ROW([DataTypes.FIELD("n", DataTypes.TINYINT())])
+    with pytest.raises(TypeMismatchError, match=r"'n' cannot be TINYINT: .*300"):
+        env.from_spark(Frame(pa.table({"n": [300]})), tiny)
+    with pytest.raises(ProgramError, match="the schema has columns"):
+        env.from_spark(Frame(_TABLE), tiny)

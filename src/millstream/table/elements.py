@@ -12,18 +12,27 @@ from millstream.contracts.batch import Batch
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.sql.lowering.conversion import external_type, logical_type
 from millstream.sql.planner.logical import ValuesNode, row_of
-from millstream.types.logical_types import RowType
+from millstream.types.logical_types import (
+    DayTimeIntervalType,
+    RowType,
+    TimeType,
+    YearMonthIntervalType,
+)
 from millstream.types.row import Row
 from millstream.types.values import values_of_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
+
+    from millstream.types.logical_types import LogicalType
 
 __all__ = ["frame_of", "plan_of_elements", "plan_of_frame", "plan_of_spark", "spark_frame_of"]
 
 
+#: Spark has no time of day, and its intervals are none of Arrow's.
+_NOT_OF_SPARK: Final = (TimeType, DayTimeIntervalType, YearMonthIntervalType)
 _UNITS: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
@@ -90,21 +99,35 @@ def _plan_of_batch(batch: pa.RecordBatch, schema: Any) -> ValuesNode:
     if isinstance(schema, RowType):
         return _values(batch, schema)
     names = list(schema or batch.schema.names)
+    if len(names) != batch.num_columns:
+        raise _of_other_columns(names, batch)
     row = row_of(names, [logical_type(each.type) for each in batch.schema])
     return _values(batch, row)
 
 
 def _values(batch: pa.RecordBatch, row: RowType) -> ValuesNode:
     columns = []
+    if len(row) != batch.num_columns:
+        raise _of_other_columns(row.names, batch)
     for array, field in zip(batch.columns, row.fields, strict=True):
         wanted = field.type.to_arrow()
         if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
             # Digits that the type has not are cut.
             array = pc.floor_temporal(array, unit=_UNITS[wanted.unit])  # noqa: PLW2901
         is_time = pa.types.is_time(wanted) and pa.types.is_time(array.type)
-        cast = array if array.type == wanted else array.cast(wanted, safe=not is_time)
+        try:
+            cast = array if array.type == wanted else array.cast(wanted, safe=not is_time)
+        except pa.ArrowException as error:
+            shown = field.type.as_summary_string()
+            message = f"column '{field.name}' cannot be {shown}: {error}"
+            raise TypeMismatchError(message) from error
         columns.append(values_of_column(cast, field.type))
     return ValuesNode(row=row, rows=tuple(zip(*columns, strict=True)))
+
+
+def _of_other_columns(names: Sequence[str], batch: pa.RecordBatch) -> ProgramError:
+    message = f"the schema has columns {list(names)}, the rows have {batch.schema.names}"
+    return ProgramError(message)
 
 
 def plan_of_spark(dataframe: Any, schema: Any) -> ValuesNode:
@@ -122,15 +145,21 @@ def plan_of_spark(dataframe: Any, schema: Any) -> ValuesNode:
     return _plan_of_batch(batch, schema)
 
 
+def _parts(kind: LogicalType) -> Iterator[LogicalType]:
+    """A type, and those within it."""
+    yield kind
+    for each in kind.children:
+        yield from _parts(each)
+
+
 def spark_frame_of(rows: Sequence[Any], row: RowType, spark: Any) -> Any:
     """The rows that are there after all changes, as a DataFrame of Spark.
 
     Raises:
         ProgramError: Spark has no such type.
     """
-    kinds = [each.type.to_arrow() for each in row.fields]
-    for field, kind in zip(row.fields, kinds, strict=True):
-        if pa.types.is_time(kind) or pa.types.is_duration(kind):
+    for field in row.fields:
+        if any(isinstance(each, _NOT_OF_SPARK) for each in _parts(field.type)):
             shown = field.type.as_summary_string()
             message = f"to_spark(): column '{field.name}' {shown} has no type of Spark's; cast it"
             raise ProgramError(message)

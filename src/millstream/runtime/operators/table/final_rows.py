@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.contracts.state_sections import StateSection
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.sort_keys import sort_keys
@@ -103,8 +104,12 @@ class FinalRowsOperator(KeyedTableOperator):
                 counts.remove(name)
         self._kept.changed([key])
 
+    def process_watermark(self, watermark: int) -> None:
+        """Hold it back: no row has gone out yet, and all would be late behind it."""
+        del watermark
+
     def end_input(self) -> None:
-        """Give the rows that are left."""
+        """Give the rows that are left, and behind them the time of the end."""
         super().end_input()
         key = encode_key(())
         self._kept.fetch_all([key])
@@ -115,6 +120,7 @@ class FinalRowsOperator(KeyedTableOperator):
         if len(counts):  # behind a restore nothing comes again
             counts.clear()
             self._kept.changed([key])
+        self.output.emit_watermark(MAX_TIMESTAMP)
 
     @staticmethod
     def _rows(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
