@@ -54,6 +54,17 @@ def test_an_error_names_its_line_in_the_script(
     assert "\n      SELECT a FORM t;\n" in output.err or "SELECT a FORM t" in output.err
 
 
+def test_an_error_without_a_place_names_its_statement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text("SHOW CATALOGS;\n\nUSE nowhere;\n")
+    assert main(["sql", "-f", str(script)]) == 1
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"millstream: {script}, line 3: this statement has failed"
+    assert second.startswith("millstream: CatalogError: A database with name 'nowhere' does not")
+
+
 def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sql", "-f", str(tmp_path / "none.sql")]) == 1
     assert "none.sql cannot be read" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from tests.support.environments import wait_until
 
 from millstream.cli.main import main
 from millstream.testing.crash import group_lives
@@ -69,6 +70,32 @@ def _table(path: Path) -> str:
         f"CREATE TABLE target (a INT, b STRING) WITH ('connector' = 'filesystem', "
         f"'path' = '{path}', 'format' = 'json');"
     )
+
+
+def test_who_is_told_to_end_says_so_and_leaves_nobody(tmp_path: Path) -> None:
+    script = tmp_path / "endless.sql"
+    script.write_text(ENDLESS.format(mode="changelog"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "millstream", "sql", "-f", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    watch = threading.Timer(FIRST_ROW, lambda: os.killpg(process.pid, signal.SIGKILL))
+    watch.start()
+    try:
+        assert process.stdout is not None
+        assert any("+I | " in line for line in process.stdout)
+        process.terminate()
+        _, errors = process.communicate(timeout=END)
+        assert process.returncode == -signal.SIGTERM
+        assert "millstream: terminated" in errors
+        wait_until(lambda: not group_lives(process.pid), "workers live on", seconds=END)
+    finally:
+        watch.cancel()
+        if group_lives(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_script_waits_for_its_jobs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,12 @@ Read next: ``cli/run_command.py``, ``cli/plan_command.py``, ``cli/checkpoints_co
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import os
+import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream import __version__
@@ -21,13 +25,15 @@ from millstream.cli.arguments import sort_out
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
 
     from millstream.cli.state_command import Selection
 
 __all__ = ["build_parser", "main"]
 
 _INTERRUPTED: Final = 130
+_TERMINATED: Final = b"millstream: terminated\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "program" in options:
         sort_out(parser, options)
     try:
-        return _dispatch(options)
+        with _told_of_the_end():
+            return _dispatch(options)
     except MillstreamError as error:
         if options.traceback:
             raise
@@ -58,6 +65,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output (`| head`) has gone; Python would complain once more at exit.
         sys.stderr.close()
         return 1
+
+
+@contextlib.contextmanager
+def _told_of_the_end() -> Iterator[None]:
+    """Say that SIGTERM has ended the process, which then ends by it as it would without a word.
+
+    Nothing is cancelled: who stops a machine wants its jobs to go on from their checkpoints.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    mine = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        if os.getpid() == mine:  # and no process that was forked of it
+            os.write(2, _TERMINATED)  # whatever the main thread is writing
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def build_parser() -> argparse.ArgumentParser:

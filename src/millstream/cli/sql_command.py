@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.errors import ProgramError
+from millstream.errors import MillstreamError, ProgramError
 
 if TYPE_CHECKING:
     from millstream.cli.shell.shell import Shell
@@ -54,11 +54,11 @@ def run_sql(options: SqlOptions) -> int:
     interactive = not options.files and sys.stdin.isatty()
     shell = _shell(options, interactive=interactive)
     try:
-        goes_on = all(shell.run(_read(name)) for name in options.initial)
+        goes_on = all(_run(shell, name) for name in options.initial)
         if interactive and goes_on:
             _prompt(shell)
         for name in () if interactive or not goes_on else options.files or ("-",):
-            if not shell.run(_read(name)):
+            if not _run(shell, name):
                 break
     except BaseException:
         end_of_program(failed=True)
@@ -86,6 +86,19 @@ def _prompt(shell: Shell) -> None:
 
     shell.console.print("Millstream SQL.  HELP has commands, QUIT ends.")
     Terminal(shell, history_file()).run()
+
+
+def _run(shell: Shell, name: str) -> bool:
+    """Run a script; which statement has failed is told where the error does not say it."""
+    script = _read(name)
+    try:
+        return shell.run(script)
+    except MillstreamError as error:
+        if not str(error).startswith("SQL, line"):
+            place = "standard input" if name == "-" else name
+            message = f"millstream: {place}, line {shell.line}: this statement has failed"
+            print(message, file=sys.stderr)
+        raise
 
 
 def _read(name: str) -> str:

@@ -75,6 +75,8 @@ class Shell:
         self._default_mode = mode
         #: Jobs of INSERT statements that have not been told of yet.
         self._jobs: list[JobClient] = []
+        #: Where the statement that runs, or has run last, begins in its script.
+        self.line = 1
         #: Options of the shell itself.
         self._own: dict[str, str] = {_RESULT_MODE: mode}
 
@@ -94,6 +96,7 @@ class Shell:
         if script.strip().upper() in _COMMANDS:
             return self._command(script.strip().upper())
         for part in split_statements(script):
+            self.line = part.line
             if part.statement.upper() in _COMMANDS:
                 if not self._command(part.statement.upper()):
                     return False
