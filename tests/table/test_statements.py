@@ -9,6 +9,7 @@ from tests.table.query_running import environment
 
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.table import DataTypes, Schema, TableDescriptor
+from millstream.table.catalog import ObjectPath
 
 if TYPE_CHECKING:
     from millstream.table import TableEnvironment
@@ -122,6 +123,22 @@ def test_views_are_queries_under_a_name(env: TableEnvironment) -> None:
     with pytest.raises(CatalogError, match="Table with identifier"):
         env.execute_sql("DROP TABLE named")
     env.execute_sql("DROP VIEW named")
+
+
+def test_alter_function_puts_another_in_its_place(env: TableEnvironment) -> None:
+    env.execute_sql("CREATE FUNCTION f AS 'os.path.split' LANGUAGE PYTHON")
+    env.execute_sql("ALTER FUNCTION f AS 'os.path.join' LANGUAGE PYTHON")
+    catalog = env.get_catalog(env.get_current_catalog())
+    assert catalog is not None
+    found = catalog.get_function(ObjectPath(env.get_current_database(), "f"))
+    assert found.implementation == "os.path.join"
+    env.execute_sql("ALTER FUNCTION IF EXISTS g AS 'os.path.join' LANGUAGE PYTHON")
+    with pytest.raises(CatalogError, match="g does not exist"):
+        env.execute_sql("ALTER FUNCTION g AS 'os.path.join' LANGUAGE PYTHON")
+    with pytest.raises(UnsupportedSqlError, match=r"ALTER FUNCTION f AS 'module\.name' LANGUAGE"):
+        env.execute_sql("ALTER FUNCTION f AS 'com.Other'")
+    with pytest.raises(UnsupportedSqlError, match="Alter temporary system function is not supp"):
+        env.execute_sql("ALTER TEMPORARY SYSTEM FUNCTION f AS 'x.y' LANGUAGE PYTHON")
 
 
 def test_set_and_reset_change_the_options_of_the_session(env: TableEnvironment) -> None:

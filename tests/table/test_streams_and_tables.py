@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pytest
 from tests.table.query_running import environment, materialised
 
@@ -354,6 +355,45 @@ def test_frames_of_pandas_become_tables(tmp_path: Path) -> None:
     assert [str(kind) for kind in table.get_resolved_schema().types] == ["BIGINT", "STRING"]
     counts = table.group_by(col("a")).select(col("a"), col("b").count.alias("n"))
     assert result(counts, tmp_path) == Counter({(1, 1): 1, (2, 1): 1})
+
+
+def test_rows_of_arrow_become_tables_and_come_back(tmp_path: Path) -> None:
+    env = environment(1)
+    columns = {
+        "a": pa.array([1, None, 3, 3], pa.int32()),
+        "b": pa.array(["x", "y", None, "z"]),
+        "c": pa.array([[1], [], None, [2, None]], pa.list_(pa.int64())),
+        "d": pa.array([Decimal("1.50"), None, Decimal("2.25"), None], pa.decimal128(10, 2)),
+        "e": pa.array([0, 1, None, 2], pa.timestamp("ms")),
+        "f": pa.array([{"x": 1}, None, {"x": None}, {"x": 2}], pa.struct({"x": pa.int64()})),
+    }
+    whole = pa.table(columns)
+    cut = pa.concat_tables([whole.slice(0, 1), whole.slice(1)])
+    table = env.from_arrow(cut)
+    assert [str(kind) for kind in table.get_resolved_schema().types] == [
+        "INT",
+        "STRING",
+        "ARRAY<BIGINT>",
+        "DECIMAL(10, 2)",
+        "TIMESTAMP(3)",
+        "ROW<`x` BIGINT>",
+    ]
+    assert table.to_arrow().equals(whole)
+    counts = table.group_by(col("a")).select(col("a"), col("b").count.alias("n"))
+    found = counts.to_arrow()
+    assert found.schema.types == [pa.int32(), pa.int64()]
+    assert sorted(found.to_pylist(), key=str) == [
+        {"a": 1, "n": 1},
+        {"a": 3, "n": 1},
+        {"a": None, "n": 1},
+    ]
+    batch = whole.select(["b"]).to_batches()[0]
+    assert result(env.from_arrow(batch, ["t"]), tmp_path)[None,] == 1
+    assert env.from_arrow(whole.slice(0, 0)).to_arrow().num_rows == 0
+    with pytest.raises(
+        ProgramError, match=r"from_arrow\(\) takes a pyarrow.Table or a RecordBatch"
+    ):
+        env.from_arrow([1, 2])
 
 
 def test_types_of_elements_are_inferred_as_in_pyflink(

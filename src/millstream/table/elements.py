@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["frame_of", "plan_of_elements", "plan_of_frame", "plan_of_spark", "spark_frame_of"]
+__all__ = [
+    "arrow_of",
+    "frame_of",
+    "plan_of_arrow",
+    "plan_of_elements",
+    "plan_of_frame",
+    "plan_of_spark",
+    "spark_frame_of",
+]
 
 
 #: Spark has no time of day, and its intervals are none of Arrow's.
@@ -139,10 +147,24 @@ def plan_of_spark(dataframe: Any, schema: Any) -> ValuesNode:
     if not hasattr(dataframe, "toArrow"):
         message = f"from_spark() takes a DataFrame of Spark, not {dataframe!r:.200}"
         raise ProgramError(message)
-    table = dataframe.toArrow().combine_chunks()
-    batches = table.to_batches()
-    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-    return _plan_of_batch(batch, schema)
+    return plan_of_arrow(dataframe.toArrow(), schema)
+
+
+def plan_of_arrow(data: pa.Table | pa.RecordBatch, schema: Any) -> ValuesNode:
+    """The plan of a table or a batch of Arrow.
+
+    Raises:
+        ProgramError: it is neither.
+    """
+    if isinstance(data, pa.RecordBatch):
+        return _plan_of_batch(data, schema)
+    if not isinstance(data, pa.Table):
+        message = f"from_arrow() takes a pyarrow.Table or a RecordBatch, not {data!r:.200}"
+        raise ProgramError(message)
+    batches = data.to_batches() or [pa.RecordBatch.from_pylist([], schema=data.schema)]
+    first, *others = (_plan_of_batch(each, schema) for each in batches)
+    rows = [row for each in (first, *others) for row in each.rows]
+    return ValuesNode(row=first.row, rows=tuple(rows))
 
 
 def _parts(kind: LogicalType) -> Iterator[LogicalType]:
@@ -163,9 +185,18 @@ def spark_frame_of(rows: Sequence[Any], row: RowType, spark: Any) -> Any:
             shown = field.type.as_summary_string()
             message = f"to_spark(): column '{field.name}' {shown} has no type of Spark's; cast it"
             raise ProgramError(message)
+    return spark.createDataFrame(_columns_of(rows, row))
+
+
+def _columns_of(rows: Sequence[Any], row: RowType) -> pa.Table:
     values: list[object] = [Row(*each) for each in _rows_there(rows)]
-    batch = Batch(external_type(row), values=values).arrow
-    return spark.createDataFrame(pa.Table.from_batches([batch]))
+    return pa.Table.from_batches([Batch(external_type(row), values=values).arrow])
+
+
+def arrow_of(rows: Sequence[Any], row: RowType) -> pa.Table:
+    """The rows that are there after all changes, as a table of Arrow of the types of columns."""
+    made = _columns_of(rows, row)
+    return made.cast(pa.schema([(each.name, each.type.to_arrow()) for each in row.fields]))
 
 
 def frame_of(rows: Sequence[Any], row: RowType) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Results of tables as DataFrames of pandas and of Spark.
+"""Results of tables as DataFrames of pandas and of Spark, and in Arrow.
 
 What it is: methods of ``Table`` that run it and give the rows that are there at the end.
 What it is not: the conversion (``table/elements.py``).
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from millstream.sql.planner.logical import LogicalNode
     from millstream.table.table_result import TableResult
@@ -36,6 +37,13 @@ class FrameResults:
 
         with self.execute().collect() as rows:
             return frame_of(list(rows), self.plan.row)
+
+    def to_arrow(self) -> pa.Table:
+        """Run, and give the rows that are there at the end as a table of Arrow."""
+        from millstream.table.elements import arrow_of
+
+        with self.execute().collect() as rows:
+            return arrow_of(list(rows), self.plan.row)
 
     def to_spark(self, spark: Any) -> Any:
         """Run, and give the rows that are there at the end as a DataFrame of Spark.

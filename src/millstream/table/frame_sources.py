@@ -1,4 +1,4 @@
-"""Tables of DataFrames of pandas and of Spark.
+"""Tables of DataFrames of pandas and of Spark, and of Arrow.
 
 What it is: methods of ``TableEnvironment``.
 What it is not: the conversion (``table/elements.py``).
@@ -12,6 +12,8 @@ from millstream.errors import ProgramError
 from millstream.table.table import Table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millstream.sql.statements.session import Session
 
 __all__ = ["FrameSources"]
@@ -44,6 +46,20 @@ class FrameSources:
         from millstream.table.elements import plan_of_frame
 
         return Table(self, plan_of_frame(pdf, schema))
+
+    def from_arrow(self, data: pa.Table | pa.RecordBatch, schema: Any = None) -> Table:
+        """A table of rows that Arrow holds.
+
+        Args:
+            data: the rows.
+            schema: names, or ``DataTypes.ROW([...])``.
+
+        Raises:
+            ProgramError: it is no table and no batch of Arrow.
+        """
+        from millstream.table.elements import plan_of_arrow
+
+        return Table(self, plan_of_arrow(data, schema))
 
     def from_spark(self, dataframe: Any, schema: Any = None) -> Table:
         """A table of a DataFrame of Spark.

@@ -244,12 +244,7 @@ def _drop_view(session: Session, node: Any, text: str | None) -> RowsResult:
 
 def _create_function(session: Session, node: Any, text: str | None) -> RowsResult:
     del text
-    if node.language != "PYTHON":
-        message = (
-            f"Function '{node.name}' is in {node.language or 'JAVA'}; functions are in Python: "
-            f"CREATE FUNCTION {node.name} AS 'module.name' LANGUAGE PYTHON."
-        )
-        raise UnsupportedSqlError(message)
+    _require_python(node, "CREATE")
     session.catalogs.create_function(
         node.name.names,
         CatalogFunction(implementation=node.path),
@@ -258,6 +253,29 @@ def _create_function(session: Session, node: Any, text: str | None) -> RowsResul
         ignore_if_exists=node.if_not_exists,
     )
     return OK
+
+
+def _alter_function(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    if node.temporary or node.system:
+        kind = "system" if node.system else "catalog"
+        message = f"Alter temporary {kind} function is not supported; drop it and create another."
+        raise UnsupportedSqlError(message)
+    _require_python(node, "ALTER")
+    identifier = session.catalogs.qualify(node.name.names)
+    catalog = session.catalogs.catalog(identifier.catalog_name)
+    changed = CatalogFunction(implementation=node.path)
+    catalog.alter_function(identifier.path, changed, node.if_exists)
+    return OK
+
+
+def _require_python(node: Any, verb: str) -> None:
+    if node.language != "PYTHON":
+        message = (
+            f"Function '{node.name}' is in {node.language or 'JAVA'}; functions are in Python: "
+            f"{verb} FUNCTION {node.name} AS 'module.name' LANGUAGE PYTHON."
+        )
+        raise UnsupportedSqlError(message)
 
 
 def _drop_function(session: Session, node: Any, text: str | None) -> RowsResult:
@@ -426,6 +444,7 @@ HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResu
     nodes.AlterView: _alter_view,
     nodes.DropView: _drop_view,
     nodes.CreateFunction: _create_function,
+    nodes.AlterFunction: _alter_function,
     nodes.DropFunction: _drop_function,
     nodes.CreateCatalog: _create_catalog,
     nodes.DropCatalog: _drop_catalog,
