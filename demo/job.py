@@ -21,6 +21,7 @@ Read next: ``demo/check.py``, which answers both with SQL.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -169,13 +170,13 @@ class OutputDirectories:
 
 def committed_files(directory: Path) -> list[Path]:
     """The files of a sink that a reader should look at: not hidden, not pending."""
-    if not directory.is_dir():
-        return []
-    return sorted(
-        path
-        for path in directory.rglob("*.parquet")
-        if not any(part.startswith((".", "_")) for part in path.relative_to(directory).parts)
-    )
+    found = []
+    # Not looked into is what is pending: it may be gone while it is listed.
+    for place, directories, names in os.walk(directory):
+        directories[:] = [each for each in directories if not each.startswith((".", "_"))]
+        shown = (each for each in names if not each.startswith((".", "_")))
+        found += [Path(place, each) for each in shown if each.endswith(".parquet")]
+    return sorted(found)
 
 
 class HourlyDelays(AggregateFunction):

@@ -268,8 +268,12 @@ class _CommittedRows:
 
 def _pending_files(directory: Path) -> int:
     """Files of the sinks that no reader looks at."""
-    files = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
-    return sum(any(part.startswith((".", "_")) for part in path.parts) for path in files)
+    places = ((Path(place).relative_to(directory), names) for place, _, names in os.walk(directory))
+    return sum(
+        any(part.startswith((".", "_")) for part in (*place.parts, name))
+        for place, names in places
+        for name in names
+    )
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,7 @@ from demo.job import (
     HourlyDelays,
     MissedFlights,
     OutputDirectories,
+    committed_files,
 )
 from demo.picture import draw
 from demo.prepare import prepare
@@ -256,3 +258,23 @@ def test_picture_is_drawn(outputs: OutputDirectories, tmp_path: Path) -> None:
     picture = tmp_path / "results.png"
     draw(outputs, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_pending_files_are_not_looked_at_and_may_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("b.parquet", "hour=1/a.parquet", ".pending-1/c.parquet", "_d.parquet", "e.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    scandir = os.scandir
+
+    def looked_at(path: Any = ".") -> Any:
+        if ".pending" in str(path):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", looked_at)
+    found = [str(path.relative_to(tmp_path)) for path in committed_files(tmp_path)]
+    assert found == ["b.parquet", "hour=1/a.parquet"]
+    assert committed_files(tmp_path / "nowhere") == []
