@@ -19,7 +19,7 @@ from tests.table.random_expressions import Column, Expressions, Text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["BASES", "EVENTS", "SOME", "Relation", "random_query"]
+__all__ = ["BASES", "EVENTS", "SOME", "Queries", "Relation", "listed", "random_query"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ _SETS: Final = ("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "E
 _LIMITED: Final = 2
 
 
-class _Queries:
+class Queries:
+    """Draws relations."""
+
     def __init__(self, seed: int) -> None:
         self.drawn = random.Random(seed)
         self.expressions = Expressions(self.drawn)
@@ -583,7 +585,7 @@ def listed(texts: Sequence[Text]) -> Text:
 
 def random_query(seed: int) -> Text:
     """The query of a seed."""
-    made: Any = _Queries(seed)
+    made: Any = Queries(seed)
     relation = made.relation(made.drawn.choice((1, 2, 2, 3, 3, 4)))
     names = ", ".join(each.name for each in relation.columns)
     return Text.same(f"SELECT {names} FROM {{0}}").put(relation.text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import sqlite3
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -89,6 +90,8 @@ class Tables:
 
     def __init__(self, seed: int) -> None:
         self._drawn = random.Random(seed)
+        self.outside: Path | None = None
+        self.outside_rows: Sequence[tuple[Any, ...]] = ()
         self.splits: dict[str, list[list[Change]]] = {}
         for name, types in BASES.items():
             count = self._drawn.randint(8, 20)
@@ -190,7 +193,21 @@ class Tables:
                 f"ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY ts DESC) AS n FROM e "
                 f"WHERE {SOME}) WHERE n = 1"
             )
+        if self.outside is not None:
+            env.execute_sql(
+                "CREATE TABLE outside (id INT, name STRING, m INT) WITH ('connector' = 'sqlite', "
+                f"'path' = '{self.outside}', 'table-name' = 'outside')"
+            )
         return env
+
+    def with_outside(self, path: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Have a table that may be looked up, in a file."""
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE outside (id INT, name TEXT, m INT)")
+        connection.executemany("INSERT INTO outside VALUES (?, ?, ?)", rows)
+        connection.commit()
+        connection.close()
+        self.outside, self.outside_rows = path, rows
 
 
 def env_stream(stream_env: StreamExecutionEnvironment, source: SplitsSource, name: str) -> Any:
@@ -221,6 +238,9 @@ def answer(tables: Tables, query: Text) -> Counter[tuple[Any, ...]]:
         rows = tables.rows(name)
         if rows:
             connection.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+    if tables.outside_rows:
+        connection.execute("CREATE TABLE outside (id INT, name VARCHAR, m INT)")
+        connection.executemany("INSERT INTO outside VALUES (?, ?, ?)", tables.outside_rows)
     return Counter(connection.execute(query.duck).fetchall())
 
 
