@@ -366,6 +366,51 @@ def test_changes_are_written_ahead_of_a_snapshot_but_for_a_few(
     assert not keyed.write_some(time.monotonic() + 60)
 
 
+def change(keyed: KeyedState, handle: Any, keys: range, value: object) -> None:
+    for key in keys:
+        keyed.set_current_key(key)
+        handle.update(value)
+
+
+def test_what_changes_again_before_the_next_snapshot_is_not_written_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keyed_module, "MOST_UNWRITTEN", 100)
+    keyed, handle, store = lived(1 << 30)
+    for turn in range(2):
+        change(keyed, handle, range(3000), turn)
+        keyed.flush()
+    change(keyed, handle, range(3000), 2)
+    assert not keyed.write_some(time.monotonic() + 60)
+    assert len(handle.dirty) == 3000
+    keyed.flush()
+    assert store.get_many(handle.names([2999])) == [handle.encoded(2)]
+    # Others have their turn, so the next snapshot finds that those have not changed.
+    change(keyed, handle, range(3000, 6000), 3)
+    assert not keyed.write_some(time.monotonic() + 60)
+    keyed.flush()
+    change(keyed, handle, range(6000, 9000), 4)
+    assert not keyed.write_some(time.monotonic() + 60)
+    assert len(handle.dirty) <= 100
+
+
+def test_many_changes_or_long_ones_do_not_wait_for_the_snapshot_though_they_come_again() -> None:
+    keyed, handle, _ = lived(1 << 30)
+    for turn in range(3):
+        change(keyed, handle, range(40_000), turn)
+        if turn < 2:
+            keyed.flush()
+    assert not keyed.write_some(time.monotonic() + 60)
+    assert 30_000 < len(handle.dirty) <= 32_000
+    keyed, handle, _ = lived(1 << 30)
+    for turn in range(3):
+        change(keyed, handle, range(8_000), f"{turn}" * 400)
+        if turn < 2:
+            keyed.flush()
+    assert not keyed.write_some(time.monotonic() + 60)
+    assert 2_000 < len(handle.dirty) < 5_000, "1 MiB, and what always may wait"
+
+
 def test_timers_are_written_ahead_and_fire_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_module, "MOST_UNWRITTEN", 100)
     keyed, _, store = lived(1 << 30)

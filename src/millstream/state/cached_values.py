@@ -84,6 +84,7 @@ class CachedValues(Generations[_K]):
     def flush(self, puts: Puts, deletes: list[bytes]) -> None:
         """Add what is dirty to ``puts`` and ``deletes``."""
         keys = list(self.dirty)
+        self.watch(keys)
         self.dirty.clear()
         self._add(keys, puts, deletes)
 

@@ -28,6 +28,14 @@ _PER_BYTE: Final = 4
 #: So many values of a batch are measured.
 _SAMPLES: Final = 32
 
+#: So many entries, or bytes of them, wait for the snapshot where they would change again before it.
+_MOST_CHANGING: Final = 30_000
+_MOST_CHANGING_BYTES: Final = 1 << 20
+#: Of so many keys that a snapshot wrote the next one knows whether they have changed.
+_WATCHED: Final = 100
+#: If so much of them has, what is written ahead is mostly written for nothing.
+_CHANGING: Final = 0.75
+
 
 class Generations(Generic[_K]):
     """The entries of one state that are in memory.
@@ -36,7 +44,15 @@ class Generations(Generic[_K]):
     Invariant: what is in ``old`` and not in ``cache`` is as the store has it.
     """
 
-    __slots__ = ("_measured", "_measured_bytes", "cache", "dirty", "old")
+    __slots__ = (
+        "_changes_again",
+        "_measured",
+        "_measured_bytes",
+        "_watched",
+        "cache",
+        "dirty",
+        "old",
+    )
 
     def __init__(self) -> None:
         """Hold nothing."""
@@ -45,6 +61,9 @@ class Generations(Generic[_K]):
         self.dirty: set[_K] = set()
         self._measured = 1
         self._measured_bytes = 0
+        #: Some keys that the last snapshot wrote, and whether the one before had most of its own.
+        self._watched: list[_K] = []
+        self._changes_again = False
 
     @property
     def cached(self) -> int:
@@ -59,8 +78,22 @@ class Generations(Generic[_K]):
 
     @property
     def unwritten(self) -> int:
-        """How many entries the next flush writes."""
-        return len(self.dirty)
+        """How many changed entries do not wait for the snapshot if there are many of them."""
+        if not self._changes_again:
+            return len(self.dirty)
+        each = max(1, self._measured_bytes // self._measured)
+        spared = min(_MOST_CHANGING, _MOST_CHANGING_BYTES // each)
+        return max(0, len(self.dirty) - spared)
+
+    def watch(self, keys: list[_K]) -> None:
+        """Take the keys that a snapshot writes; see how many of the last one's are among them.
+
+        Only called while they are ``dirty``.
+        """
+        if self._watched:
+            again = sum(map(self.dirty.__contains__, self._watched))
+            self._changes_again = again >= _CHANGING * len(self._watched)
+        self._watched = keys[:: max(1, len(keys) // _WATCHED)]
 
     def measure(self, stored: Sequence[bytes | None]) -> None:
         """Look at some values as they are stored, to know how large entries are."""
@@ -72,6 +105,8 @@ class Generations(Generic[_K]):
         """Return those of ``keys`` that are not in memory; the others are young from now on."""
         cache, old = self.cache, self.old
         if not old:
+            if isinstance(keys, set):
+                return list(keys.difference(cache))  # which runs no code per key
             return [key for key in keys if key not in cache] if cache else list(keys)
         found: list[_K] = []
         for key in keys:
