@@ -35,6 +35,11 @@ def test_keyword_fields_are_sorted_as_in_pyflink() -> None:
         Row(1, a=2)
 
 
+def test_one_keyword_field_is_one_field() -> None:
+    assert list(Row(a="xy")) == ["xy"]
+    assert Row(a=()).get_field_names() == ["a"]
+
+
 def test_a_row_of_names_makes_rows() -> None:
     person = Row("name", "age")
     assert person("Alice", 11) == row_class(("name", "age"))(["Alice", 11])

@@ -162,6 +162,32 @@ def test_json_that_does_not_parse_is_passed_over() -> None:
         JsonRowDeserializationSchema.builder().build()
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [b'{"n":1}', b'{"n":2}'],
+        [b' {"n":1}', b'{"n":2}\n'],
+        [b'{"n":\n1}'],
+        [b'{"n":1}\n{"n":2}', b""],
+        [b'{"n":1}\n{"n":2}', b'{"n":3}'],
+        [b"", b'{"n":1}\n{"n":2}'],
+        [b'{"n":1}{"n":2}', b'{"n":3}'],
+        [b"1", b'{"n":1}'],
+    ],
+)
+def test_agree_json_messages_in_one_block_with_one_by_one(messages: list[bytes]) -> None:
+    kind = Types.ROW_NAMED(["n"], [Types.LONG()])
+    schema = JsonRowDeserializationSchema.builder().type_info(kind).build()
+    try:
+        wanted = [schema.deserialize(message) for message in messages]
+    except ValueError:
+        assert schema.deserialize_columns(messages) is None
+    else:
+        columns = schema.deserialize_columns(messages)
+        assert columns is not None
+        assert kind.from_arrow(columns) == wanted
+
+
 SCHEMA = {
     "type": "object",
     "definitions": {"point": {"type": "object", "properties": {"x": {"type": "integer"}}}},

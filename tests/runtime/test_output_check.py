@@ -123,6 +123,11 @@ KINDS: dict[str, tuple[TypeInformation, Callable[[int], Any], Any]] = {
         lambda n: Row(a=n, b="x"),
         Row(a="x", b="x"),
     ),
+    "rows in another order": (
+        Types.ROW_NAMED(["b", "a"], [Types.STRING(), Types.LONG()]),
+        lambda n: Row(b="x", a=n),
+        Row(a="x", b="x"),
+    ),
     "lists": (Types.LIST(Types.LONG()), lambda n: [n], ["x"]),
     "numbers": (Types.LONG(), lambda n: n, 2**70),
 }
@@ -146,3 +151,13 @@ def test_samples_of_every_kind_of_type(form: str) -> None:
             assert "value 37" in str(error)  # noqa: PT017 - counted, too
             seen += 1
     assert seen == 1
+
+
+def test_the_quick_check_takes_rows_by_name() -> None:
+    fits = compile_check(Types.ROW_NAMED(["b", "a"], [Types.STRING(), Types.LONG()]))
+    assert fits is not None
+    assert fits(Row(b="x", a=1))
+    assert fits(Row("x", 1))
+    assert not fits(Row(b=1, a="x"))
+    assert not fits(Row(1, "x"))
+    assert not fits(Row(a=1, c="x"))

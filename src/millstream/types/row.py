@@ -12,6 +12,7 @@ Read next: ``types/composite_types.py``, which turns Arrow columns into rows.
 from __future__ import annotations
 
 from enum import Enum
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ __all__ = ["Row", "RowKind", "row_class"]
 _get_item: Final = list.__getitem__
 _set_item: Final = list.__setitem__
 _set_attribute: Final = object.__setattr__
+#: Looked up once: programs make a row per record, and this is most of what one costs.
+_fill: Final = list.__init__
+_set_class: Final = object.__dict__["__class__"].__set__
 
 
 class RowKind(Enum):
@@ -83,17 +87,14 @@ class Row(list[Any]):
             if args:
                 message = "Can not use both args and kwargs to create Row"
                 raise ValueError(message)
-            given = tuple(kwargs)
-            found = _given.get(given)
+            found = _given.get((*kwargs,))
             if found is None:
-                names = tuple(sorted(given))
-                order = None if names == given else names
-                found = _given.setdefault(given, (order, row_class(names)))
-            order, kind = found
-            list.__init__(self, kwargs.values() if order is None else map(kwargs.get, order))
-            _set_attribute(self, "__class__", kind)
+                found = _take_names((*kwargs,))
+            values_of, kind = found
+            _fill(self, values_of(kwargs))
+            _set_class(self, kind)
         else:
-            list.__init__(self, args)
+            _fill(self, args)
 
     def _become(self, names: tuple[str, ...] | None, kind: RowKind) -> None:
         _set_attribute(self, "__class__", row_class(names, kind))
@@ -242,8 +243,17 @@ Row._maker = _Maker(None, RowKind.INSERT)  # noqa: SLF001 - of this module
 _RESERVED: Final = frozenset(vars(Row)) | frozenset(vars(object)) | {"__class__"}
 
 _classes: Final[dict[tuple[tuple[str, ...] | None, RowKind], type[Row]]] = {}
-#: Names as a program gives them -> the order of the values, if it is another, and the class.
-_given: Final[dict[tuple[str, ...], tuple[tuple[str, ...] | None, type[Row]]]] = {}
+#: Names as a program gives them -> what takes the values in order out of them, and the class.
+_given: Final[
+    dict[tuple[str, ...], tuple[Callable[[dict[str, object]], Iterable[object]], type[Row]]]
+] = {}
+
+
+def _take_names(given: tuple[str, ...]) -> tuple[Callable[..., Iterable[object]], type[Row]]:
+    names = tuple(sorted(given))
+    # One name alone would be taken as a value, not as a tuple.
+    values_of = itemgetter(*names) if len(names) > 1 else dict.values
+    return _given.setdefault(given, (values_of, row_class(names)))
 
 
 def row_class(names: tuple[str, ...] | None, kind: RowKind = RowKind.INSERT) -> type[Row]:

@@ -111,19 +111,40 @@ def _of_basic(kind: str, name: str) -> str:
 def _of_composite(
     kind: CompositeTypeInfo, name: str, scope: dict[str, Any], new: Iterator[str]
 ) -> str:
-    known = f"known{next(new)}"
     fields = kind.get_field_names()
-    parts = [f"{name}.__class__ in {known}"]
     if isinstance(kind, DataclassTypeInfo):
-        scope[known] = {kind.cls}
         reads = [f"{name}.{field}" for field in fields]
-    else:
-        # Rows with these names or none, and what is taken for a row by its positions.
-        rows = {Row, row_class(tuple(fields)), list} if isinstance(kind, RowTypeInfo) else set()
-        scope[known] = {tuple, *rows}
-        assert isinstance(kind, RowTypeInfo | TupleTypeInfo)  # noqa: S101 - there is no other
-        reads = [f"{name}[{index}]" for index in range(len(fields))]
-        parts.append(f"len({name}) == {len(fields)}")
+        return _of_fields(kind, name, {kind.cls}, reads, scope, new)
+    # Rows with these names or none, and what is taken for a row by its positions.
+    rows: set[type] = set()
+    if isinstance(kind, RowTypeInfo):
+        rows = {Row, row_class(tuple(fields)), list}
+    assert isinstance(kind, RowTypeInfo | TupleTypeInfo)  # noqa: S101 - there is no other
+    reads = [f"{name}[{index}]" for index in range(len(fields))]
+    text = _of_fields(kind, name, {tuple, *rows}, reads, scope, new)
+    by_name = sorted(fields)
+    if not rows or by_name == fields:
+        return text
+    # Rows that are made of names have them in order of the alphabet.
+    reads = [f"{name}[{by_name.index(field)}]" for field in fields]
+    other = _of_fields(kind, name, {row_class(tuple(by_name))}, reads, scope, new)
+    return f"(({text}) or ({other}))"
+
+
+def _of_fields(
+    kind: CompositeTypeInfo,
+    name: str,
+    classes: set[type],
+    reads: list[str],
+    scope: dict[str, Any],
+    new: Iterator[str],
+) -> str:
+    """Python that is true if ``name`` is of one of the classes and has such fields."""
+    known = f"known{next(new)}"
+    scope[known] = classes
+    parts = [f"{name}.__class__ in {known}"]
+    if not isinstance(kind, DataclassTypeInfo):
+        parts.append(f"len({name}) == {len(reads)}")
     for read, field_type in zip(reads, kind.get_field_types(), strict=True):
         field = f"f{next(new)}"
         inner = _expression(field_type, field, scope, new)

@@ -317,6 +317,9 @@ def _offset(message: Any) -> int:
 
 def _by_partition(messages: list[Any]) -> Iterator[tuple[tuple[str, int], list[Any]]]:
     """Runs of messages of one partition each."""
+    if len(set(map(_PARTITION, messages))) == 1 and len(set(map(_TOPIC, messages))) == 1:
+        yield (messages[0].topic(), messages[0].partition()), messages
+        return
     for number, run in groupby(messages, key=_PARTITION):
         for topic, part in groupby(run, key=_TOPIC):
             yield (topic, number), list(part)
