@@ -5,6 +5,10 @@ consumes a partition of the events, then each produces as many messages as large
 transactions of half a second.  Nothing is decoded or computed.  The rate that is reported is the
 slower of the two: a job that reads and writes cannot be faster.
 
+With ``--both`` it is that of one plain program: each process consumes a partition and produces a
+message for each one in transactions of half a second.  Alone, the consumer and the producer have
+the cores and the broker to themselves; here they share them, as they do in a job.
+
 What it is not: a job.
 
 Run by ``bench/run.py``.  Read next: ``bench/kafka_jobs.py``.
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +40,7 @@ _PATIENCE = 30.0
 _VALUE = b'{"key": 123, "count": 1234, "ts": 1767225600000}'
 
 
-def _consume(servers: str, topic: str, partition: int, count: int) -> None:
+def _consumer(servers: str, topic: str, partition: int) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -46,13 +51,10 @@ def _consume(servers: str, topic: str, partition: int, count: int) -> None:
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
-    found = 0
-    while found < count:
-        found += sum(each.error() is None for each in consumer.consume(_CHUNK, timeout=0.1))
-    consumer.close()
+    return consumer
 
 
-def _produce(servers: str, topic: str, partition: int, count: int) -> None:
+def _producer(servers: str, partition: int) -> Producer:
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -63,6 +65,19 @@ def _produce(servers: str, topic: str, partition: int, count: int) -> None:
         }
     )
     producer.init_transactions(_PATIENCE)
+    return producer
+
+
+def _consume(servers: str, topic: str, partition: int, count: int) -> None:
+    consumer = _consumer(servers, topic, partition)
+    found = 0
+    while found < count:
+        found += sum(each.error() is None for each in consumer.consume(_CHUNK, timeout=0.1))
+    consumer.close()
+
+
+def _produce(servers: str, topic: str, partition: int, count: int) -> None:
+    producer = _producer(servers, partition)
     sent = 0
     while sent < count:
         producer.begin_transaction()
@@ -74,6 +89,25 @@ def _produce(servers: str, topic: str, partition: int, count: int) -> None:
             while len(producer) > 2 * _CHUNK:
                 producer.poll(0.01)
         producer.commit_transaction(_PATIENCE)
+
+
+def _consume_and_produce(
+    servers: str, topic: str, partition: int, count: int, *, written: str
+) -> None:
+    consumer, producer = _consumer(servers, topic, partition), _producer(servers, partition)
+    found = 0
+    while found < count:
+        producer.begin_transaction()
+        ends = time.monotonic() + _TRANSACTION_SECONDS
+        while found < count and time.monotonic() < ends:
+            for message in consumer.consume(_CHUNK, timeout=0.1):
+                if message.error() is None:
+                    producer.produce(written, _VALUE, message.key(), partition)
+                    found += 1
+            while len(producer) > 2 * _CHUNK:
+                producer.poll(0.01)
+        producer.commit_transaction(_PATIENCE)
+    consumer.close()
 
 
 def _rate(
@@ -118,6 +152,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--sink")
+    parser.add_argument("--both", action="store_true", help="consume and produce at the same time")
     arguments = parser.parse_args()
     dataset = Dataset(arguments.events, arguments.keys, arguments.files)
     with running_broker(arguments.scratch) as servers:
@@ -125,10 +160,16 @@ def main() -> None:
         written = create_topic(servers, "results", _PROCESSES)
         fill(servers, read, dataset)
         counts = _counts(servers, read)
-        consumed = _rate(_consume, servers, read, counts)
-        produced = _rate(_produce, servers, written, counts)
-    outcome = Outcome(rows_per_second=min(consumed, produced), rows=dataset.events)
-    outcome.figures = {"consumed_per_second": consumed, "produced_per_second": produced}
+        if arguments.both:
+            work = partial(_consume_and_produce, written=written)
+            figures = {"both_per_second": _rate(work, servers, read, counts)}
+        else:
+            figures = {
+                "consumed_per_second": _rate(_consume, servers, read, counts),
+                "produced_per_second": _rate(_produce, servers, written, counts),
+            }
+    outcome = Outcome(rows_per_second=min(figures.values()), rows=dataset.events)
+    outcome.figures = figures
     outcome.save(arguments.report)
 
 

@@ -170,6 +170,11 @@ def _kafka_floor(dataset: Dataset) -> Measurement:
     return Measurement("Kafka's client", "kafka_floor", "", dataset)
 
 
+def _kafka_both(dataset: Dataset) -> Measurement:
+    """One program that consumes and produces."""
+    return Measurement("Kafka's client, both", "kafka_floor", "", dataset, ("--both",))
+
+
 def _kafka(guarantee: str, dataset: Dataset, execution: str = "epochs", *more: str) -> Measurement:
     arguments: tuple[str, ...] = ("--workload", f"kafka_{guarantee}", *more)
     system = guarantee.replace("_", "-")
@@ -230,6 +235,12 @@ def comparisons(*, quick: bool) -> list[Comparison]:
             _kafka_floor(few),
             _FLOOR_RATIO,
         ),
+        Comparison(
+            "Kafka to Kafka, of a plain program",
+            _kafka("exactly_once", few),
+            _kafka_both(few),
+            None,
+        ),
     ]
 
 
@@ -270,6 +281,7 @@ def pipelined_comparisons(*, quick: bool) -> list[Comparison]:
         Comparison("map and filter", map_filter, _bytewax("map_filter", few, processes=2), 1.5),
         Comparison("Kafka to Kafka", exactly_once, at_least_once, 0.9, _KAFKA_REPEAT),
         Comparison("Kafka to Kafka, of the floor", exactly_once, _kafka_floor(few), _FLOOR_RATIO),
+        Comparison("Kafka to Kafka, of a plain program", exactly_once, _kafka_both(few), None),
     ]
     return [replace(row, workload=f"{row.workload}, pipelined") for row in rows]
 
