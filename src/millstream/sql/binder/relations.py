@@ -110,6 +110,13 @@ class RelationBinder:
         return plan, Scope.of(plan.row, found.identifier.parts)
 
     def _derived(self, node: Any) -> tuple[LogicalNode, Scope]:
+        if node.lateral:
+            message = (
+                "LATERAL in front of a sub-query is not in this release. One without columns of "
+                "other tables needs none; the first rows of each group are those that a filter of "
+                "ROW_NUMBER() leaves; others are joins of groups."
+            )
+            raise self.context.error(node, message)
         plan = self.queries.nested(None).bind(node.query)
         names = output_names(node.query)
         if len(names) != len(plan.row):
