@@ -24,6 +24,11 @@ CLOCKED_COUNTS = f"(SELECT k, PROCTIME() AS p, n FROM {COUNTS}) AS a"
 REFUSED = {
     f"SELECT a.k, a.p, b.v FROM {CLOCKED} JOIN plain AS b ON a.k = b.k": "Join keeps rows by .*: p",
     f"SELECT a.k FROM {CLOCKED} JOIN plain AS b ON a.k = b.k AND a.p > b.t": "Join keeps rows by",
+    "SELECT a.k FROM changes AS a JOIN plain AS b ON a.k = b.k AND RAND() > 0.5": (
+        "Join finds the pairs of a row that is taken back by a condition .*RAND"
+    ),
+    "SELECT k FROM changes AS a WHERE EXISTS (SELECT 1 FROM plain b WHERE a.k = b.k AND b.t < "
+    "LOCALTIMESTAMP AND a.t > LOCALTIMESTAMP)": "Filter above the join|all, by a filter",
     "SELECT u, COUNT(*) FROM (SELECT UUID() AS u FROM changes) GROUP BY u": (
         "GroupAggregate keeps rows by .*: u"
     ),
@@ -44,6 +49,7 @@ TAKEN = (
     f"SELECT k, COUNT(*) FROM {CLOCKED} GROUP BY k",
     "SELECT u, COUNT(*) FROM (SELECT UUID() AS u FROM plain) GROUP BY u",
     "SELECT k, UUID(), COUNT(*) FROM changes GROUP BY k",
+    "SELECT a.k FROM plain AS a JOIN plain AS b ON a.k = b.k AND RAND() > 0.5",
     # By the key of the groups their rows are found whatever else they have.
     f"SELECT a.k, a.p, b.v FROM {CLOCKED_COUNTS} JOIN plain AS b ON a.k = b.k",
 )

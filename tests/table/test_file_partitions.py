@@ -195,6 +195,8 @@ def test_what_cannot_be_overwritten_is_refused(env: TableEnvironment, tmp_path: 
         ("INSERT INTO p PARTITION (v = 1) VALUES (1)", r"'v' does not partition table '.*p'"),
         ("INSERT INTO p PARTITION (a = 'x', a = 'y') VALUES (1)", "'a' is said more than once"),
         ("INSERT INTO p PARTITION (b = 'x') VALUES (1, 'a')", "'b' INT cannot be 'x'"),
+        ("INSERT INTO p PARTITION (b = 99999999999) VALUES (1, 'a')", "'b' INT cannot be 99999"),
+        ("INSERT INTO p PARTITION (b = 3.7) VALUES (1, 'a')", "'b' INT cannot be Decimal"),
         ("INSERT INTO p PARTITION (a = 'x') (a, v) VALUES (1, 2)", "'a' is in PARTITION already"),
         ("INSERT INTO p PARTITION (a = 'x') VALUES (1, 'a', 2)", "Different number of columns"),
     ]:
@@ -376,10 +378,13 @@ def test_times_of_partitions() -> None:
     midnight = 1_704_153_600_000
     assert PartitionTime().millis(spec, "UTC") == midnight
     assert PartitionTime("$dt $hour:00:00").millis(spec, "UTC") == midnight + 6 * 3_600_000
-    assert PartitionTime().millis({"d": "2024-1-2 3:4:5.5"}, "UTC") == midnight + 11_045_000
+    assert PartitionTime().millis({"d": "2024-1-2 3:4:5.5"}, "UTC") == midnight + 11_045_500
     assert PartitionTime(None, "yyyyMMdd").millis({"d": "20240102"}, "Asia/Tokyo") == (
         midnight - 9 * 3_600_000
     )
+    # The first column may be another's beginning, and a value may look like a column.
+    assert PartitionTime("$d").millis({"d": "2024-01-02", "dt": "x"}, "UTC") == midnight
+    assert PartitionTime("$dt").columns(["d", "dt", "dty"]) == ["dt"]
     for values in ({"d": "2024"}, {"d": "2024-13-01"}):
         with pytest.raises(MillstreamError, match="has no time"):
             PartitionTime().millis(values, "UTC")
@@ -395,6 +400,18 @@ def test_rows_of_partitions_without_a_time(tmp_path: Path) -> None:
     assert (tmp_path / "o" / "dt=__DEFAULT_PARTITION__" / "_SUCCESS").exists()
     with pytest.raises(MillstreamError, match=r"partition \{'dt': 'x'\} has no time"):
         _run(env, "INSERT INTO o VALUES (1, 'x')")
+
+
+def test_null_beside_the_time_of_a_partition(tmp_path: Path) -> None:
+    """It is committed like others by what does say a time."""
+    env = environment()
+    _timed(env, tmp_path, _BY_TIME.replace("$dt $hr:", "$dt 00:"))
+    null = "CASE WHEN HOUR(ts) > 0 THEN DATE_FORMAT(ts, 'HH') END"
+    text = f"INSERT INTO o SELECT v, DATE_FORMAT(ts, 'yyyyMMdd'), {null} FROM t"
+    graph = _graph(env, text)
+    for _ in range(4):
+        MiniCluster(graph, tmp_path / "state", limits=iter([1] * 9), pipelined=False).run(1)
+    assert _complete(tmp_path) == {"20240101/__DEFAULT_PARTITION__", "20240101/01"}
 
 
 def test_options_of_partition_commit_that_make_no_sense_are_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from millstream.errors import PermanentSinkError
 from millstream.expressions.java.date_time_formatter import formatter_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 _PLAIN: Final = re.compile(
-    r"(\d+)-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.\d{1,9})?)?"
+    r"(\d+)-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?"
 )
 _MILLI: Final = 1_000_000
 
@@ -123,13 +124,14 @@ class PartitionTime:
         Raises:
             PermanentSinkError: the values say no time.
         """
-        text = next(iter(values.values())) if self.pattern is None else self.pattern
-        if self.pattern is not None:
-            for name in sorted(values, key=len, reverse=True):
-                text = text.replace(f"${name}", values[name])
+        text = self.pattern
+        if text is None:
+            text = next(iter(values.values()))
+        else:
+            text = self._named(values).sub(lambda found: values[found[1]], text)
         try:
             local = self._local(text)
-            return int(local.replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
+            return round(local.replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
         except (ValueError, ArithmeticError) as error:
             wanted = self.formatter or "yyyy-MM-dd HH:mm:ss"
             message = (
@@ -137,6 +139,16 @@ class PartitionTime:
                 "'partition.time-extractor.timestamp-pattern' says how columns make one"
             )
             raise PermanentSinkError(message) from error
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """The columns of a partition that say its time."""
+        return list(names[:1]) if self.pattern is None else self._named(names).findall(self.pattern)
+
+    @staticmethod
+    def _named(names: Iterable[str]) -> re.Pattern[str]:
+        """``$`` and a column, the longest that fits."""
+        longest = sorted(names, key=len, reverse=True)
+        return re.compile(rf"\$({'|'.join(map(re.escape, longest))})")
 
     def _local(self, text: str) -> dt.datetime:
         if self.formatter is not None:
@@ -149,7 +161,10 @@ class PartitionTime:
         if found is None:
             message = "no date"
             raise ValueError(message)
-        return dt.datetime(*(int(each or 0) for each in found.groups()))  # type: ignore[arg-type] # noqa: DTZ001
+        *parts, fraction = found.groups()
+        micros = int((fraction or "").ljust(6, "0")[:6])
+        year, month, day, hour, minute, second = (int(each or 0) for each in parts)
+        return dt.datetime(year, month, day, hour, minute, second, micros // 1000 * 1000)  # noqa: DTZ001
 
 
 @dataclass(frozen=True)
@@ -162,7 +177,7 @@ class PartitionCommit:
         time: the time of partitions; None: they are complete by the clock.
         delay: milliseconds behind that time, or behind the first file.
         zone: the time zone of the watermark's clock.
-        default_name: stands for NULL; a partition with it has no time.
+        default_name: stands for NULL; a partition whose time would be made of it has none.
     """
 
     table: tuple[str, str, str]
@@ -179,7 +194,9 @@ class PartitionCommit:
             PermanentSinkError: its values say no time.
         """
         values = values_of(directory)
-        if self.time is None or self.default_name in values.values():
+        if self.time is None:
+            return None
+        if self.default_name in (values[each] for each in self.time.columns(list(values))):
             return None
         return self.time.millis(values, self.zone)
 

@@ -15,6 +15,7 @@ from millstream.sql.binder import calls
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.parser import nodes
 from millstream.sql.suggestions import did_you_mean, listed
+from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,15 @@ def static_partition(
     return {key: found[key] for key in keys if key in found}
 
 
+def _is_same(given: Any, made: Literal) -> bool:
+    """Whether a constant is still what was said: it would be another partition's otherwise."""
+    was = getattr(given, "value", None)
+    if made.value is None:
+        return was is None
+    numbers = all(each.type.is_a(TypeFamily.NUMERIC) for each in (given, made))
+    return not numbers or was is None or was == made.value
+
+
 def _constant(context: BindingContext, table: CatalogTable, given: PartitionValue) -> Literal:
     wanted = table.schema.column(given.column.value).type
     select: Any = nodes.Select(items=(nodes.SelectItem(given.value),))  # type: ignore[arg-type]
@@ -69,7 +79,7 @@ def _constant(context: BindingContext, table: CatalogTable, given: PartitionValu
     if cast is None:
         cast = calls.cast(value, wanted)
     made = fold(cast, EvaluationContext())
-    if not isinstance(made, Literal) or (made.value is None and value.value is not None):
+    if not isinstance(made, Literal) or not _is_same(value, made):
         shown = getattr(value, "value", value)
         message = (
             f"Partition column '{given.column.value}' {wanted.as_summary_string()} cannot be "

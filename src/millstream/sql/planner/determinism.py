@@ -82,6 +82,7 @@ class _Check:
         return self._done[id(node)]
 
     def _look(self, node: PhysicalNode, below: list[frozenset[int]]) -> None:
+        self._look_at_condition(node)
         for side, columns in enumerate(below):
             used = _used(node, side) & columns
             if not used:
@@ -98,8 +99,21 @@ class _Check:
             )
             raise ValidationError(message)
 
+    def _look_at_condition(self, node: PhysicalNode) -> None:
+        """Refuse a join that asks its condition again when a row is taken back, with any answer."""
+        condition = getattr(node, "condition", None)
+        if not isinstance(node, physical.Join) or condition is None or _only_adds(node):
+            return
+        if self._is_unsure(condition, frozenset()):
+            message = (
+                f"{node.shown_kind} finds the pairs of a row that is taken back by a condition "
+                f"that may come out otherwise then: {condition}. Filter above the join, or SET "
+                "'table.optimizer.non-deterministic-update.strategy' = 'IGNORE'."
+            )
+            raise ValidationError(message)
+
     def _given(self, node: PhysicalNode, below: list[frozenset[int]]) -> frozenset[int]:
-        if not node.inputs or all(kinds_of(each) == frozenset("I") for each in node.inputs):
+        if not node.inputs or _only_adds(node):
             return frozenset()
         if isinstance(node, physical.Calc):
             return self._computed(node, below[0])
@@ -136,6 +150,10 @@ class _Check:
             return False
         by_clock = definition.dynamic and not (self._is_batch and call.function not in _OF_ROWS)
         return by_clock or not definition.deterministic
+
+
+def _only_adds(node: PhysicalNode) -> bool:
+    return all(kinds_of(each) == frozenset("I") for each in node.inputs)
 
 
 def _used(node: PhysicalNode, side: int) -> frozenset[int]:
