@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,6 +113,51 @@ def test_appending_top_n_agrees_with_the_model(
         assert found == expected
 
 
+@examples(30)
+@given(
+    data=st.data(),
+    cut=cuts(),
+    numbers=ranges,
+    output_rank=st.booleans(),
+    descending=descendings,
+    strategy=st.sampled_from([RankStrategy.APPEND, RankStrategy.RETRACT]),
+    state_ttl=st.sampled_from([0, 10**9]),
+)
+def test_mini_batches_give_what_is_different_behind_them(
+    data: Any,
+    cut: list[tuple[int, bool]],
+    numbers: tuple[int, int],
+    output_rank: bool,
+    descending: bool,
+    strategy: RankStrategy,
+    state_ttl: int,
+) -> None:
+    changes = data.draw(appends(rows) if strategy is RankStrategy.APPEND else changelogs(rows))
+    plan = TopNFactory(
+        ROWS, (0,), (SortColumn(2, descending),), *numbers, output_rank, strategy,
+        update_before=True, state_ttl=state_ttl,
+    )  # fmt: skip
+    plain = replace(plan, mini_batch=False)
+    mini = replace(plan, mini_batch=True)
+    found, one_by_one = run(mini, changes, cut), run(plain, changes, cut)
+    assert materialised(found) == materialised(one_by_one)
+    assert len(found) <= len(one_by_one)
+    assert {kind for kind, _ in found} <= {kind for kind, _ in one_by_one}
+    assert run(mini, changes, [(1, True)]) == run(plain, changes, [(1, True)])
+
+
+@pytest.mark.parametrize("end", [1, 3])
+def test_a_mini_batch_updates_each_place_once(end: int) -> None:
+    plan = plan_of(end=end, mini_batch=True)
+    columns = [*TYPES, BigIntType()] if plan.output_rank else TYPES
+    with TableHarness(plan, ROWS, columns) as harness:
+        batch: list[Change] = [(I, ("a", n, -n if n % 2 else n, "x")) for n in range(100)]
+        assert len(harness.feed(batch)) == end
+        found = harness.feed([(I, ("a", n, -1000 - n, "x")) for n in range(100)])
+        assert len(found) == 2 * end
+        assert harness.feed(batch) == []
+
+
 def rising(changes: list[Change], *, descending: bool) -> list[Change]:
     """Updates of rows by their id, of which none falls back."""
     best: dict[Any, Row] = {}
@@ -161,6 +207,8 @@ def test_top_n_of_updates_agrees_with_the_model(
         row_key=(0, 1),
     )
     assert run(plan, changes, cut, long_lived=long_lived) == expected
+    found = run(replace(plan, mini_batch=True), changes, cut, long_lived=long_lived)
+    assert materialised(found) == materialised(expected)
 
 
 def plan_of(**options: Any) -> TopNFactory:

@@ -424,6 +424,7 @@ class Lowering:
             strategy=RankStrategy.APPEND if append else RankStrategy.RETRACT,
             update_before=node.update_before,
             state_ttl=self.options.state_ttl,
+            mini_batch=self.options.mini_batch,
         )
         ranked = self._one(
             "Limit",
@@ -477,6 +478,7 @@ class Lowering:
             update_before=node.update_before,
             row_key=node.row_key,
             state_ttl=self.options.state_ttl,
+            mini_batch=self.options.mini_batch,
         )
         return self._stateful(node, factory, single=not node.partition)
 

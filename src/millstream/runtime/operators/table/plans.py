@@ -167,6 +167,8 @@ class TopNPlan:
     #: The key of the input's rows, for UPDATE_FAST.
     row_key: tuple[int, ...] = ()
     state_ttl: int = 0
+    #: Only what is different behind a batch is given, not every step to there.
+    mini_batch: bool = False
     keyed: ClassVar[bool] = True
 
     def state_sections(self) -> list[StateSection]:

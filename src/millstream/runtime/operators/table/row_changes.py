@@ -7,7 +7,8 @@ What it is not: for operators that compute whole columns (``group_aggregate.py``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.row_codec import RowCodec
 
 __all__ = ["RowChanges"]
+
+#: As in ``base.py``.
+UPDATE_BEFORE: Final = 1
+UPDATE_AFTER: Final = 2
+#: What is added of a few rows, to be copied.
+_UPDATES: Final = [UPDATE_BEFORE, UPDATE_AFTER] * 200
+_NUMBERS: Final = [number for number in range(201) for _ in range(2)]
 
 
 class _Emitter(Protocol):
@@ -46,6 +54,20 @@ class RowChanges:
         """Add a change."""
         self.kinds.append(kind)
         self.rows.append(row)
+
+    def add_updates(self, before: list[bytes], after: list[bytes], number: int) -> None:
+        """Add -U and +U of rows that change, numbered from ``number`` on."""
+        count = 2 * len(before)
+        pairs = before * 2
+        pairs[::2], pairs[1::2] = before, after
+        self.rows += pairs
+        if count <= len(_UPDATES) and 2 * number + count <= len(_NUMBERS):
+            self.kinds += _UPDATES[:count]
+            self.numbers += _NUMBERS[2 * number : 2 * number + count]
+        else:
+            self.kinds += (UPDATE_BEFORE, UPDATE_AFTER) * len(before)
+            numbers = range(number, number + len(before))
+            self.numbers += chain.from_iterable(zip(numbers, numbers, strict=True))
 
     def emit(self, operator: _Emitter, codec: RowCodec) -> None:
         """Emit all of them."""

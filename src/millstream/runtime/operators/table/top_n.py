@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from itertools import chain
+from collections import Counter
+from operator import eq
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -92,6 +93,8 @@ class TopNOperator(KeyedTableOperator):
             RankStrategy.RETRACT: self._insert_or_take_back,
         }
         self._changes = RowChanges()
+        #: Of mini-batches only what is different in the end is given.
+        self._is_silent = plan.mini_batch
         #: Of keys that have all their rows, where the last of them stands: no row behind it counts.
         self._last: dict[CacheKey, bytes] = {}
 
@@ -130,6 +133,8 @@ class TopNOperator(KeyedTableOperator):
             keys = self._key_codec.pack([columns[index] for index in plan.row_key])
         self._kept.fetch_all_distinct(groups.keys)
         rankings = [self._ranking(self._kept.map_of(key)) for key in groups.keys]
+        self._is_silent = plan.mini_batch
+        before = [self._shown(each) for each in rankings] if plan.mini_batch else []
         finders = [self._row_keys(each) for each in rankings] if self._is_keyed else None
         step = self._top_1 if self._is_top_1 else self._steps[plan.strategy]
         takes_back = (kinds & 1).tolist()
@@ -137,10 +142,69 @@ class TopNOperator(KeyedTableOperator):
             finder = None if finders is None else finders[group]
             what = (orders[position], rows[position], keys[position])
             step(rankings[group], what, takes_back[position], finder)
+        for rows_before, ranking in zip(before, rankings, strict=False):  # none: given already
+            self._add_difference(rows_before, self._shown(ranking))
         self._write(rankings)
         self._kept.changed(groups.keys)
         changes, self._changes = self._changes, RowChanges()
         changes.emit(self, self._codec)
+
+    # Mini-batches.
+
+    def _shown(self, ranking: Ranking) -> list[bytes]:
+        """The rows that are wanted, as they are now."""
+        return ranking.rows[self._plan.start - 1 : self._plan.end]
+
+    def _add_difference(self, before: list[bytes], after: list[bytes]) -> None:
+        """Add the changes that make the rows of a key those that they are behind a batch."""
+        if before == after:
+            return
+        self._is_silent = False
+        if self._with_numbers or self._is_top_1:
+            self._renumber(before, after)
+        else:
+            for row in _without(before, after):
+                self._add(DELETE, row, 1)
+            for row in _without(after, before):
+                self._add(INSERT, row, 1)
+        self._is_silent = True
+
+    def _renumber(self, before: list[bytes], after: list[bytes]) -> None:
+        plan = self._plan
+        both = min(len(before), len(after))
+        same = list(map(eq, before, after))
+        first = same.index(False) if False in same else both
+        if plan.output_rank and plan.update_before and True not in same[first:]:
+            number = plan.start + first
+            self._changes.add_updates(before[first:both], after[first:both], number)
+            first = both
+        for at in range(first, both):
+            if not same[at]:
+                self._add(UPDATE_BEFORE, before[at], plan.start + at)
+                self._add(UPDATE_AFTER, after[at], plan.start + at)
+        for at in range(both, len(before)):
+            self._add(DELETE, before[at], plan.start + at)
+        for at in range(both, len(after)):
+            self._add(INSERT, after[at], plan.start + at)
+
+    def _first_of_each(
+        self, chosen: Sequence[int], group_of_row: list[int], orders: list[bytes]
+    ) -> tuple[list[int], set[int]]:
+        """Of rows, those that may be among the first of their key, in order; who has several."""
+        by_group: dict[int, list[int]] = {}
+        for position in chosen:
+            by_group.setdefault(group_of_row[position], []).append(position)
+        end = self._plan.end
+        found: list[int] = []
+        many = set()
+        for group, mine in by_group.items():
+            if len(mine) > 1:
+                mine.sort(key=orders.__getitem__)  # those of one order stay as they came
+                many.add(group)
+            found += mine[:end]
+        return found, many
+
+    # Few rows per key.
 
     def _process_few(
         self, groups: RowGroups, orders: list[bytes], columns: Sequence[pa.Array]
@@ -148,10 +212,17 @@ class TopNOperator(KeyedTableOperator):
         """Inserts where a key keeps so few rows that they are one bucket."""
         end = self._plan.end
         step = self._top_1 if self._is_top_1 else self._append
-        chosen, rows = self._chances(groups, orders, columns)
-        if not chosen:
-            return
         group_of_row = groups.group_of_row.tolist()
+        chosen = self._chances(groups, orders)
+        many: set[int] = set()
+        if self._plan.mini_batch:
+            chosen, many = self._first_of_each(chosen, group_of_row, orders)
+        if not len(chosen):
+            return
+        if self._plan.mini_batch or len(chosen) < len(orders):
+            picked = pa.array(chosen)
+            columns = [column.take(picked) for column in columns]
+        rows = self._codec.pack(columns)
         needed = list(dict.fromkeys(map(group_of_row.__getitem__, chosen)))
         keys = [groups.keys[group] for group in needed]
         self._kept.fetch_all_distinct(keys)
@@ -159,37 +230,40 @@ class TopNOperator(KeyedTableOperator):
         rankings = {
             group: BucketRanking(bucket) for group, bucket in zip(needed, buckets, strict=True)
         }
+        before = {group: self._shown(rankings[group]) for group in many}
         for position, row in zip(chosen, rows, strict=True):
-            ranking = rankings[group_of_row[position]]
+            group = group_of_row[position]
+            ranking = rankings[group]
             if ranking.takes(orders[position], end):
+                self._is_silent = group in many  # what one row changes is the difference
                 step(ranking, (orders[position], row, None), 0, None)
+        for group, shown in before.items():
+            self._add_difference(shown, self._shown(rankings[group]))
+        self._keep_few(keys, list(rankings.values()))
+        changes, self._changes = self._changes, RowChanges()
+        changes.emit(self, self._codec)
+
+    def _keep_few(self, keys: list[CacheKey], rankings: list[BucketRanking]) -> None:
+        end = self._plan.end
         if len(self._last) > _MOST_LAST:
             self._last.clear()
-        for key, ranking in zip(keys, rankings.values(), strict=True):
+        for key, ranking in zip(keys, rankings, strict=True):
             if len(ranking) >= end:
                 self._last[key] = ranking.names[end - 1][:-8]
             if ranking.is_changed:
                 self._kept.set_only_bucket(key, ranking.bucket())
-        changes, self._changes = self._changes, RowChanges()
-        changes.emit(self, self._codec)
 
-    def _chances(
-        self, groups: RowGroups, orders: list[bytes], columns: Sequence[pa.Array]
-    ) -> tuple[Sequence[int], list[bytes]]:
-        """Rows that may be among the first, and these packed; the others are behind the last."""
+    def _chances(self, groups: RowGroups, orders: list[bytes]) -> Sequence[int]:
+        """Rows that may be among the first; the others are behind the last."""
         last = list(map(self._last.get, groups.keys))
         if not any(last):
-            return range(len(orders)), self._codec.pack(columns)
+            return range(len(orders))
         of_rows = map(last.__getitem__, groups.group_of_row.tolist())
-        chosen = [
+        return [
             position
             for position, (order, behind) in enumerate(zip(orders, of_rows, strict=True))
             if behind is None or order < behind
         ]
-        if not chosen:
-            return [], []
-        picked = pa.array(chosen)
-        return chosen, self._codec.pack([column.take(picked) for column in columns])
 
     # State.
 
@@ -222,7 +296,7 @@ class TopNOperator(KeyedTableOperator):
     def _add(self, kind: int, row: bytes, number: int) -> None:
         """Add a change of the row of a number, if it is wanted."""
         plan = self._plan
-        if not plan.start <= number <= plan.end:
+        if self._is_silent or not plan.start <= number <= plan.end:
             return
         if kind == UPDATE_BEFORE and not plan.update_before:
             return
@@ -286,16 +360,13 @@ class TopNOperator(KeyedTableOperator):
 
     def _shift_down(self, ranking: Ranking, at: int) -> None:
         """Number rows anew from where a row came in."""
+        if self._is_silent:
+            return
         rows, plan = ranking.rows, self._plan
         end = plan.end
         stop = min(len(rows) - 1, end)
         if plan.start == 1 and plan.update_before and plan.output_rank and stop > at:
-            changes = self._changes
-            changes.kinds += (UPDATE_BEFORE, UPDATE_AFTER) * (stop - at)
-            pairs = zip(rows[at + 1 : stop + 1], rows[at:stop], strict=True)
-            changes.rows += chain.from_iterable(pairs)
-            numbers = range(at + 1, stop + 1)
-            changes.numbers += chain.from_iterable(zip(numbers, numbers, strict=True))
+            self._changes.add_updates(rows[at + 1 : stop + 1], rows[at:stop], at + 1)
         else:
             for number in range(at + 1, stop + 1):
                 self._add(UPDATE_BEFORE, rows[number], number)
@@ -397,3 +468,11 @@ class TopNOperator(KeyedTableOperator):
             previous = rows[number - 1]
         if len(rows) < end:
             self._add(DELETE, previous, len(rows) + 1)
+
+
+def _without(rows: list[bytes], others: list[bytes]) -> list[bytes]:
+    """Rows as often as they are not among the others."""
+    known = set(others)
+    if len(known) == len(others) and len(set(rows)) == len(rows):
+        return [row for row in rows if row not in known]
+    return list((Counter(rows) - Counter(others)).elements())
