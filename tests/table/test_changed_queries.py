@@ -260,3 +260,84 @@ def test_options_that_would_change_results_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedSqlError, match=f"'{key}' = '{value}' is not in this"):
             env.session.collected(env.sql_query("SELECT a FROM t").plan, str(tmp_path))
         env.execute_sql("RESET")
+
+
+_COUNT = "SELECT a, SUM(v) AS total FROM t GROUP BY a"
+_PAIR = "SELECT x.a, COUNT(*) AS n FROM t x JOIN u y ON x.a = y.a GROUP BY x.a"
+_BEST = "SELECT a, MAX(v) AS best FROM ({}) GROUP BY a"
+_TWO = (
+    "SELECT a, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a ORDER BY v DESC) n FROM t)"
+    " WHERE n <= 2"
+)
+#: What still fits: its state is found again, and the last row of each key is that of all rows.
+_FITS = {
+    "alias": (_COUNT, "SELECT k, SUM(w) AS s FROM (SELECT a AS k, v AS w FROM t) z GROUP BY k"),
+    "column behind": (_COUNT, "SELECT a, SUM(v), SUM(v) * 2 AS twice FROM t GROUP BY a"),
+    "having": (_COUNT, _COUNT + " HAVING SUM(v) > 0"),
+    "filter ahead": (_COUNT, "SELECT a, SUM(v) FROM t WHERE a < 100 GROUP BY a"),
+    "filter behind": (_COUNT, f"SELECT * FROM ({_COUNT}) WHERE total > 0"),
+    "alias of join": (
+        _PAIR,
+        _PAIR.replace("x", "left_one").replace(" y", " right_one").replace("= y", "= right_one"),
+    ),
+    "view": (_COUNT, f"WITH w AS ({_COUNT}) SELECT a AS b, total AS c FROM w"),
+    "top-n below": (_BEST.format(_TWO), _BEST.format(_TWO.replace("n ", "place "))),
+}
+
+
+@pytest.mark.parametrize("change", _FITS)
+def test_what_still_fits_goes_on_from_its_state(change: str, tmp_path: Path) -> None:
+    before, after = _FITS[change]
+    state = tmp_path / "state"
+    limits = [60] * 100
+    MiniCluster(_graph(tmp_path, before), state, limits=iter(limits), seed=1).run(1)
+    MiniCluster(_graph(tmp_path, after), state, limits=iter(limits), seed=1).run()
+    last: dict[int, Any] = {}
+    for row in read_collected(tmp_path / "out"):
+        values: Any = row
+        last[values[0]] = values[1]
+    counts = Counter(a for a, _ in _ROWS)
+    totals: dict[int, int] = {}
+    for a, v in _ROWS:
+        best = max(totals.get(a, 0), v)
+        totals[a] = best if "MAX" in before else totals.get(a, 0) + v
+    assert last == ({a: n * n for a, n in counts.items()} if "JOIN" in before else totals)
+
+
+_REORDERED = (
+    "SELECT x.a, y.v, z.v AS w FROM t x JOIN u y ON x.a = y.a LEFT JOIN t z ON x.v = z.v",
+    "SELECT x.a, y.v, z.v AS w FROM t x LEFT JOIN t z ON x.v = z.v JOIN u y ON x.a = y.a",
+)
+#: What does not fit: never empty state in silence, but the names of what is gone.
+_REFUSED = {
+    "aggregate added": (_COUNT, "SELECT a, SUM(v), COUNT(*) FROM t GROUP BY a"),
+    "argument": (_COUNT, "SELECT a, SUM(v + 1) FROM t GROUP BY a"),
+    "joins reordered": _REORDERED,
+    "column kept by a join": (
+        "SELECT x.a FROM t x JOIN u y ON x.a = y.a",
+        "SELECT x.a, y.v FROM t x JOIN u y ON x.a = y.a",
+    ),
+    "join added": (_COUNT, "SELECT t.a, SUM(t.v) FROM t JOIN u ON t.a = u.a GROUP BY t.a"),
+    "grouped further": (_COUNT, "SELECT a, s, SUM(v) FROM t GROUP BY a, s"),
+    "query replaced": (_COUNT, "SELECT a, v FROM t"),
+}
+
+
+@pytest.mark.parametrize("change", _REFUSED)
+def test_what_does_not_fit_is_refused(change: str, tmp_path: Path) -> None:
+    before, after = _REFUSED[change]
+    state = tmp_path / "state"
+    limits = [60] * 100
+    MiniCluster(_graph(tmp_path, before), state, limits=iter(limits), seed=1).run(1)
+    with pytest.raises(IncompatibleProgramError, match=r"'(GroupAggregate|Join)' .*is gone"):
+        MiniCluster(_graph(tmp_path, after), state, limits=iter(limits), seed=1).run()
+
+
+@pytest.mark.parametrize("where", ["WHERE v > 9", "", "WHERE v > 5"])
+def test_an_insert_that_is_added_takes_nobodys_state(where: str, tmp_path: Path) -> None:
+    before = _uids_of_set(tmp_path, [("t1", "WHERE v > 5")])
+    aggregate = "GroupAggregate"
+    for added in ([("t1", "WHERE v > 5"), ("t2", where)], [("t2", where), ("t1", "WHERE v > 5")]):
+        after = _uids_of_set(tmp_path, added)
+        shared = where == "WHERE v > 5"  # the same part runs once
+        assert (after[f"t2 {aggregate}"] == before[f"t1 {aggregate}"]) == shared
