@@ -297,6 +297,14 @@ def test_a_query_that_is_stopped_or_fails(
         Display(console, mode).show(result)  # type: ignore[arg-type]
     assert result.closed
     assert "größe" in shown(console)
+    assert "in set" not in shown(console)
+    assert ("1 row so far" in shown(console)) is (mode == "table")
+
+
+def test_a_table_of_a_query_that_fails_at_once_is_no_empty_set(console: Console) -> None:
+    with pytest.raises(JobError):
+        Display(console, "table").show(Result(console, [], JobError("failed")))  # type: ignore[arg-type]
+    assert shown(console) == "No rows so far\n"
 
 
 def test_a_table_on_a_terminal_is_drawn_while_the_query_runs() -> None:

@@ -110,6 +110,7 @@ class Display:
         names = [column.name for column in schema.columns]
         types = [column.type for column in schema.columns]
         kept = Rows()
+        is_whole = False
         try:
             with result.collect() as rows:
                 if self._console.is_terminal:
@@ -122,8 +123,9 @@ class Display:
                         _apply(kept, rows, types)
                 else:
                     _apply(kept, rows, types)
+            is_whole = True
         finally:
-            self._final(names, kept)
+            self._final(names, kept, is_whole=is_whole)
 
     def _page(self, names: Sequence[str], rows: Rows) -> Group:
         """The last rows that fit onto the terminal."""
@@ -132,17 +134,18 @@ class Display:
         count = f"{_rows(len(every))} after {rows.changes} changes; Ctrl-C stops the query"
         return Group(_framed(names, every[-height:]), Text(count))
 
-    def _final(self, names: Sequence[str], rows: Rows) -> None:
+    def _final(self, names: Sequence[str], rows: Rows, *, is_whole: bool) -> None:
+        """What there is at the end; of a query that was stopped or has failed it is not the set."""
         every = list(rows)
         if not every:
-            self._write("Empty set")
+            self._write("Empty set" if is_whole else "No rows so far")
             return
         # As wide as its cells: what is cut here is lost in a file.
         wide = Console(file=io.StringIO(), width=_UNLIMITED, color_system=None)
         with wide.capture() as captured:
             wide.print(_framed(names, every))
         self._write(captured.get().rstrip("\n"))
-        self._write(f"{_rows(len(every))} in set")
+        self._write(f"{_rows(len(every))} {'in set' if is_whole else 'so far'}")
 
     def _write(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
