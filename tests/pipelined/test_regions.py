@@ -266,6 +266,31 @@ def test_slots_that_have_not_begun_may_take_longer_to_stop_a_region() -> None:
     regions.require_answers(now=611.0)
 
 
+def test_a_slot_that_takes_a_place_while_a_region_begins_does_not_have_it_begin_twice() -> None:
+    """It is told to stop the region, and to begin it, at once; the others have done both."""
+
+    def build(environment: StreamExecutionEnvironment) -> None:
+        for _ in range(2):
+            environment.from_sequence(0, 9).sink_to(DiscardingSink())
+
+    regions = Regions(by_chain(job(build)), 2)
+    region = regions.get(0, 0)
+    assert region is not None
+    regions.begun(now=50.0)
+    regions.gone(1)
+    regions.stop(region, 0.0, now=100.0)
+    regions.taken(1)
+    regions.stopped(0, 1, 0)
+    assert regions.due(now=100.0) == [region]
+    regions.begin(region, now=100.0)
+    regions.running(0, 1, 0)
+    regions.stopped(0, 1, 1)
+    assert regions.due(now=100.0) == []
+    assert not regions.all_run, "it has yet to begin there"
+    regions.running(0, 1, 1)
+    assert regions.all_run
+
+
 class Refuses(Paced):
     """The first of the rash ones that is opened refuses to be."""
 

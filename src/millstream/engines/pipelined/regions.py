@@ -188,7 +188,9 @@ class Regions:
     def stopped(self, number: int, attempt: int, slot: int) -> None:
         """Take that a slot has no task of the older attempts of a region."""
         region = self.get(number, attempt)
-        if region is not None and self._answered(region, slot):
+        # One that takes a lost slot's place may say so when nobody waits for it any more.
+        stops = region is not None and region.state is RegionState.STOPS
+        if region is not None and stops and self._answered(region, slot):
             region.state = RegionState.WAITS
 
     def require_answers(self, now: float) -> None:
