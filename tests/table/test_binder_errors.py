@@ -84,6 +84,11 @@ ERRORS = {
         "    SELECT name FROM clicks UNION ALL SELECT name, url FROM clicks\n"
         "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
     ),
+    "SELECT * FROM TUMBEL(TABLE clicks, DESCRIPTOR(ts), INTERVAL '5' MINUTE)": (
+        "SQL, line 1, column 15: Table function 'TUMBEL' not found. Did you mean 'TUMBLE'?\n"
+        "    SELECT * FROM TUMBEL(TABLE clicks, DESCRIPTOR(ts), INTERVAL '5' MINUTE)\n"
+        f"                  {'^' * 57}"
+    ),
     "SELECT LAG(n) FROM clicks": (
         "SQL, line 1, column 8: LAG needs OVER: LAG(...) OVER (ORDER BY ...).\n"
         "    SELECT LAG(n) FROM clicks\n"
@@ -179,3 +184,10 @@ def test_columns_of_an_insert_are_held_against_the_table(env: TableEnvironment) 
         "do not match.\nCause: Incompatible types for sink column 'name' at position 0.\n\n"
         "Query schema: [name: STRING]\nSink schema:  [name: INT]"
     ) in str(raised.value)
+
+
+def test_a_misspelt_option_of_tables_gets_a_suggestion(
+    env: TableEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.execute_sql("SET 'table.exec.mini-batch.enabeld' = 'true'")
+    assert "did you mean 'table.exec.mini-batch.enabled'? see" in caplog.text

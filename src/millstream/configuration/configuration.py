@@ -377,7 +377,11 @@ def misspelling(key: str) -> str | None:
 def _say_of_unknown(key: str, where: str) -> None:
     """Warn of a key that has no effect here though its writer may think that it has."""
     if key.startswith("table."):
-        say_once(f"{where}{key}: see the options of tables in docs/sql.md; others have no effect")
+        near = difflib.get_close_matches(key, ALL_OPTIONS, n=1, cutoff=_MISSPELT)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        say_once(
+            f"{where}{key}: {hint}see the options of tables in docs/sql.md; others have no effect"
+        )
     elif key.startswith(_FLINK_PREFIXES):
         accept(where + key, "it is about the inside of Flink")
     elif hint := misspelling(key):

@@ -344,7 +344,8 @@ class RelationBinder:
         if function is None:
             from millstream.sql.suggestions import did_you_mean
 
-            hint = did_you_mean(names[-1], self.context.catalogs.function_names())
+            known = [*self.context.catalogs.function_names(), *WINDOWS]
+            hint = did_you_mean(names[-1], known)
             shown = ".".join(names)
             raise self.context.error(node, f"Table function '{shown}' not found.{hint}")
         arguments = binder.bind_all(node.call.arguments)
