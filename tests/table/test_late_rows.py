@@ -182,13 +182,27 @@ def _over_question(drawn: random.Random) -> _Question:
     return _Question(query, lambda rows: _over(rows, is_rows=is_rows, length=length))
 
 
+def _bound(given: list[int], watermark: int, *, is_rows: bool, length: int | None) -> int:
+    """The last time of which rows of a key are late."""
+    if length is None:
+        return watermark
+    last = max(given, default=-(10**6))
+    if is_rows or last >= watermark - length:
+        return last
+    return watermark - 1  # forgotten
+
+
 def _over(rows: list[Row], *, is_rows: bool, length: int | None) -> list[tuple[Any, ...]]:
     waiting: list[Row] = []
     taken: dict[Any, list[Row]] = {}
     made = []
+    before = None
     for row, watermark in _watermarked(rows):
-        due = sorted((each for each in waiting if each[0] <= watermark), key=lambda each: each[0])
-        waiting = [each for each in waiting if each[0] > watermark]
+        due: list[Row] = []
+        if watermark != before:  # what is behind it waits until it goes on
+            due = sorted((one for one in waiting if one[0] <= watermark), key=lambda one: one[0])
+            waiting = [one for one in waiting if one[0] > watermark]
+        before = watermark
         for each in due:
             taken.setdefault(each[1], []).append(each)
         for each in due:
@@ -200,15 +214,9 @@ def _over(rows: list[Row], *, is_rows: bool, length: int | None) -> list[tuple[A
             elif length is not None:
                 frame = frame[-length - 1 :]
             made.append((each[3], len(frame), _sum([one[2] for one in frame])))
-        if row:
-            bound = watermark
-            if length is not None:
-                lasts = [each[0] for each in taken.get(row[1], [])]
-                # A frame of time is forgotten a millisecond behind its end.
-                bound = max(lasts, default=-1)
-                bound = bound if is_rows else max(bound, watermark - length - 1)
-            if row[0] > bound:
-                waiting.append(row)
+        given = [] if row is None else [each[0] for each in taken.get(row[1], [])]
+        if row and row[0] > _bound(given, watermark, is_rows=is_rows, length=length):
+            waiting.append(row)
     return made
 
 

@@ -85,9 +85,10 @@ def bound(
     if preceding is None:
         return at(watermark)
     given = [row[1] for row in taken if row[0] == key]
-    forgotten = at(-1) if is_rows else at(watermark - preceding - 1)
-    last = max(given, default=forgotten)
-    return max(forgotten, last)
+    if is_rows:
+        return max(given, default=at(-1))
+    last = max(given, default=START - timedelta(days=1))
+    return last if last >= at(watermark - preceding) else at(watermark - 1)
 
 
 @pytest.mark.parametrize("long_lived", [False, True])

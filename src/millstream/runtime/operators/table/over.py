@@ -138,7 +138,8 @@ class OverOperator(LateRowsOperator):
         """Which rows are behind the watermark; of bounded frames, also behind a row of their key.
 
         So it is in Flink: what comes behind all rows that its key has given may still have its
-        place among them.  Where they are forgotten, it has one in front of whose frame they were.
+        place among them.  A frame of time that is forgotten, or about to be, tells nothing: rows
+        of it may be missing in that of such a row.
         """
         late = times <= self._watermark
         if not self._bounded or not late.any():
@@ -148,11 +149,11 @@ class OverOperator(LateRowsOperator):
         groups = group_rows([some.column(index) for index in self._plan.keys], len(rows))
         self.keyed_state.make_room(len(groups))
         is_fresh = self._read(groups.keys)[1]
-        forgotten = MIN_TIMESTAMP
+        unknown, oldest = MIN_TIMESTAMP, MIN_TIMESTAMP
         if self._length is not None:
-            forgotten = max(forgotten, self._watermark - self._length - 1)
+            unknown, oldest = self._watermark - 1, self._watermark - self._length
         lasts = [
-            max(forgotten, int(frame_times[-1])) if len(frame_times) else forgotten
+            int(frame_times[-1]) if len(frame_times) and frame_times[-1] >= oldest else unknown
             for frame_times, _ in self._live_frames(groups.keys, is_fresh)
         ]
         late[rows] = times[rows] <= np.array(lasts, dtype=np.int64)[groups.group_of_row]
