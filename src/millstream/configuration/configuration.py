@@ -378,9 +378,9 @@ def _say_of_unknown(key: str, where: str) -> None:
     """Warn of a key that has no effect here though its writer may think that it has."""
     if key.startswith("table."):
         near = difflib.get_close_matches(key, ALL_OPTIONS, n=1, cutoff=_MISSPELT)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        meant = f"did you mean {near[0]!r}? " if near else ""
         say_once(
-            f"{where}{key}: {hint}see the options of tables in docs/sql.md; others have no effect"
+            f"{where}{key}: {meant}see the options of tables in docs/sql.md; others have no effect"
         )
     elif key.startswith(_FLINK_PREFIXES):
         accept(where + key, "it is about the inside of Flink")
