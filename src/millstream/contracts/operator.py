@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -198,6 +198,9 @@ class Operator(ABC):
 
     #: True when the operator wants a KeyValueStore.
     keyed: bool = False
+    #: Whether a large batch costs it less than several small ones, and records may come to it ahead
+    #: of a watermark that was sent before them: engines may put batches together.
+    gathers_batches: ClassVar[bool] = False
 
     context: OperatorContext
     output: Output

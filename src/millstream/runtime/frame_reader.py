@@ -11,12 +11,15 @@ Read next: ``runtime/task.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.contracts.batch import Batch
+from millstream.runtime.exchange import concatenate
 from millstream.runtime.frames import (
     FINISHED,
     IDLE,
@@ -30,10 +33,28 @@ from millstream.types.pickling import loads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.graph.model import StreamEdge
     from millstream.runtime.frames_in_flight import RestoredFrame
     from millstream.runtime.stage import StageInstance
 
 __all__ = ["FrameReader"]
+
+
+#: What is gathered at most: rows, and bytes of their frames.
+_MOST_ROWS: Final = 65_536
+_MOST_BYTES: Final = 16 << 20
+_NO_RECORDS: Final = frozenset({PRODUCER_ATTEMPT, WATERMARK, IDLE, FINISHED})
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Batches of an edge that wait for others, and the frames behind them that hold no records."""
+
+    edge: StreamEdge
+    batches: list[Batch] = field(default_factory=list)
+    behind: list[tuple[int, int, int, pa.Buffer]] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
 
 
 class FrameReader:
@@ -46,6 +67,15 @@ class FrameReader:
         #: twice may have made other records the second time: the driver publishes the epoch only
         #: if all its readers name the same attempt.
         self.consumed: list[tuple[int, int, str]] = []
+        targets = Counter(edge.target for edge in instance.edges.values())
+        #: What waits on the only edges of operators that gather their batches.
+        self._gathered = {
+            number: _Gathered(edge)
+            for number, edge in instance.edges.items()
+            if targets[edge.target] == 1
+            and edge.target in instance.operators
+            and instance.operators[edge.target].gathers_batches
+        }
 
     def read(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process all frames, in the order in which they come; yields those of later stages."""
@@ -65,11 +95,52 @@ class FrameReader:
             payloads = rows.column(7)
             for position, kind in enumerate(kinds):
                 payload = payloads[position].as_buffer()
-                self.process(edges[position], kind, channels[position], payload)
+                self._take(edges[position], kind, channels[position], payload)
                 # One frame can make any number of records.  Sent on between frames, what waits
                 # here is bounded by what one of them makes.
                 if outbox.is_full:
                     yield from outbox.drain()
+        for gathered in self._gathered.values():
+            self._release(gathered)
+
+    def _take(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
+        """Process a frame, or gather it: some operators do less for one large batch.
+
+        What is behind records on their edge stays behind them.
+        """
+        gathered = self._gathered.get(edge_id)
+        if gathered is None:
+            self.process(edge_id, kind, channel, payload)
+        elif kind in _NO_RECORDS:
+            if gathered.batches:
+                gathered.behind.append((edge_id, kind, channel, payload))
+            else:
+                self.process(edge_id, kind, channel, payload)
+        else:
+            batch = decode_batch(kind, payload, gathered.edge.type_info)
+            is_other = gathered.batches and not (
+                batch.is_columnar
+                and gathered.batches[0].is_columnar
+                and batch.arrow.schema.equals(gathered.batches[0].arrow.schema)
+            )
+            if is_other:
+                self._release(gathered)
+            gathered.batches.append(batch)
+            gathered.rows += len(batch)
+            gathered.size += payload.size
+            if gathered.rows >= _MOST_ROWS or gathered.size >= _MOST_BYTES:
+                self._release(gathered)
+
+    def _release(self, gathered: _Gathered) -> None:
+        """Process what is gathered of an edge."""
+        batches, behind = gathered.batches, gathered.behind
+        gathered.batches, gathered.behind, gathered.rows, gathered.size = [], [], 0, 0
+        if batches:
+            edge = gathered.edge
+            operator = self._instance.operators[edge.target]
+            operator.process_batch(concatenate(batches), edge.input_index)
+        for frame in behind:
+            self.process(*frame)
 
     def process_restored(self, frame: RestoredFrame) -> None:
         """Process a frame that was in flight in the checkpoint that the task begins with."""

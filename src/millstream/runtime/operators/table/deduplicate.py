@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,8 @@ _HEAD: Final = _TIME.size
 
 class _OneRowOperator(KeyedTableOperator):
     """Keeps one row per key."""
+
+    gathers_batches: ClassVar[bool] = True
 
     def __init__(self, plan: DeduplicatePlan | ChangelogNormalizePlan) -> None:
         super().__init__(plan.state_sections()[0])

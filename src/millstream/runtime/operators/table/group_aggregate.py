@@ -14,7 +14,7 @@ Read next: ``runtime/operators/table/aggregate_calls.py``, ``runtime/columnar/se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,8 @@ __all__ = ["GroupAggregateOperator", "LocalGroupAggregateOperator"]
 
 class GroupAggregateOperator(KeyedTableOperator):
     """Keeps the accumulators of every key, and gives changes of results."""
+
+    gathers_batches: ClassVar[bool] = True
 
     def __init__(self, plan: GroupAggregatePlan) -> None:
         """Take what to compute."""

@@ -29,7 +29,7 @@ import struct
 from bisect import bisect_left
 from collections import Counter
 from operator import eq
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
@@ -73,6 +73,8 @@ _FEW: Final = 100
 
 class TopNOperator(KeyedTableOperator):
     """Keeps the first rows of every key."""
+
+    gathers_batches: ClassVar[bool] = True
 
     def __init__(self, plan: TopNPlan) -> None:
         """Take what to number, and how."""

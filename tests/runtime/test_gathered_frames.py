@@ -1,0 +1,110 @@
+"""Batches are put together for operators that ask for it, and nothing passes them by."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.contracts.batch import Batch
+from millstream.runtime import frame_reader
+from millstream.runtime.frame_reader import FrameReader
+from millstream.runtime.frames import FINISHED, WATERMARK, Outbox, encode_long
+from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+TYPE = RowTypeInfo([ArrowTypeInfo(pa.int64())], ["v"])
+
+
+def batch(*values: int, kinds: Sequence[int] | None = None) -> Batch:
+    arrow = pa.RecordBatch.from_arrays([pa.array(values, pa.int64())], names=["v"])
+    return Batch(TYPE, arrow=arrow, row_kinds=None if kinds is None else np.array(kinds, np.int8))
+
+
+class Instance:
+    """Records what comes to the operators 1 and 2, in its order."""
+
+    def __init__(self, edges: dict[int, int]) -> None:
+        self.level = 1
+        self.outbox = Outbox()
+        self.seen: list[Any] = []
+        self.edges = {
+            number: SimpleNamespace(id=number, target=target, input_index=0, type_info=TYPE)
+            for number, target in edges.items()
+        }
+        self.operators = {
+            target: SimpleNamespace(
+                gathers_batches=target == 1,
+                process_batch=lambda batch, _, target=target: self._batch(target, batch),
+            )
+            for target in edges.values()
+        }
+
+    def _batch(self, target: int, batch: Batch) -> None:
+        kinds = None if batch.row_kinds is None else batch.row_kinds.tolist()
+        self.seen.append((target, batch.arrow.column(0).to_pylist(), kinds))
+
+    def channel_watermark(self, target: int, edge: int, channel: int, watermark: int) -> None:
+        self.seen.append((target, edge, channel, watermark))
+
+    def channel_finished(self, target: int, edge: int, channel: int) -> None:
+        self.seen.append((target, edge, channel, "finished"))
+
+
+def read(instance: Any, frames: Sequence[tuple[int, int, Any]]) -> list[Any]:
+    """What comes to the operators; frames are edge, channel, and a batch, watermark or None."""
+    outbox = Outbox()
+    for edge, channel, content in frames:
+        if isinstance(content, Batch):
+            outbox.add_batch(1, 0, edge, content, channel=channel, watermark=0, sequence=0)
+        elif content is None:
+            outbox.add(1, 0, edge, FINISHED, b"", channel=channel)
+        else:
+            outbox.add(1, 0, edge, WATERMARK, encode_long(content), channel=channel)
+    assert not list(FrameReader(instance).read(outbox.drain()))
+    seen: list[Any] = instance.seen
+    return seen
+
+
+def test_what_is_behind_records_stays_behind_them() -> None:
+    frames = [
+        *((7, 0, 5), (7, 0, batch(1)), (7, 1, batch(2, kinds=[3])), (7, 0, 6), (8, 0, batch(9))),
+        *((8, 0, 4), (7, 1, batch(3, 4)), (7, 1, 8), (7, 0, None), (8, 0, batch(10))),
+    ]
+    assert read(Instance({7: 1, 8: 2}), frames) == [
+        (1, 7, 0, 5),
+        (2, [9], None),
+        (2, 8, 0, 4),
+        (2, [10], None),
+        (1, [1, 2, 3, 4], [0, 3, 0, 0]),
+        (1, 7, 0, 6),
+        (1, 7, 1, 8),
+        (1, 7, 0, "finished"),
+    ]
+
+
+def test_so_much_is_gathered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_reader, "_MOST_ROWS", 3)
+    frames = [(7, 0, batch(1)), (7, 0, 5), (7, 0, batch(2, 3)), (7, 0, batch(4)), (7, 0, 6)]
+    assert read(Instance({7: 1}), frames) == [
+        (1, [1, 2, 3], None),
+        (1, 7, 0, 5),
+        (1, [4], None),
+        (1, 7, 0, 6),
+    ]
+
+
+def test_an_operator_of_several_inputs_gets_its_batches_as_they_come() -> None:
+    frames = [(7, 0, batch(1)), (8, 0, batch(2)), (7, 0, batch(3)), (8, 0, 5)]
+    assert read(Instance({7: 1, 8: 1}), frames) == [
+        (1, [1], None),
+        (1, [2], None),
+        (1, [3], None),
+        (1, 8, 0, 5),
+    ]
