@@ -7,7 +7,7 @@ What it is: gives its tasks time, hands frames to and from other slots, does wha
 One thread runs all operators; the control connection and the uploader have threads of their own.
 
 The order of a turn: what has come, from other slots and from the driver; then the tasks, those of
-later stages first, for they make room for what comes behind them; then what is due by time.
+later stages first, for they make room for what comes behind them; behind each, what is due by time.
 
 What it is not: in charge of anything: without its driver it has no right to live
 (``runtime/pipelined/control.py``).
@@ -433,10 +433,14 @@ class MainLoop:
         for message in messages:
             self._obey(message)
         worked = False
-        for task in self.tasks:
-            worked = bool(self._guarded(task.id, self._give_time, task)) or worked
         now = self._seconds()
-        self._look_at_the_clock(now)
+        for task in list(self.tasks):
+            worked = bool(self._guarded(task.id, self._give_time, task)) or worked
+            # What is due waits for one task at most, not for all.
+            now = self._seconds()
+            self._look_at_the_clock(now)
+        if not self.tasks:
+            self._look_at_the_clock(now)
         self._close_stopped()
         if worked or any(map(self._may_go_on, self.tasks)):
             return 0.0
