@@ -105,6 +105,7 @@ def other_calls() -> list[tuple[str, tuple[LogicalType | Literal, ...]]]:
         ("ROW", (INT, text("x"))),
         ("GET", (row, number(0))),
         ("GET", (row, text("b"))),
+        *(("HASH_CODE", (kind,)) for kind in (INT, BigIntType(), SmallIntType(), STRING)),
     ]
 
 

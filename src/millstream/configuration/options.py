@@ -3,9 +3,7 @@
 What it is: one constant per key.  Keys are Flink's where the meaning is the
 same, else they start with ``millstream.``.  Lengths of time are read as integer milliseconds.
 
-What it is not: where values are kept: ``configuration/configuration.py``.
-
-Read next: ``configuration/configuration.py``.
+What it is not: where values are kept (``configuration/configuration.py``, to be read next).
 """
 
 from __future__ import annotations
@@ -527,6 +525,19 @@ AGG_PHASE_STRATEGY: Final = ConfigOption(
     "TWO_PHASE where it can be done, ONE_PHASE never",
     choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
 )
+SPLIT_DISTINCT: Final = ConfigOption(
+    "table.optimizer.distinct-agg.split.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "aggregates of SQL over DISTINCT values first per bucket of these, then over the buckets",
+)
+DISTINCT_BUCKETS: Final = ConfigOption(
+    "table.optimizer.distinct-agg.split.bucket-num",
+    parse_integer,
+    1024,
+    "buckets of table.optimizer.distinct-agg.split.enabled",
+    minimum=1,
+)
 NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
     "table.optimizer.non-deterministic-update.strategy",
     parse_string,
@@ -555,8 +566,7 @@ ASYNC_LOOKUP_MODE: Final = ConfigOption(
     "table.exec.async-lookup.output-mode",
     parse_uppercase,
     "ORDERED",
-    "order of the rows of asynchronous lookup joins, unless a hint says: that of their coming, or "
-    "ALLOW_UNORDERED, that of answers",
+    "order of rows of asynchronous lookup joins, unless a hint says: as they come or are known",
     choices=("ORDERED", "ALLOW_UNORDERED"),
 )
 ASYNC_LOOKUP_CAPACITY: Final = ConfigOption(

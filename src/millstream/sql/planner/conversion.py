@@ -25,14 +25,15 @@ from millstream.sql.planner import (
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import calc, columns_of, exchange
 from millstream.sql.planner.grouping_sets import expand, grouped_sets, grouping
-from millstream.sql.planner.joins import plain
 from millstream.sql.planner.logical import references, row_of
+from millstream.sql.planner.split_distinct import group_aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
+    from millstream.types.logical_types import RowType
 
 __all__ = ["Converter"]
 
@@ -40,8 +41,15 @@ __all__ = ["Converter"]
 class Converter:
     """Converts one plan; a node that is used twice is converted once."""
 
-    def __init__(self, *, is_batch: bool = False) -> None:
+    def __init__(self, *, is_batch: bool = False, distinct_buckets: int | None = None) -> None:
+        """Make a converter.
+
+        Args:
+            is_batch: whether sources end before anything is given.
+            distinct_buckets: over how many the values of DISTINCT are spread; None: they are not.
+        """
         self.is_batch = is_batch
+        self.distinct_buckets = distinct_buckets
         self._done: dict[int, PhysicalNode] = {}
         #: Numbered rows of which somebody does not read the number.
         self._without_number: dict[int, PhysicalNode] = {}
@@ -150,13 +158,13 @@ class Converter:
         attached = windowed_rows.attached_aggregate(node, below)
         if attached is not None:
             return attached
-        return physical.GroupAggregate(
-            row=row_of(node.row.names, [plain(each) for each in node.row.children]),
-            inputs=(exchange(below, node.keys),),
-            keys=node.keys,
-            calls=node.calls,
-            state_ttl=node.state_ttl,
-        )
+        return self._grouped(node, node.row, below, node.keys)
+
+    def _grouped(
+        self, node: Any, row: RowType, below: PhysicalNode, keys: tuple[int, ...]
+    ) -> PhysicalNode:
+        buckets = self.distinct_buckets
+        return group_aggregate(row, below, keys, node.calls, node.state_ttl, buckets)
 
     def _grouping_sets(
         self, node: Any, below: PhysicalNode, sets: tuple[tuple[int, ...], ...]
@@ -169,13 +177,7 @@ class Converter:
             [*expanded.row.names[width:], *(f"$a{i}" for i in range(len(node.calls)))],
             [*expanded.row.children[width:], *(call.type for call in node.calls)],
         )
-        grouped = physical.GroupAggregate(
-            row=row,
-            inputs=(exchange(expanded, keys),),
-            keys=keys,
-            calls=node.calls,
-            state_ttl=node.state_ttl,
-        )
+        grouped = self._grouped(node, row, expanded, keys)
         columns = references(row)
         shown: list[Expression] = [*columns[:count], *columns[count + 1 :]]
         shown += [grouping(columns[count], sets, wanted) for wanted in node.groupings]

@@ -259,7 +259,9 @@ class Session:
 
     def converter(self) -> Converter:
         """What makes physical plans of logical ones."""
-        return Converter(is_batch=self.is_batch)
+        split = not self.is_batch and self.configuration.get(options.SPLIT_DISTINCT)
+        buckets = self.configuration.get(options.DISTINCT_BUCKETS) if split else None
+        return Converter(is_batch=self.is_batch, distinct_buckets=buckets)
 
     def planned(self, *sinks: SinkNode) -> list[SinkNode]:
         """Plans with their changes and phases.
