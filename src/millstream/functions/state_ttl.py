@@ -118,7 +118,7 @@ class StateTtlConfig:
     """How long state lives after it was last written (or read).
 
     Expired state is removed when it is read, and in the background.  Time is processing time, taken
-    once per epoch.
+    once per epoch, or every few milliseconds where tasks live on.
     """
 
     class UpdateType(Enum):

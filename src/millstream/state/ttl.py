@@ -5,7 +5,7 @@ of a map) together with the time of its last access, and treat it as absent once
 state is removed when it is met, by its key or in the background.
 
 What it is not: the search for what has expired (``state/expired.py``).  Time is
-``KeyedState.processing_time``, one value per epoch.
+``KeyedState.processing_time``: one value per epoch, or what tasks that live on are told.
 
 Read next: ``functions/descriptors.py`` for the configuration.
 """

@@ -52,6 +52,7 @@ from millstream.runtime.pipelined.pending_ack import PendingAck
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.task_state import TaskState, attempt_name, this_worker
+from millstream.runtime.time_origin import is_per_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +148,13 @@ class PipelinedTask:
             instance.operators[node.id]
             for node in reversed(self._state.nodes)
             if node.needs_processing_time
+        ]
+        #: Those that only have to know what time it is, for time to live and PROCTIME(); watermarks
+        #: are not made more often for it, and in BATCH mode the clock stands still.
+        self._told = [
+            instance.operators[node.id]
+            for node in self._state.nodes
+            if not (node.needs_processing_time or is_per_channel(node) or instance.graph.batch_mode)
         ]
         self._operators = [instance.operators[node.id] for node in self._state.nodes]
 
@@ -478,6 +486,8 @@ class PipelinedTask:
         paused, self._paused = int(1000 * self._paused), 0.0
         lag = int(1000 * (self._seconds() - self._turns[0]))
         self._plan.processing_time = now
+        for operator in self._told:
+            operator.process_processing_time(now)
         for operator in self._timed:
             if paused:
                 operator.process_pause(paused)
