@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.state.conftest import MAX_PARALLELISM
 
+from millstream.errors import StateError
 from millstream.functions.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -178,3 +179,31 @@ def test_restored_at_another_parallelism(
         for key in mine:
             assert part.read(key) == [1000, [1000], {1000: 1000}, key + 1000, 1000, None]
         store.close()
+
+
+class Gone:
+    """A class that a later version of the program does not have."""
+
+
+def test_what_cannot_be_read_any_more_is_left_to_whoever_asks_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = Expiring()
+    store = world.begin(state.keyed, 0)
+    for key in "ab":
+        state.write(key, 1)
+    state.keyed.set_current_key("c")
+    state.value.update(Gone())
+    state.list.update([1, Gone()])
+    state.map.put(1, Gone())
+    state.map.put((Gone(),), 2)
+    world.finish(state.keyed, store)
+    monkeypatch.delattr("tests.state.test_expired.Gone")
+    later = Expiring()
+    store = world.begin(later.keyed, 200)
+    later.keyed.flush()
+    assert count(store) == 4, "of a and b nothing is left"
+    later.keyed.set_current_key("c")
+    with pytest.raises(StateError, match="Gone"):
+        later.keyed.prefetch(["c"])
+    store.close()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from millstream.errors import StateError
 from millstream.functions.handles import (
     AggregatingState,
     ListState,
@@ -45,6 +46,9 @@ __all__ = [
 
 
 _NEVER: Final = 2**62
+#: From reading values of classes that the program does not have any more.  Such values stay: who
+#: asks for them is told, and a job goes on that nobody asks.
+_UNREADABLE: Final = (AttributeError, ImportError, StateError)
 
 
 class _Expiry:
@@ -87,9 +91,15 @@ class _Expiring:
         return int(self._inner.index)
 
     def written(self, rest: bytes, content: bytes) -> int | None:
-        """Return the time of what an entry holds."""
+        """Return the time of what an entry holds; None: it cannot be read."""
         del rest
-        return int(loads(content)[0])
+        try:
+            return self._oldest(loads(content))
+        except _UNREADABLE:
+            return None
+
+    def _oldest(self, kept: Any) -> int | None:
+        return int(kept[0])
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
         """Have each key remove what is over."""
@@ -114,13 +124,15 @@ class _Expiring:
 class _ExpiringElements(_Expiring):
     """Lists, of which some elements may be over."""
 
-    def written(self, rest: bytes, content: bytes) -> int | None:
-        del rest
-        return min([int(time) for time, _ in loads(content)], default=None)
+    def _oldest(self, kept: Any) -> int | None:
+        return min([int(time) for time, _ in kept], default=None)
 
     def _drop(self, rest: bytes, until: int) -> int:
         del rest
-        kept = self._inner.get()
+        try:
+            kept = self._inner.get()
+        except _UNREADABLE:  # in another chunk
+            return _NEVER
         alive = [each for each in kept if each[0] > until]
         if len(alive) < len(kept):
             self._inner.update(alive)
@@ -131,7 +143,10 @@ class _ExpiringMapEntries(_Expiring):
     """Maps, whose entries are found one by one."""
 
     def _drop(self, rest: bytes, until: int) -> int:
-        name = decode_key(rest)
+        try:
+            name = decode_key(rest)
+        except _UNREADABLE:
+            return _NEVER
         kept = self._inner.get(name)
         if kept is not None and kept[0] <= until:
             self._inner.remove(name)
