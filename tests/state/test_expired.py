@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -207,3 +208,20 @@ def test_what_cannot_be_read_any_more_is_left_to_whoever_asks_for_it(
     with pytest.raises(StateError, match="Gone"):
         later.keyed.prefetch(["c"])
     store.close()
+
+
+def test_what_is_looked_at_is_not_held(world: World) -> None:
+    state = Expiring()
+    store = world.begin(state.keyed, 0)
+    for key in range(20_000):
+        state.keyed.set_current_key(key)
+        state.value.update(1)
+    state.keyed.flush()
+    state.keyed.expired.forget()
+    state.keyed.expired.wrote(20_000)
+    tracemalloc.start()
+    state.keyed.expired.look()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    store.close()
+    assert peak < 1_000_000

@@ -161,8 +161,9 @@ class ExpiredState:
             self._is_whole = self._cursor == _FIRST
         by_index = {state.index: state for state in self._states}
         found: dict[int, list[ExpiredEntry]] = {}
-        entries = list(islice(self._keyed.store.scan(self._cursor, _STOP), most))
-        for name, content in entries:
+        name, looked = b"", 0
+        for name, content in islice(self._keyed.store.scan(self._cursor, _STOP), most):
+            looked += 1
             index = int(_INDEX.unpack_from(name, _INDEX_AT)[0])
             state = by_index.get(index)
             if state is None:
@@ -180,8 +181,8 @@ class ExpiredState:
             state = by_index[index]
             left = state.drop(some, now - state.ttl)
             self._oldest = min(self._oldest, left + state.ttl)
-        if len(entries) == most:
-            self._cursor = entries[-1][0] + b"\0"
+        if looked == most:
+            self._cursor = name + b"\0"
         else:
             self._finish()
         return True
