@@ -308,7 +308,7 @@ class SimulatedRun:
             return
         if self.pending and not self.sources.is_over and self.chance.random() < 0.01:
             self._give_up(self.chance.choice(sorted(self.pending)))
-        self.draining.look(self.epoch, is_over=self.sources.is_over)
+        self.draining.look(self.epoch, self.sim.clock.now, is_over=self.sources.is_over)
         if self.draining.is_done:
             if not self.pending:
                 self._trigger(final=True)
@@ -423,7 +423,7 @@ class SimulatedRun:
             self.life.metadata(offset, message.time), acks, self.life.tasks()
         )
         self.sources.committed(manifest.splits, manifest.offsets)
-        self.draining.committed(epoch, in_flight=bool(manifest.in_flight))
+        self.draining.committed(epoch, self.sim.clock.now, in_flight=bool(manifest.in_flight))
         self.sim.compare(manifest)
         self._tell_all(Completed(epoch))
         self.over = message.final

@@ -116,26 +116,56 @@ def test_checkpoints_go_on_while_what_was_read_is_on_its_way(
     assert not last.in_flight
 
 
+def test_a_job_ends_when_links_are_empty_and_waits_for_no_interval(
+    make: Make, tmp_path: Path, eventually: Eventually
+) -> None:
+    """What is in flight in the first checkpoint behind the end is soon processed."""
+    gate, numbers = tmp_path / "gate", 60
+    program = slow_job(make, tmp_path, SlowCount(gate, 0.02), numbers, interval="3600000")
+    client = program.execute_async("slow")
+    eventually(lambda: client.get_job_execution_result().done(), "the end of the job")
+    check(tmp_path, numbers)
+    found = list_checkpoints(LocalStorage(tmp_path / "checkpoints")).checkpoints
+    assert any(each.in_flight_size > ROW for each in found)
+
+
 def test_when_the_last_checkpoint_may_follow() -> None:
     aligned, draining = Draining(overtakes=False), Draining(overtakes=True)
     done = [aligned.is_done]
-    assert not aligned.look(3, is_over=False)
-    assert aligned.look(3, is_over=True)
-    done.append(aligned.is_done)
-    assert done == [False, True]
-    assert draining.look(3, is_over=True)
+    for is_over in (False, True):
+        aligned.look(3, 0.0, is_over=is_over)
+        done.append(aligned.is_done)
+    assert done == [False, False, True]
+    draining.look(3, 0.0, is_over=True)
     done = []
     # The barriers of the first were ahead of what was read last.
     for epoch, in_flight in ((2, False), (3, True), (4, False)):
-        draining.committed(epoch, in_flight=in_flight)
+        draining.committed(epoch, 1.0, in_flight=in_flight)
+        draining.look(epoch + 2, 1.0, is_over=True)
         done.append(draining.is_done)
-        assert not draining.look(epoch + 2, is_over=True)
     # A region begins anew, from an older checkpoint.
-    assert not draining.look(7, is_over=False)
-    done.append(draining.is_done)
-    assert draining.look(7, is_over=True)
-    done.append(draining.is_done)
+    for is_over in (False, True):
+        draining.look(7, 2.0, is_over=is_over)
+        done.append(draining.is_done)
     assert done == [False, False, True, False, False]
+
+
+def test_checkpoints_behind_the_end_are_further_and_further_apart() -> None:
+    draining = Draining(overtakes=True)
+    assert not draining.is_due(99.0)
+    draining.look(3, 100.0, is_over=True)
+    assert draining.is_due(100.0)
+    draining.committed(2, 100.5, in_flight=True)
+    assert draining.is_due(100.5), "that was ahead of the end"
+    draining.triggered()
+    assert not draining.is_due(900.0), "if it fails, the next is an interval later"
+    draining.committed(3, 101.0, in_flight=True)
+    assert (draining.is_due(101.9), draining.is_due(102.0)) == (False, True)
+    draining.triggered()
+    draining.committed(4, 103.0, in_flight=True)
+    assert (draining.is_due(105.9), draining.is_due(106.0)) == (False, True)
+    draining.look(5, 106.0, is_over=False)
+    assert not draining.is_due(900.0)
 
 
 @pytest.mark.usefixtures("server")

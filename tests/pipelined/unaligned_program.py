@@ -55,12 +55,16 @@ class SlowCount(Count):
 
 
 def slow_job(
-    make: Callable[..., StreamExecutionEnvironment], directory: Path, count: SlowCount, numbers: int
+    make: Callable[..., StreamExecutionEnvironment],
+    directory: Path,
+    count: SlowCount,
+    numbers: int,
+    interval: str = "20",
 ) -> StreamExecutionEnvironment:
     """Numbers through a slow keyed count into an exactly-once file sink."""
     settings = {
         "execution.checkpointing.dir": str(directory / "checkpoints"),
-        "execution.checkpointing.interval": "20",
+        "execution.checkpointing.interval": interval,
         "execution.checkpointing.unaligned": "true",
         "execution.checkpointing.num-retained": "1000",
     }

@@ -411,17 +411,20 @@ class RunLoop:
         return len(self._running) == self._count and self._failover.all_run
 
     def _look_at_checkpoints(self) -> None:
+        checkpoints, draining, now = self._checkpoints, self._draining, time.monotonic()
+        # What a region goes on from, which begins anew, may be in flight again.
+        is_over = self._all_run and self._sources.is_over
+        draining.look(checkpoints.next, now, is_over=is_over)
         if not self._all_run:
             return
         self._triggers.give_up_expired()
-        checkpoints, now = self._checkpoints, time.monotonic()
-        begins = self._draining.look(checkpoints.next, is_over=self._sources.is_over)
-        if self._draining.is_done:
+        if draining.is_done:
             # Behind it nothing may follow, so nothing may be under way that could fail.
             if checkpoints.pending == 0:
                 self._triggers.trigger(now, final=True, last=True)
-        elif checkpoints.is_due(now) or (begins and checkpoints.pending == 0):
+        elif checkpoints.is_due(now) or (draining.is_due(now) and checkpoints.pending == 0):
             self._triggers.trigger(now)
+            draining.triggered()
 
     def _acknowledged(self, ack: TaskAck) -> None:
         checkpoint = self._checkpoints.acknowledge(ack)
@@ -454,8 +457,9 @@ class RunLoop:
         if event.manifest is None:
             message = f"nothing is known of checkpoint {event.epoch}"
             raise EngineError(message)
-        checkpoint = self._checkpoints.committed(event.epoch, time.monotonic())
-        self._draining.committed(event.epoch, in_flight=bool(event.manifest.in_flight))
+        now = time.monotonic()
+        checkpoint = self._checkpoints.committed(event.epoch, now)
+        self._draining.committed(event.epoch, now, in_flight=bool(event.manifest.in_flight))
         self._run.on_epoch(event.manifest, list(checkpoint.acks.values()), checkpoint.span)
         self._over = checkpoint.is_last
         return event.manifest
