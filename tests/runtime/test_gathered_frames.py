@@ -11,11 +11,12 @@ import pyarrow as pa
 from millstream.contracts.batch import Batch
 from millstream.runtime import frame_reader
 from millstream.runtime.frame_reader import FrameReader
-from millstream.runtime.frames import FINISHED, WATERMARK, Outbox, encode_long
+from millstream.runtime.frames import DATA_PICKLE, FINISHED, WATERMARK, Outbox, encode_long
+from millstream.types.pickling import dumps
 from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pytest
 
@@ -108,3 +109,25 @@ def test_an_operator_of_several_inputs_gets_its_batches_as_they_come() -> None:
         (1, [3], None),
         (1, 8, 0, 5),
     ]
+
+
+def test_what_is_gathered_keeps_no_epoch_in_memory() -> None:
+    """Columns are views of what came with them, which may be frames of other edges."""
+    big, most = b"x" * (1 << 20), 0
+    instance: Any = Instance({7: 1, 8: 2})
+    instance.operators[2].process_batch = lambda *_: None
+
+    def frames() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for number in range(100):
+            outbox = Outbox()
+            outbox.add_batch(1, 0, 7, batch(number), channel=0, watermark=0, sequence=0)
+            outbox.add(1, 0, 8, DATA_PICKLE, dumps(([big], None, None)), channel=0)
+            yield from outbox.drain()
+            most = max(most, pa.total_allocated_bytes() - before)
+
+    before = pa.total_allocated_bytes()
+    assert not list(FrameReader(instance).read(frames()))
+    assert [value for _, values, _ in instance.seen for value in values] == list(range(100))
+    assert 1 < len(instance.seen) < 20
+    assert most < 2 * (16 << 20)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["FrameReader"]
 
 
-#: What is gathered at most: rows, and bytes of their frames.
+#: What is gathered at most: rows, and bytes of their frames and of what came with those.
 _MOST_ROWS: Final = 65_536
 _MOST_BYTES: Final = 16 << 20
 _NO_RECORDS: Final = frozenset({PRODUCER_ATTEMPT, WATERMARK, IDLE, FINISHED})
@@ -100,8 +100,17 @@ class FrameReader:
                 # here is bounded by what one of them makes.
                 if outbox.is_full:
                     yield from outbox.drain()
+            self._hold(rows.nbytes)
         for gathered in self._gathered.values():
             self._release(gathered)
+
+    def _hold(self, size: int) -> None:
+        """Count what all came with gathered batches: they are views of it, and keep it."""
+        for gathered in self._gathered.values():
+            if gathered.batches:
+                gathered.size += size
+                if gathered.size >= _MOST_BYTES:
+                    self._release(gathered)
 
     def _take(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
         """Process a frame, or gather it: some operators do less for one large batch.
