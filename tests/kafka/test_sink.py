@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -368,6 +369,27 @@ def test_what_nobody_has_waited_for_is_there_when_the_worker_lets_go(broker: Bro
     prepare(sink, context(1), "x")
     sink.close()
     assert values(broker, topic) == ["x"]
+
+
+def test_a_producer_that_fails_at_the_end_is_not_used_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor waited for once more where the worker lets go."""
+    builder = exactly_once(broker, "never-written")
+    sink = builder.set_delivery_guarantee(DeliveryGuarantee.NONE).build()
+    asked: list[float] = []
+
+    def flush(seconds: float) -> int:
+        asked.append(seconds)
+        return 1
+
+    producer = producers.plain_producer(sink.properties)
+    monkeypatch.setattr(producer, "client", SimpleNamespace(flush=flush))
+    with pytest.raises(SinkError, match="did not take 1 messages"):
+        sink.end_input()
+    sink.close()
+    assert len(asked) == 1
+    assert producers.plain_producer(sink.properties) is not producer
 
 
 def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,11 +312,16 @@ def flush_plain(properties: Mapping[str, str]) -> None:
     """Wait for what the process's producer without transactions has not sent, if there is one.
 
     Raises:
-        SinkError: the brokers refuse a message, or do not take them.
+        SinkError: the brokers refuse a message, or do not take them; the next takes a new producer.
     """
     producer = _plain.get((os.getpid(), _key(properties)))
-    if producer is not None:
+    if producer is None:
+        return
+    try:
         producer.flush()
+    except SinkError:
+        discard_plain(producer)
+        raise
 
 
 def discard_plain(producer: PooledProducer) -> None:
