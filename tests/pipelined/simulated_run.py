@@ -423,7 +423,8 @@ class SimulatedRun:
             self.life.metadata(offset, message.time), acks, self.life.tasks()
         )
         self.sources.committed(manifest.splits, manifest.offsets)
-        self.draining.committed(epoch, self.sim.clock.now, in_flight=bool(manifest.in_flight))
+        in_flight = [(each.stage, each.file["size"]) for each in manifest.in_flight]
+        self.draining.committed(epoch, self.sim.clock.now, in_flight)
         self.sim.compare(manifest)
         self._tell_all(Completed(epoch))
         self.over = message.final

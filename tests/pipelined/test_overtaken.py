@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.forked import fork_server, run_forked
@@ -15,6 +16,8 @@ from millstream.checkpoint.inspect import inspect_checkpoint, list_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Types
 from millstream.crash_points import points_of
+from millstream.datastream import KeyedProcessFunction
+from millstream.datastream.connectors import DiscardingSink
 from millstream.engines.pipelined.draining import Draining
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.state.in_flight_files import read_frames
@@ -129,6 +132,36 @@ def test_a_job_ends_when_links_are_empty_and_waits_for_no_interval(
     assert any(each.in_flight_size > ROW for each in found)
 
 
+class Beating(KeyedProcessFunction):
+    """Gives a row at each of its timers, of which each sets the next."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 2)
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        ctx.timer_service().register_processing_time_timer(timestamp + 2)
+        yield timestamp
+
+
+def slowly(value: Any) -> Any:
+    time.sleep(0.005)
+    return value
+
+
+def test_a_job_ends_though_timers_always_have_something_in_flight(
+    make: Make, eventually: Eventually
+) -> None:
+    checkpointing = {"interval": "20", "unaligned": "true"}
+    env = make(1, {f"execution.checkpointing.{key}": each for key, each in checkpointing.items()})
+    numbers = env.from_sequence(0, 0).key_by(lambda _: 0, Types.LONG())
+    beats = numbers.process(Beating(), Types.LONG()).rebalance()
+    beats.map(slowly, Types.LONG()).sink_to(DiscardingSink())
+    client = env.execute_async("beats")
+    eventually(lambda: client.get_job_execution_result().done(), "the end of the job")
+
+
 def test_when_the_last_checkpoint_may_follow() -> None:
     aligned, draining = Draining(overtakes=False), Draining(overtakes=True)
     done = [aligned.is_done]
@@ -139,8 +172,8 @@ def test_when_the_last_checkpoint_may_follow() -> None:
     draining.look(3, 0.0, is_over=True)
     done = []
     # The barriers of the first were ahead of what was read last.
-    for epoch, in_flight in ((2, False), (3, True), (4, False)):
-        draining.committed(epoch, 1.0, in_flight=in_flight)
+    for epoch, in_flight in ((2, []), (3, [(1, 5)]), (4, [])):
+        draining.committed(epoch, 1.0, in_flight)
         draining.look(epoch + 2, 1.0, is_over=True)
         done.append(draining.is_done)
     # A region begins anew, from an older checkpoint.
@@ -150,19 +183,37 @@ def test_when_the_last_checkpoint_may_follow() -> None:
     assert done == [False, False, True, False, False]
 
 
+def test_what_is_in_flight_may_grow_behind_what_is_processed() -> None:
+    """One row of many that becomes a thousand is no sign that records come for ever."""
+    draining = Draining(overtakes=True)
+    draining.look(0, 0.0, is_over=True)
+    epoch = 0
+    for first in range(3, -1, -1):
+        for second in (900, 500, 100):
+            sizes = [(2, second - 10), (1, first), (2, 10)]
+            for _ in range(5):  # a function is at something long
+                draining.committed(epoch, 0.0, [each for each in sizes if each[1]])
+                epoch += 1
+                assert not draining.is_done
+    for _ in range(6):
+        assert not draining.is_done
+        draining.committed(epoch, 0.0, [(2, 300)])
+    assert draining.is_done
+
+
 def test_checkpoints_behind_the_end_are_further_and_further_apart() -> None:
     draining = Draining(overtakes=True)
     assert not draining.is_due(99.0)
     draining.look(3, 100.0, is_over=True)
     assert draining.is_due(100.0)
-    draining.committed(2, 100.5, in_flight=True)
+    draining.committed(2, 100.5, [(1, 5)])
     assert draining.is_due(100.5), "that was ahead of the end"
     draining.triggered()
     assert not draining.is_due(900.0), "if it fails, the next is an interval later"
-    draining.committed(3, 101.0, in_flight=True)
+    draining.committed(3, 101.0, [(1, 5)])
     assert (draining.is_due(101.9), draining.is_due(102.0)) == (False, True)
     draining.triggered()
-    draining.committed(4, 103.0, in_flight=True)
+    draining.committed(4, 103.0, [(1, 5)])
     assert (draining.is_due(105.9), draining.is_due(106.0)) == (False, True)
     draining.look(5, 106.0, is_over=False)
     assert not draining.is_due(900.0)

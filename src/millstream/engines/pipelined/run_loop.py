@@ -459,7 +459,8 @@ class RunLoop:
             raise EngineError(message)
         now = time.monotonic()
         checkpoint = self._checkpoints.committed(event.epoch, now)
-        self._draining.committed(event.epoch, now, in_flight=bool(event.manifest.in_flight))
+        in_flight = [(each.stage, each.file["size"]) for each in event.manifest.in_flight]
+        self._draining.committed(event.epoch, now, in_flight)
         self._run.on_epoch(event.manifest, list(checkpoint.acks.values()), checkpoint.span)
         self._over = checkpoint.is_last
         return event.manifest
