@@ -31,6 +31,7 @@ from millstream.datastream import (
 from millstream.datastream.connectors import DiscardingSink
 from millstream.runtime.pipelined import main_loop
 from millstream.runtime.pipelined.messages import TakeCheckpoint
+from millstream.runtime.pipelined.task import PipelinedTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -130,6 +131,57 @@ def test_processing_time_is_kept_within_ten_milliseconds(
     assert max(found) <= latest
     assert min(found) >= 0, "nothing fires ahead of its time"
     slots.close()
+
+
+#: The clock of the test below, and how often a timer has fired.
+CLOCKS: list[Clock] = []
+FIRED: list[int] = []
+
+
+class Slow(KeyedProcessFunction):
+    """Has timers all the time, of which each takes 50 ms."""
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 1)
+        yield value
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        FIRED.append(timestamp)
+        CLOCKS[-1].now += 0.05
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + 1)
+        yield from ()
+
+
+def test_several_tasks_have_turns_between_timers_that_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[object] = []
+    run = PipelinedTask.run
+
+    def counted(self: PipelinedTask, deadline: float) -> bool:
+        turns.append(self.id)
+        return run(self, deadline)
+
+    monkeypatch.setattr(PipelinedTask, "run", counted)
+
+    def build(environment: StreamExecutionEnvironment) -> None:
+        keyed = numbers(environment.set_parallelism(1), "numbers").key_by(lambda _: 0, LONG)
+        stream = keyed.process(Slow(), LONG)
+        for _ in range(6):
+            stream = stream.rebalance().map(lambda value: value, LONG)
+        stream.sink_to(DiscardingSink())
+
+    CLOCKS.append(Clock())
+    slots = Slots(job(build), tmp_path, slots=1, clock=CLOCKS[-1])
+    slots.turns(20, 0)
+    FIRED.clear()
+    turns.clear()
+    slots.turns(20, 0)
+    slots.close()
+    assert len(FIRED) > 3
+    assert len(turns) > 2 * len(FIRED), "as many as there are in 10 ms"
 
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])

@@ -476,7 +476,6 @@ class MainLoop:
             for task in self.tasks:
                 self._spend(task, task.flush)
         if now >= self._next_tick:
-            self._next_tick = now + _TICK
             clock = self._clock()
             for task in self.tasks:
                 # What fires makes records: a timer waits, as a record does.
@@ -489,6 +488,9 @@ class MainLoop:
             self._writer = (self._writer + 1) % max(1, len(self.tasks))
             for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):
                 self._spend(task, partial(task.write_some, now + _WRITE))
+            ended = self._seconds()
+            # Behind timers that take long tasks have as long, too, up to a turn of all of them.
+            self._next_tick = max(now + _TICK, ended + min(_WORK, ended - now))
         if now >= self._next_report:
             self._next_report = now + _REPORT
             self._report()
