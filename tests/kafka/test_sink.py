@@ -392,6 +392,28 @@ def test_a_producer_that_fails_at_the_end_is_not_used_again(
     assert producers.plain_producer(sink.properties) is not producer
 
 
+def test_a_worker_that_lets_go_does_not_wait_long_for_dead_brokers(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other tasks of its slot stand still meanwhile, and the driver waits 5 to 10 s for it."""
+    builder = exactly_once(broker, "never-written")
+    sink = builder.set_delivery_guarantee(DeliveryGuarantee.NONE).build()
+    asked: list[float] = []
+
+    def flush(seconds: float) -> int:
+        asked.append(seconds)
+        return 1
+
+    monkeypatch.setattr(
+        producers.plain_producer(sink.properties), "client", SimpleNamespace(flush=flush)
+    )
+    sink.close()
+    sink.close()
+    assert len(asked) == 1
+    assert asked[0] < 5
+    assert "did not take 1 messages" in caplog.text
+
+
 def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SinkError, match=r"Kafka sink to 'nowhere': there is no topic 'nowhere'"):
         exactly_once(broker, "nowhere").build().validate()

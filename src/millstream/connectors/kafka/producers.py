@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -197,13 +198,13 @@ class PooledProducer:
             if left < waiting:
                 moved = time.monotonic()
             elif time.monotonic() - moved > self.patience:
-                raise SinkError(self._not_taken(left))
+                raise SinkError(self._not_taken(left, self.patience))
             waiting = left
 
-    def _not_taken(self, left: int) -> str:
+    def _not_taken(self, left: int, patience: float) -> str:
         servers = self.properties.get("bootstrap.servers")
         return (
-            f"the brokers {servers!r} did not take {left} messages in {self.patience:.0f} s"
+            f"the brokers {servers!r} did not take {left} messages in {patience:.0f} s"
             f"{self.log.because()}"
         )
 
@@ -212,12 +213,20 @@ class PooledProducer:
         self.client.poll(0)
         self._look_at_failures()
 
-    def flush(self) -> None:
-        """Wait until the brokers have all messages; raises SinkError if they refused one."""
+    def flush(self, most: float = math.inf) -> None:
+        """Wait until the brokers have all messages.
+
+        Args:
+            most: seconds to wait at most, if they are fewer than those for a step.
+
+        Raises:
+            SinkError: the brokers refuse a message, or do not take them.
+        """
         from confluent_kafka import KafkaException
 
+        patience = min(most, self.patience)
         try:
-            left = self.client.flush(self.patience)
+            left = self.client.flush(patience)
         except (KafkaException, SystemError) as error:
             # A fatal error is raised while delivery reports are pending: Python then complains.
             reason = error.__cause__ or error if isinstance(error, SystemError) else error
@@ -225,7 +234,7 @@ class PooledProducer:
             raise refused(doing, reason) from error
         self._look_at_failures()
         if left:
-            raise SinkError(self._not_taken(left))
+            raise SinkError(self._not_taken(left, patience))
         self.queued_bytes = 0
 
     def _look_at_failures(self) -> None:
@@ -308,8 +317,12 @@ def plain_producer(properties: Mapping[str, str]) -> PooledProducer:
     return _plain[key]
 
 
-def flush_plain(properties: Mapping[str, str]) -> None:
+def flush_plain(properties: Mapping[str, str], most: float = math.inf) -> None:
     """Wait for what the process's producer without transactions has not sent, if there is one.
+
+    Args:
+        properties: of the sink.
+        most: seconds to wait at most, if they are fewer than those for a step.
 
     Raises:
         SinkError: the brokers refuse a message, or do not take them; the next takes a new producer.
@@ -318,7 +331,7 @@ def flush_plain(properties: Mapping[str, str]) -> None:
     if producer is None:
         return
     try:
-        producer.flush()
+        producer.flush(most)
     except SinkError:
         discard_plain(producer)
         raise
