@@ -54,6 +54,14 @@ QUERIES = {
         "'minute', ts), date_trunc('minute', ts) - INTERVAL 1 MINUTE]) AS w FROM e) "
         "GROUP BY GROUPING SETS ((w), (w, k))"
     ),
+    # Sets that do not name all columns of the window have NULL in their place.
+    f"SELECT window_start, window_end, window_time, k, COUNT(*) AS n, GROUPING(window_time) AS g "
+    f"FROM {TUMBLE} GROUP BY GROUPING SETS ((window_start, window_end, window_time, k), "
+    "(window_start, window_end), (window_start, window_time, window_end))": (
+        "SELECT w, w + INTERVAL 1 MINUTE, t, k, COUNT(*), GROUPING(t) FROM (SELECT k, date_trunc("
+        "'minute', ts) AS w, w + INTERVAL 59999 MILLISECOND AS t FROM e) GROUP BY GROUPING SETS "
+        "((w, t, k), (w), (w, t))"
+    ),
     # The second aggregation is of windows, too: their time goes through the sets.
     f"SELECT window_end, SUM(n) AS n FROM (SELECT window_start, window_end, window_time, k, "
     f"COUNT(*) AS n FROM {TUMBLE} GROUP BY window_start, window_end, window_time, ROLLUP(k)) "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["expand", "grouped_sets", "grouping"]
+__all__ = ["expand", "grouped_sets", "grouping", "in_sets"]
 
 
 def grouped_sets(node: Any) -> tuple[tuple[int, ...], ...] | None:
@@ -71,3 +71,29 @@ def grouping(
     if len(arguments) == 1:
         return arguments[0]
     return Call("CASE", tuple(arguments), kind)
+
+
+def in_sets(
+    number: InputReference,
+    sets: Sequence[tuple[int, ...]],
+    key: int,
+    column: Expression,
+    kind: LogicalType,
+) -> Expression:
+    """A key that all groups have, but NULL in those of sets that do not name it.
+
+    Args:
+        number: of the set.
+        sets: as positions in the keys.
+        key: its position.
+        column: its values.
+        kind: what it is where a set does not name it.
+    """
+    without = [position for position, part in enumerate(sets) if key not in part]
+    if not without:
+        return column
+    arguments: list[Expression] = []
+    for position in without:
+        same = Call("=", (number, Literal(position, number.type)), BooleanType(nullable=False))
+        arguments += [same, Literal(None, kind)]
+    return Call("CASE", (*arguments, column), kind)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ValidationError
 from millstream.sql.planner.calcs import calc, exchange
 from millstream.sql.planner.changelog import kinds_of
-from millstream.sql.planner.grouping_sets import grouped_sets, grouping
+from millstream.sql.planner.grouping_sets import grouped_sets, grouping, in_sets
 from millstream.sql.planner.logical import references, row_of
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.window_columns import only_window_times, windows_of
@@ -221,10 +221,13 @@ def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]
         order[number] = out[position]
     first = len(made.keys)
     behind = first + len(made.calls)
+    sets = grouped_sets(node)
     for position, number in enumerate(used):
         order[number] = out[behind + position]
+        if sets is not None:
+            kind = node.row.children[number]
+            order[number] = in_sets(out[first - 1], sets, number, order[number], kind)
     shown = [*order, *out[first:behind]]
-    sets = grouped_sets(node)
     if sets is not None:
         shown += [grouping(out[first - 1], sets, wanted) for wanted in node.groupings]
     return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
