@@ -181,6 +181,16 @@ def test_plans_of_windowed_rows(tmp_path: Path) -> None:
     ) in env.explain_sql(query)
 
 
+def test_equal_times_of_windows_are_keys(tmp_path: Path) -> None:
+    """Beside equal windows they bound nothing: rows of one key go to one task, not all to one."""
+    env = environment()
+    _tables(env, 1, tmp_path)
+    shown = env.explain_sql(JOIN.format("", "a.window_time = b.window_time"))
+    assert "IntervalJoin" not in shown
+    assert shown.count("Exchange(distribution=[hash[$k0]])") == 4  # of two inputs, in two plans
+    assert "single" not in shown
+
+
 def test_of_the_times_behind_a_window_only_its_own_goes_on(tmp_path: Path) -> None:
     env = environment()
     _tables(env, 0, tmp_path)

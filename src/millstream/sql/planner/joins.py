@@ -199,12 +199,15 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
     parts = [*left_only, *right_only, *both]
     inputs = converter.convert(left), converter.convert(right)
     sides = Sides(*inputs)
-    equal = None if kind.left_only else _equal_times(parts, sides)
-    rest = [each for each in parts if each is equal or not sides.take(each)]
+    rest = [each for each in parts if not sides.take(each)]
     windowed = _window_join(node, sides, conjunction(rest))
     if windowed is not None:
         return windowed
     if not kind.left_only:
+        equal = _equal_times(parts, sides)
+        if equal is not None:
+            sides = Sides(*inputs)
+            rest = [each for each in parts if each is equal or not sides.take(each)]
         found = _interval_join(node, sides, rest)
         if found is not None:
             return found
