@@ -136,6 +136,8 @@ def test_a_plan_is_read_back_as_the_same_job(name: str, env: TableEnvironment) -
     assert again.as_json_string() == plan.as_json_string()
     assert env.compile_plan_sql(text).as_json_string() == plan.as_json_string()
     assert again.explain("CHANGELOG_MODE") == plan.explain("CHANGELOG_MODE")
+    assert "Sink(table=" in (costs := again.explain("ESTIMATED_COST"))
+    assert ": rowcount = " in costs
     with pytest.raises(UnsupportedSqlError, match="PLAN_ADVICE of a compiled plan"):
         plan.explain("PLAN_ADVICE")
     session = env.session

@@ -318,7 +318,7 @@ def explained(session: Session, plan: Plan, details: Sequence[str] = ()) -> str:
     """
     del session
     for each in details:
-        if each != "CHANGELOG_MODE":
+        if each not in {"CHANGELOG_MODE", "ESTIMATED_COST"}:
             message = f"EXPLAIN {each} of a compiled plan is not in this release."
             raise UnsupportedSqlError(message)
     changes, costs = "CHANGELOG_MODE" in details, "ESTIMATED_COST" in details
