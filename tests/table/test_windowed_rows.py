@@ -302,3 +302,19 @@ def test_days_of_a_time_zone(tmp_path: Path) -> None:
     )
     days = {(START, 1): 1, (START + dt.timedelta(days=1), 4): 1}
     assert materialised(changelog(env, query, tmp_path)) == days
+
+
+def test_what_is_random_is_computed_once_below_a_window(tmp_path: Path) -> None:
+    """Filters and expressions over it would have another value each, put below the aggregation."""
+    env = environment()
+    rows = [(f"2024-01-01 00:00:{second:02}", "a", 1) for second in range(60)]
+    table_of(env, "e", COLUMNS, rows, tmp_path)
+    window = "TABLE({}(TABLE e {} DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
+    query = (
+        "SELECT MIN(r) >= 50 AS m, SUM(r - r) AS d FROM (SELECT *, RAND_INTEGER(100) AS r FROM {}) "
+        "WHERE r >= 50 GROUP BY window_start, window_end{}"
+    )
+    found = changelog(env, query.format(window.format("TUMBLE", ","), ""), tmp_path)
+    assert materialised(found) == {(True, 0): 1}
+    with pytest.raises(ValidationError, match="not deterministic and read in several places"):
+        env.explain_sql(query.format(window.format("SESSION", "PARTITION BY k,"), ", k"))

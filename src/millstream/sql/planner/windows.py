@@ -8,11 +8,12 @@ What it is not: the operators.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ValidationError
-from millstream.expressions.nodes import InputReference
+from millstream.expressions.nodes import InputReference, walk
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import (
     Converts,
@@ -20,6 +21,7 @@ from millstream.sql.planner.calcs import (
     columns_of,
     conjunction,
     exchange,
+    is_deterministic,
     is_rowtime,
     substituted,
 )
@@ -76,11 +78,33 @@ def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]
     columns: list[Expression] = list(references(below.row))
     conditions = []
     for each in reversed(steps):
+        if not _reads_once(each, columns):
+            if below.kind == "SESSION":
+                message = (
+                    "A column over SESSION that is not deterministic and read in several places "
+                    "is not in this release; compute it in the table that SESSION takes."
+                )
+                raise ValidationError(message)
+            return None, [], []
         if isinstance(each, FilterNode):
             conditions.append(substituted(each.condition, columns))
         else:
             columns = [substituted(one, columns) for one in each.expressions]
     return below, columns, conditions
+
+
+def _reads_once(step: Any, columns: Sequence[Expression]) -> bool:
+    """Whether columns that are not deterministic are computed in one place, if this is put there.
+
+    Each place would have another value of them.
+    """
+    is_filter = isinstance(step, FilterNode)
+    readers = [step.condition] if is_filter else step.expressions
+    read = Counter(
+        each.index for one in readers for each in walk(one) if isinstance(each, InputReference)
+    )
+    most = 0 if is_filter else 1  # a filter leaves them to be read above it
+    return all(read[at] <= most or is_deterministic(each) for at, each in enumerate(columns))
 
 
 def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
