@@ -484,13 +484,15 @@ class MainLoop:
                 else:
                     task.hold()
                 self._guarded(task.id, task.look_at_output)
+            took = self._seconds() - now
+            self._next_tick = now + _TICK
+            if took > _TICK:
+                # Behind timers that take long tasks have as long, too, up to a turn of all of them.
+                self._next_tick = now + took + min(_WORK, took)
             # Whether there is work or not: what is not written by now is in the next pause.
             self._writer = (self._writer + 1) % max(1, len(self.tasks))
             for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):
                 self._spend(task, partial(task.write_some, now + _WRITE))
-            ended = self._seconds()
-            # Behind timers that take long tasks have as long, too, up to a turn of all of them.
-            self._next_tick = max(now + _TICK, ended + min(_WORK, ended - now))
         if now >= self._next_report:
             self._next_report = now + _REPORT
             self._report()
