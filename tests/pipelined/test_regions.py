@@ -24,7 +24,7 @@ from millstream.datastream import (
 from millstream.datastream.connectors import DiscardingSink, FileSink
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.engines.pipelined import regions as regions_module
-from millstream.engines.pipelined.regions import Regions
+from millstream.engines.pipelined.regions import Region, Regions
 from millstream.errors import UserFunctionError, WorkerLostError
 from millstream.graph.stages import by_chain
 from millstream.runtime.pipelined.messages import (
@@ -246,7 +246,9 @@ def test_a_region_that_fails_before_another_slot_has_begun_is_restarted_alone(
         assert len(notes(tmp_path, f"rash-{subtask}-opened")) == 2
 
 
-def test_slots_that_have_not_begun_may_take_longer_to_stop_a_region() -> None:
+def two_regions() -> tuple[Regions, Region]:
+    """Two pipelines in two slots, and the region of the first."""
+
     def build(environment: StreamExecutionEnvironment) -> None:
         for _ in range(2):
             environment.from_sequence(0, 9).sink_to(DiscardingSink())
@@ -254,6 +256,11 @@ def test_slots_that_have_not_begun_may_take_longer_to_stop_a_region() -> None:
     regions = Regions(by_chain(job(build)), 2)
     region = regions.get(0, 0)
     assert region is not None
+    return regions, region
+
+
+def test_slots_that_have_not_begun_may_take_longer_to_stop_a_region() -> None:
+    regions, region = two_regions()
     regions.stop(region, 0.0, now=100.0, error=ValueError("refused"))
     regions.stopped(0, 1, 0)
     regions.require_answers(now=500.0)
@@ -268,14 +275,7 @@ def test_slots_that_have_not_begun_may_take_longer_to_stop_a_region() -> None:
 
 def test_a_slot_that_takes_a_place_while_a_region_begins_does_not_have_it_begin_twice() -> None:
     """It is told to stop the region, and to begin it, at once; the others have done both."""
-
-    def build(environment: StreamExecutionEnvironment) -> None:
-        for _ in range(2):
-            environment.from_sequence(0, 9).sink_to(DiscardingSink())
-
-    regions = Regions(by_chain(job(build)), 2)
-    region = regions.get(0, 0)
-    assert region is not None
+    regions, region = two_regions()
     regions.begun(now=50.0)
     regions.gone(1)
     regions.stop(region, 0.0, now=100.0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import random
 import string
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -121,7 +122,19 @@ def events_of(table: str, events: int) -> int:
     return rounds * each + min(max(rest - _FIRST[table], 0), each)
 
 
-class NexmarkEvents(GeneratorFunction):
+class _InColumns(GeneratorFunction):
+    """Makes rows in columns; one by itself is a batch of one."""
+
+    @abstractmethod
+    def map_batch(self, indices: NDArray[np.int64]) -> pa.RecordBatch:
+        """The rows at these places."""
+
+    def map(self, value: int) -> object:
+        batch = self.map_batch(np.array([value], dtype=np.int64))
+        return tuple(column[0].as_py() for column in batch.columns)
+
+
+class NexmarkEvents(_InColumns):
     """The rows of one of the three tables, by their number in it.
 
     Args:
@@ -141,10 +154,6 @@ class NexmarkEvents(GeneratorFunction):
         self._rate = rate
         self._base = base_time
 
-    def map(self, value: int) -> object:
-        batch = self.map_batch(np.array([value], dtype=np.int64))
-        return tuple(column[0].as_py() for column in batch.columns)
-
     def map_batch(self, indices: NDArray[np.int64]) -> pa.RecordBatch:
         each = _EACH_ROUND[self._table]
         numbers = indices // each * _IN_A_ROUND + _FIRST[self._table] + indices % each
@@ -153,7 +162,7 @@ class NexmarkEvents(GeneratorFunction):
         return pa.RecordBatch.from_arrays(columns, names=list(self._columns))
 
 
-class NexmarkStream(GeneratorFunction):
+class NexmarkStream(_InColumns):
     """All events in their order, each with the row of its kind; rows of other kinds are NULL.
 
     Args:
@@ -168,10 +177,6 @@ class NexmarkStream(GeneratorFunction):
         self._seed = seed
         self._rate = rate
         self._base = base_time
-
-    def map(self, value: int) -> object:
-        batch = self.map_batch(np.array([value], dtype=np.int64))
-        return tuple(column[0].as_py() for column in batch.columns)
 
     def map_batch(self, indices: NDArray[np.int64]) -> pa.RecordBatch:
         # Persons come first in a round, then auctions.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["cost_text", "estimate"]
+__all__ = ["Cost", "cost_text", "estimate"]
 
 #: Rows of a table.
 _TABLE: Final = 1.0e8
@@ -86,20 +86,28 @@ class Cost:
         return Cost(*(one + two for one, two in zip(mine, others, strict=True)))
 
 
-def cost_text(node: PhysicalNode) -> str:
-    """``rowcount = ..., cumulative cost = {...}`` of a node, as Flink writes it."""
-    rows, cost = estimate(node)
+def cost_text(node: PhysicalNode, known: dict[int, tuple[float, Cost]]) -> str:
+    """``rowcount = ..., cumulative cost = {...}`` of a node, as Flink writes it.
+
+    Args:
+        node: of a plan.
+        known: what was estimated of the plan's nodes so far, by ``id``; it is added to.
+    """
+    rows, cost = estimate(node, known)
     parts = [f"{double_text(getattr(cost, each.name))} {each.name}" for each in fields(Cost)]
     return f"rowcount = {double_text(rows)}, cumulative cost = {{{', '.join(parts)}}}"
 
 
-def estimate(node: PhysicalNode) -> tuple[float, Cost]:
+def estimate(node: PhysicalNode, known: dict[int, tuple[float, Cost]]) -> tuple[float, Cost]:
     """How many rows a node gives, and the cost of it and of all that EXPLAIN shows below it."""
-    below = [estimate(each) for each in node.shown_inputs]
+    if id(node) in known:
+        return known[id(node)]
+    below = [estimate(each, known) for each in node.shown_inputs]
     rows = _rows(node, [count for count, _ in below])
     cost = _own_cost(node, rows, below[0][0] if below else rows)
     for _, each in below:
         cost += each
+    known[id(node)] = rows, cost
     return rows, cost
 
 

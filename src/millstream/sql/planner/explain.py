@@ -15,6 +15,7 @@ from millstream.sql.planner.texts import aggregate_text, expression_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from millstream.sql.planner.costs import Cost
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
 
@@ -68,6 +69,7 @@ class _Shown:
         #: How many read a node, and the number of one that several read; by its ``id``.
         self._counts: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
+        self._costs: dict[int, tuple[float, Cost]] = {}
 
     def count(self, node: PhysicalNode) -> None:
         """Find out which nodes several read."""
@@ -108,7 +110,7 @@ class _Shown:
         if self._counts[id(node)] > 1:
             number = self._numbers[id(node)] = len(self._numbers) + 1
             line += f"(reuse_id=[{number}])"
-        return f"{line}: {cost_text(node)}" if self._with_costs else line
+        return f"{line}: {cost_text(node, self._costs)}" if self._with_costs else line
 
 
 def explain_logical(node: LogicalNode, sink: str | None = None) -> str:
