@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -18,6 +19,7 @@ from millstream.cli.main import main
 from millstream.testing.crash import group_lives
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 #: Seconds; on a machine that does nothing else it takes about two.
@@ -33,11 +35,9 @@ ENDLESS: Final = """
 """
 
 
-@pytest.mark.parametrize("mode", ["tableau", pytest.param("changelog", marks=pytest.mark.soak)])
-def test_the_first_row_of_an_endless_query_and_its_end(mode: str, tmp_path: Path) -> None:
-    script = tmp_path / "endless.sql"
-    script.write_text(ENDLESS.format(mode=mode))
-    began = time.monotonic()
+@contextmanager
+def _shell(script: Path) -> Iterator[subprocess.Popen[str]]:
+    """A shell at a script, in a group of its own that is killed at the end, or after FIRST_ROW."""
     process = subprocess.Popen(
         [sys.executable, "-m", "millstream", "sql", "-f", str(script)],
         stdout=subprocess.PIPE,
@@ -48,17 +48,29 @@ def test_the_first_row_of_an_endless_query_and_its_end(mode: str, tmp_path: Path
     watch = threading.Timer(FIRST_ROW, lambda: os.killpg(process.pid, signal.SIGKILL))
     watch.start()
     try:
-        assert process.stdout is not None
-        first = next((line for line in process.stdout if "+I |" in line), None)
-        taken = time.monotonic() - began
-        print(f"the first row came after {taken:.2f} s")
-        assert first is not None, process.communicate()[1]
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=END)
+        yield process
     finally:
         watch.cancel()
         if group_lives(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _first_row(shell: subprocess.Popen[str]) -> None:
+    """Wait for the first row of a result."""
+    assert shell.stdout is not None
+    assert any("+I |" in line for line in shell.stdout), shell.communicate()[1]
+
+
+@pytest.mark.parametrize("mode", ["tableau", pytest.param("changelog", marks=pytest.mark.soak)])
+def test_the_first_row_of_an_endless_query_and_its_end(mode: str, tmp_path: Path) -> None:
+    script = tmp_path / "endless.sql"
+    script.write_text(ENDLESS.format(mode=mode))
+    began = time.monotonic()
+    with _shell(script) as process:
+        _first_row(process)
+        print(f"the first row came after {time.monotonic() - began:.2f} s")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=END)
     assert process.returncode == 130
     assert errors == "millstream: interrupted\n"
     assert "never reached" not in output
@@ -75,27 +87,13 @@ def _table(path: Path) -> str:
 def test_who_is_told_to_end_says_so_and_leaves_nobody(tmp_path: Path) -> None:
     script = tmp_path / "endless.sql"
     script.write_text(ENDLESS.format(mode="changelog"))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "millstream", "sql", "-f", str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    watch = threading.Timer(FIRST_ROW, lambda: os.killpg(process.pid, signal.SIGKILL))
-    watch.start()
-    try:
-        assert process.stdout is not None
-        assert any("+I | " in line for line in process.stdout)
+    with _shell(script) as process:
+        _first_row(process)
         process.terminate()
         _, errors = process.communicate(timeout=END)
         assert process.returncode == -signal.SIGTERM
         assert "millstream: terminated" in errors
         wait_until(lambda: not group_lives(process.pid), "workers live on", seconds=END)
-    finally:
-        watch.cancel()
-        if group_lives(process.pid):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_script_waits_for_its_jobs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -60,9 +60,8 @@ def group_aggregate(
         buckets: of the values; None: in one step.
     """
     row = row_of(row.names, [plain(each) for each in row.children])
-    spread = None if buckets is None else _spread_column(below.row, calls)
-    if spread is not None:
-        below, keys, calls = _per_bucket(below, keys, calls, state_ttl, spread, buckets or 1)
+    if buckets is not None and (spread := _spread_column(below.row, calls)) is not None:
+        below, keys, calls = _per_bucket(below, keys, calls, state_ttl, spread, buckets)
     return physical.GroupAggregate(
         row=row, inputs=(exchange(below, keys),), keys=keys, calls=calls, state_ttl=state_ttl
     )
