@@ -470,3 +470,14 @@ def test_files_are_read_again_when_they_are_old(tmp_path: Path) -> None:
     file.write_text('{"id": 1, "name": "b"}\n')
     assert reader.lookup(keys, 1099).rows.column("name").to_pylist() == ["a"]
     assert reader.lookup(keys, 1100).rows.column("name").to_pylist() == ["b"]
+
+
+def test_what_is_random_over_a_table_is_not_computed_for_each_reader(tmp_path: Path) -> None:
+    made = _made("sqlite", tmp_path)
+    env = _environment(1, [], tmp_path, made)
+    env.execute_sql("CREATE TEMPORARY VIEW drawn AS SELECT id, RAND_INTEGER(9) AS r FROM p")
+    env.execute_sql("CREATE TEMPORARY VIEW high AS SELECT id, r FROM drawn WHERE r > 4")
+    query = f"SELECT r FROM {JOIN.format('').replace('p FOR', '{} FOR')} p.id = o.k"
+    env.explain_sql(query.format("drawn"))
+    with pytest.raises(MillstreamError, match="looked up which is not deterministic and read in"):
+        env.explain_sql(query.format("high"))

@@ -68,7 +68,22 @@ QUERIES = {
         f"ON {SAME} AND a.k = b.k GROUP BY a.window_start, a.window_end"
     ): "WindowAggregate(window=[TUMBLE(win_start=[window_start], win_end=[window_end]",
     "SELECT date_trunc_2, s FROM twice": "WindowAggregate",
+    (
+        "SELECT window_start, k, n, COUNT(*) AS c, SUM(s) AS s, GROUPING(k) AS g FROM "
+        f"({COUNTS.format('wl')}) WHERE s > 3 GROUP BY GROUPING SETS "
+        "((window_start, window_end, k), (window_end, window_start), (window_start, window_end, n))"
+    ): "window=[TUMBLE(win_start=[window_start], win_end=[window_end])]",
+    (
+        "SELECT a.window_end, a.k, b.k, COUNT(*) AS c FROM wl AS a JOIN wr AS b "
+        f"ON {SAME} AND a.v = b.v GROUP BY a.window_start, a.window_end, CUBE (a.k, b.k)"
+    ): "window=[TUMBLE(win_start=[window_start], win_end=[window_end])]",
+    (
+        "SELECT a.window_end, GROUPING(a.k) AS g, COUNT(*) AS c FROM wl AS a JOIN wr AS b "
+        f"ON {SAME} AND a.v = b.v GROUP BY a.window_start, a.window_end, a.k"
+    ): "window=[TUMBLE(win_start=[window_start], win_end=[window_end])]",
 }
+#: The queries that are not left to soaks.
+_USUAL = {1, 3, 7, 9, 12, 14, 15, 17, 18}
 
 
 def _tables(env: TableEnvironment, seed: int, path: Path) -> duckdb.DuckDBPyConnection:
@@ -115,7 +130,7 @@ def _tables(env: TableEnvironment, seed: int, path: Path) -> duckdb.DuckDBPyConn
     "number",
     [
         # The rest is for soaks.
-        pytest.param(each, marks=() if each in {1, 3, 7, 9, 12, 14, 15} else pytest.mark.soak)
+        pytest.param(each, marks=() if each in _USUAL else pytest.mark.soak)
         for each in range(len(QUERIES))
     ],
 )
@@ -318,3 +333,28 @@ def test_what_is_random_is_computed_once_below_a_window(tmp_path: Path) -> None:
     assert materialised(found) == {(True, 0): 1}
     with pytest.raises(ValidationError, match="not deterministic and read in several places"):
         env.explain_sql(query.format(window.format("SESSION", "PARTITION BY k,"), ", k"))
+
+
+def test_sets_without_the_window_are_never_over(tmp_path: Path) -> None:
+    env = environment()
+    _tables(env, 1, tmp_path)
+    query = (
+        f"SELECT k, COUNT(*) AS c FROM ({COUNTS.format('wl')}) WHERE s > 3 "
+        "GROUP BY GROUPING SETS ((window_start, window_end, k), (window_start, k))"
+    )
+    assert "GroupAggregate" in env.explain_sql(query)
+
+
+def test_what_is_random_is_computed_once_above_numbers(tmp_path: Path) -> None:
+    env = environment()
+    table_of(env, "e", "k STRING, v INT", [("ab"[n % 2], n) for n in range(60)], tmp_path)
+    numbered = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS n FROM e)"
+    drawn = f"(SELECT k, v, n, RAND_INTEGER(100) AS r FROM {numbered})"
+    query = "SELECT {}r, s FROM (SELECT *, r AS s FROM {}) WHERE n <= 40 AND r >= 50"
+    for number in ("", "n, "):
+        rows = changelog(env, query.format(number, drawn), tmp_path)
+        pairs = [tuple(row)[-2:] for row in rows]
+        assert len(pairs) > 5
+        assert all(50 <= r == s for r, s in pairs)
+    query = f"SELECT r FROM {drawn} WHERE n > 2 AND n <= 40 AND r > 50"
+    assert min(tuple(row) for row in changelog(env, query, tmp_path)) > (50,)

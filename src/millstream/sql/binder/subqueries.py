@@ -16,6 +16,7 @@ from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import OuterReference
 from millstream.sql.parser import nodes
+from millstream.sql.planner.calcs import substituted
 from millstream.sql.planner.logical import (
     AggregateCall,
     AggregateNode,
@@ -202,7 +203,7 @@ def _with_aggregates(
     value: Expression = references(bound.row)[0]
     below = bound
     while isinstance(below, ProjectNode):
-        value, below = _placed_in(value, below.expressions), below.input
+        value, below = substituted(value, below.expressions), below.input
     if not isinstance(below, AggregateNode) or below.keys or below.sets is not None:
         message = (
             "A correlated sub-query as a value must be an aggregate, without GROUP BY and HAVING."
@@ -223,13 +224,6 @@ def _with_aggregates(
             raise queries.context.error(node, message)
     scope.row = join.row
     return join, _placed(value, columns)
-
-
-def _placed_in(value: Expression, columns: Sequence[Expression]) -> Expression:
-    def change(each: Any) -> Any:
-        return columns[each.index] if isinstance(each, InputReference) else each
-
-    return transform(value, change)
 
 
 def _placed(value: Expression, columns: Sequence[Expression]) -> Expression:

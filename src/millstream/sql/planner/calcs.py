@@ -6,6 +6,7 @@ What it is not: the rules (``sql/planner/conversion.py``).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +35,7 @@ __all__ = [
     "is_rowtime",
     "keeps_time",
     "moved",
+    "reads_once",
     "substituted",
 ]
 
@@ -89,6 +91,24 @@ def is_deterministic(expression: Expression) -> bool:
             if definition is not None and not definition.deterministic:
                 return False
     return True
+
+
+def reads_once(
+    readers: Sequence[Expression], columns: Sequence[Expression], *, most: int = 1
+) -> bool:
+    """Whether columns can be put into the place of those who read them.
+
+    One that is not deterministic would have another value for each reader.
+
+    Args:
+        readers: expressions over the columns.
+        columns: what the columns are made of.
+        most: how many readers a column may have that is not deterministic.
+    """
+    read = Counter(
+        each.index for one in readers for each in walk(one) if isinstance(each, InputReference)
+    )
+    return all(read[at] <= most or is_deterministic(each) for at, each in enumerate(columns))
 
 
 def calc(

@@ -152,12 +152,12 @@ class Converter:
         if windowed is not None:
             return windowed
         below = self.convert(node.input)
-        sets = grouped_sets(node)
-        if sets is not None:
-            return self._grouping_sets(node, below, sets)
         attached = windowed_rows.attached_aggregate(node, below)
         if attached is not None:
             return attached
+        sets = grouped_sets(node)
+        if sets is not None:
+            return self._grouping_sets(node, below, sets)
         return self._grouped(node, node.row, below, node.keys)
 
     def _grouped(

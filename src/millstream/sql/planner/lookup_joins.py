@@ -20,6 +20,7 @@ from millstream.sql.planner.calcs import (
     conjunction,
     conjuncts,
     is_deterministic,
+    reads_once,
     substituted,
 )
 from millstream.sql.planner.joins import nullable, plain
@@ -110,6 +111,7 @@ def _looked_up(node: LogicalNode) -> tuple[ScanNode, list[Expression], list[Expr
     columns: list[Expression] = list(references(below.row))
     conditions: list[Expression] = []
     for each in reversed(steps):
+        _check_reads(each, columns)
         if isinstance(each, FilterNode):
             conditions.append(substituted(each.condition, columns))
         elif isinstance(each, ProjectNode):
@@ -119,6 +121,22 @@ def _looked_up(node: LogicalNode) -> tuple[ScanNode, list[Expression], list[Expr
         message = f"Table '{shown}' has METADATA columns, which rows that are looked up have not."
         raise ValidationError(message)
     return below, columns, conditions
+
+
+def _check_reads(step: Any, columns: list[Expression]) -> None:
+    """Refuse what would compute a column of the table once for each who reads it.
+
+    Raises:
+        ValidationError: such a column is not deterministic.
+    """
+    is_filter = isinstance(step, FilterNode)
+    readers = [step.condition] if is_filter else getattr(step, "expressions", ())
+    if not reads_once(readers, columns, most=0 if is_filter else 1):
+        message = (
+            "A column over a table that is looked up which is not deterministic and read in "
+            "several places is not in this release; compute it behind the join."
+        )
+        raise ValidationError(message)
 
 
 def _no_lookup(scan: ScanNode) -> str:

@@ -7,6 +7,7 @@ What it is not: the operators.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ValidationError
@@ -15,6 +16,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import (
     Converts,
     calc,
+    columns_of,
     conjunction,
     conjuncts,
     exchange,
@@ -29,6 +31,8 @@ from millstream.sql.planner.windowed_rows import window_rank
 from millstream.types.logical_types import BigIntType, TimestampKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
 
@@ -51,22 +55,17 @@ def rank_of(converter: Converts, node: Any, *, with_number: bool = True) -> Phys
     found = _numbered(node)
     if found is None:
         return None
-    below, columns = found
+    below, projections, columns = found
     number = len(below.input.row)
-    condition = substituted(node.condition, columns)
-    first, last, rest = _range(condition, number)
+    first, last, rest = _range(node.condition, columns, number)
     if last is None:
         if _is_by_time(below):
             return None
         message = "ROW_NUMBER needs an upper bound, such as WHERE rownum <= 10."
         raise ValidationError(message)
-    if not with_number:
-        columns = [
-            Literal(None, each.type) if number in _columns(each) else each for each in columns
-        ]
-    shown = [index for each in columns for index in _columns(each)]
-    rest_reads = any(number in set(_columns(each)) for each in rest)
-    wants_number = number in shown or rest_reads
+    reads = any(number in columns_of(substituted(each, columns)) for each in rest)
+    shows = with_number and any(number in columns_of(each) for each in columns)
+    wants_number = reads or shows
     ranked = _rank(converter, below, first, last, outputs=wants_number and not (first == last == 1))
     if wants_number and first == last == 1:
         # There is only the first.
@@ -74,12 +73,34 @@ def rank_of(converter: Converts, node: Any, *, with_number: bool = True) -> Phys
         numbered: list[Expression] = [*references(ranked.row), one]
         row = row_of([*ranked.row.names, "$rank"], [each.type for each in numbered])
         ranked = calc(ranked, numbered, row)
-    return calc(ranked, columns, node.row, conjunction(rest))
+    if not wants_number:
+        projections = _unnumbered(projections, number)
+    # One after the other, so that what is random and has several readers is computed once.
+    for each in projections:
+        ranked = calc(ranked, each.expressions, each.row)
+    return calc(ranked, references(ranked.row), node.row, conjunction(rest))
 
 
-def _numbered(node: Any) -> tuple[OverNode, list[Expression]] | None:
-    """What numbers the rows that a filter reads, and the columns that it reads, over that."""
-    projections = []
+def _unnumbered(projections: Sequence[ProjectNode], number: int) -> list[ProjectNode]:
+    """Projections over numbered rows without the number: what is made of it is NULL."""
+    made, missing = [], {number}
+    for each in projections:
+        without = {at for at, one in enumerate(each.expressions) if columns_of(one) & missing}
+        expressions = tuple(
+            Literal(None, one.type) if at in without else one
+            for at, one in enumerate(each.expressions)
+        )
+        made.append(replace(each, expressions=expressions))
+        missing = without
+    return made
+
+
+def _numbered(node: Any) -> tuple[OverNode, list[ProjectNode], list[Expression]] | None:
+    """What numbers the rows that a filter reads, the projections over it, from below, and columns.
+
+    The columns are those that the filter reads, as they are made of what is numbered.
+    """
+    projections: list[ProjectNode] = []
     below = node.input
     while isinstance(below, ProjectNode):
         projections.append(below)
@@ -89,9 +110,10 @@ def _numbered(node: Any) -> tuple[OverNode, list[Expression]] | None:
     if len(below.calls) != 1 or below.calls[0].call.function not in _RANKS:
         return None
     columns: list[Expression] = list(references(below.row))
-    for each in reversed(projections):
+    projections.reverse()
+    for each in projections:
         columns = [substituted(one, columns) for one in each.expressions]
-    return below, columns
+    return below, projections, columns
 
 
 def number_columns(node: Any) -> set[int]:
@@ -99,21 +121,18 @@ def number_columns(node: Any) -> set[int]:
     numbered = _numbered(node)
     if numbered is None:
         return set()
-    below, columns = numbered
+    below, _, columns = numbered
     number = len(below.input.row)
-    return {at for at, each in enumerate(columns) if number in _columns(each)}
+    return {at for at, each in enumerate(columns) if number in columns_of(each)}
 
 
-def _columns(expression: Expression) -> list[int]:
-    from millstream.sql.planner.calcs import columns_of
-
-    return sorted(columns_of(expression))
-
-
-def _range(condition: Expression, number: int) -> tuple[int, int | None, list[Expression]]:
+def _range(
+    condition: Expression, columns: Sequence[Expression], number: int
+) -> tuple[int, int | None, list[Expression]]:
+    """The first and the last number that a filter leaves, and what else it says."""
     first, last, rest = 1, None, []
     for part in conjuncts(condition):
-        bound = _bound(part, number)
+        bound = _bound(substituted(part, columns), number)
         if bound is None:
             rest.append(part)
             continue

@@ -119,7 +119,7 @@ def windows_of(node: PhysicalNode) -> WindowColumns | None:
     if isinstance(node, physical.Calc):
         below = windows_of(node.input)
         return None if below is None else below.moved(_places(node.projections))
-    if isinstance(node, physical.Exchange | WindowRank):
+    if isinstance(node, physical.Exchange | physical.Expand | WindowRank):
         return windows_of(node.input)
     if isinstance(node, WindowJoin):
         return _joined(node)

@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ValidationError
 from millstream.sql.planner.calcs import calc, exchange
 from millstream.sql.planner.changelog import kinds_of
-from millstream.sql.planner.grouping_sets import grouped_sets, grouping, in_sets
+from millstream.sql.planner.grouping_sets import expand, grouped_sets, grouping, in_sets
 from millstream.sql.planner.logical import references, row_of
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.window_columns import only_window_times, windows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import OverNode
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.sql.planner.window_columns import WindowColumns
     from millstream.types.logical_types import RowType
 
-__all__ = ["attached_aggregate", "in_order", "window_join", "window_rank"]
+__all__ = ["attached_aggregate", "expanded", "in_order", "window_join", "window_rank"]
 
 
 def _inserted(node: PhysicalNode) -> WindowColumns | None:
@@ -162,11 +164,14 @@ def window_rank(
 
 def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
     """GROUP BY the windows that rows have; None if the keys are no windows."""
-    if node.sets is not None or node.groupings:
-        return None
     windows = _ending(below)
     if windows is None or windows.spec is None:
         return None
+    sets = grouped_sets(node)
+    for each in sets or ():
+        of_set = {node.keys[number] for number in each}
+        if not of_set & windows.starts or not of_set & windows.ends:
+            return None  # groups of several windows are never over, as in Flink
     names = dict.fromkeys(windows.starts, "window_start")
     names |= dict.fromkeys(windows.ends, "window_end")
     names |= dict.fromkeys(windows.times, "window_time")
@@ -181,14 +186,19 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
         time = ends[0]
     plain = [number for number, key in enumerate(node.keys) if key not in names]
     used = [number for number, key in enumerate(node.keys) if key in names]
-    fields = [below.row.fields[node.keys[number]] for number in (*plain, *used)]
-    types = [each.type for each in fields[: len(plain)]]
-    types += [call.type for call in node.calls]
-    types += [each.type for each in fields[len(plain) :]]
     own = node.row.names
-    made_names = [own[number] for number in plain]
-    made_names += [*own[len(node.keys) :], *(own[number] for number in used)]
     keys = tuple(node.keys[number] for number in plain)
+    made_names = [own[number] for number in plain]
+    if sets is not None:
+        width = len(below.row)
+        below = expanded(node, below, plain, keys, sets)
+        keys = tuple(range(width, len(below.row)))
+        made_names.append("$e")
+    types = [below.row.children[key] for key in keys]
+    types += [call.type for call in node.calls]
+    types += [below.row.children[node.keys[number]] for number in used]
+    made_names += own[len(node.keys) :][: len(node.calls)]
+    made_names += [own[number] for number in used]
     spec = windows.spec
     made = WindowAggregate(
         row=row_of(made_names, types),
@@ -204,6 +214,28 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
         attached=(starts[0], ends[0]),
     )
     return in_order(node, made, plain, used)
+
+
+def expanded(
+    node: Any,
+    below: PhysicalNode,
+    plain: Sequence[int],
+    columns: tuple[int, ...],
+    sets: Sequence[tuple[int, ...]],
+) -> PhysicalNode:
+    """Each row once per set: behind it copies of the keys beside the window, and its set.
+
+    Args:
+        node: the aggregation.
+        below: gives the rows.
+        plain: which keys of the aggregation are no columns of windows.
+        columns: of the rows that these are.
+        sets: as positions in the keys of the aggregation.
+    """
+    places = dict(zip(plain, columns, strict=True))
+    types = [node.row.children[number] for number in plain]
+    of_sets = tuple(tuple(places[each] for each in part if each in places) for part in sets)
+    return expand(below, columns, types, of_sets)
 
 
 def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]) -> PhysicalNode:

@@ -8,12 +8,11 @@ What it is not: the operators.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ValidationError
-from millstream.expressions.nodes import InputReference, walk
+from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import (
     Converts,
@@ -21,11 +20,11 @@ from millstream.sql.planner.calcs import (
     columns_of,
     conjunction,
     exchange,
-    is_deterministic,
     is_rowtime,
+    reads_once,
     substituted,
 )
-from millstream.sql.planner.grouping_sets import expand, grouped_sets
+from millstream.sql.planner.grouping_sets import grouped_sets
 from millstream.sql.planner.logical import (
     FilterNode,
     ProjectNode,
@@ -35,11 +34,9 @@ from millstream.sql.planner.logical import (
 )
 from millstream.sql.planner.physical_windows import WindowAggregate
 from millstream.sql.planner.times import check_window_time
-from millstream.sql.planner.windowed_rows import in_order
+from millstream.sql.planner.windowed_rows import expanded, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
 
@@ -68,7 +65,7 @@ def window_function(converter: Converts, node: Any) -> PhysicalNode:
 
 def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]:
     """The window TVF below projections and filters, the columns over it, and the filters."""
-    steps = []
+    steps: list[Any] = []
     below = node
     while isinstance(below, ProjectNode | FilterNode):
         steps.append(below)
@@ -78,7 +75,10 @@ def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]
     columns: list[Expression] = list(references(below.row))
     conditions = []
     for each in reversed(steps):
-        if not _reads_once(each, columns):
+        is_filter = isinstance(each, FilterNode)
+        readers = [each.condition] if is_filter else each.expressions
+        # A filter leaves its columns to be read above it.
+        if not reads_once(readers, columns, most=0 if is_filter else 1):
             if below.kind == "SESSION":
                 message = (
                     "A column over SESSION that is not deterministic and read in several places "
@@ -86,25 +86,11 @@ def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]
                 )
                 raise ValidationError(message)
             return None, [], []
-        if isinstance(each, FilterNode):
+        if is_filter:
             conditions.append(substituted(each.condition, columns))
         else:
             columns = [substituted(one, columns) for one in each.expressions]
     return below, columns, conditions
-
-
-def _reads_once(step: Any, columns: Sequence[Expression]) -> bool:
-    """Whether columns that are not deterministic are computed in one place, if this is put there.
-
-    Each place would have another value of them.
-    """
-    is_filter = isinstance(step, FilterNode)
-    readers = [step.condition] if is_filter else step.expressions
-    read = Counter(
-        each.index for one in readers for each in walk(one) if isinstance(each, InputReference)
-    )
-    most = 0 if is_filter else 1  # a filter leaves them to be read above it
-    return all(read[at] <= most or is_deterministic(each) for at, each in enumerate(columns))
 
 
 def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
@@ -139,7 +125,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     used = [number for number, index in enumerate(indexes) if index in places]
     sets = grouped_sets(node)
     if sets is not None:
-        projected = _expanded(node, projected, plain, sets)
+        projected = expanded(node, projected, plain, tuple(range(len(plain))), sets)
         group = tuple(range(len(row), len(projected.row)))
     else:
         group = tuple(range(len(plain)))
@@ -165,20 +151,6 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
         is_rowtime=is_rowtime(time.type),
     )
     return in_order(node, made, plain, used)
-
-
-def _expanded(
-    node: Any, below: PhysicalNode, plain: list[int], sets: Sequence[tuple[int, ...]]
-) -> PhysicalNode:
-    """Each row once per set: behind it copies of the keys beside the window, and its set."""
-    places = {number: position for position, number in enumerate(plain)}
-    types = [node.row.children[number] for number in plain]
-    return expand(
-        below,
-        tuple(places.values()),
-        types,
-        tuple(tuple(places[each] for each in part if each in places) for part in sets),
-    )
 
 
 def _check_one_set(node: Any, plain: list[int]) -> None:
