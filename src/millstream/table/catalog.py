@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
-from millstream.sql.catalog.identifiers import ObjectIdentifier, ObjectPath, quoted
+from millstream.sql.catalog.identifiers import (
+    CatalogPartitionSpec,
+    ObjectIdentifier,
+    ObjectPath,
+    quoted,
+)
 from millstream.sql.catalog.objects import (
     CatalogBaseTable,
     CatalogDatabase,
     CatalogFunction,
+    CatalogPartition,
     CatalogTable,
     CatalogView,
 )
@@ -25,6 +31,7 @@ from millstream.sql.catalog.schema import (
     UniqueConstraint,
     WatermarkSpec,
 )
+from millstream.sql.catalog.statistics import CatalogColumnStatistics, CatalogTableStatistics
 
 if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
@@ -32,10 +39,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Catalog",
     "CatalogBaseTable",
+    "CatalogColumnStatistics",
     "CatalogDatabase",
     "CatalogDescriptor",
     "CatalogFunction",
+    "CatalogPartition",
+    "CatalogPartitionSpec",
     "CatalogTable",
+    "CatalogTableStatistics",
     "CatalogView",
     "Column",
     "Constraint",

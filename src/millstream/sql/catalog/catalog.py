@@ -8,14 +8,17 @@ Read next: ``sql/catalog/manager.py``.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import CatalogError
 from millstream.sql.catalog.objects import CatalogBaseTable, CatalogDatabase, CatalogFunction
+from millstream.sql.catalog.table_facts import FactsOfTables, TableFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.sql.catalog.identifiers import ObjectPath
 
 __all__ = ["Catalog", "GenericInMemoryCatalog"]
@@ -25,8 +28,11 @@ _TABLE: Final = "Table (or view)"
 _FUNCTION: Final = "Function"
 
 
-class Catalog(ABC):
+class Catalog(FactsOfTables):
     """Tables, views and functions under database and name.
+
+    Partitions and statistics have their methods in ``FactsOfTables``; a catalog that keeps what is
+    said of them has ``facts_of`` and ``change_facts``.
 
     Contract:
       1. What was created is found by ``get_table`` until it is dropped, also by later sessions if
@@ -193,6 +199,8 @@ class Catalog(ABC):
 class _Database:
     described: CatalogDatabase
     tables: dict[str, CatalogBaseTable] = field(default_factory=dict)
+    #: By table; of those of which nothing is known there is none.
+    facts: dict[str, TableFacts] = field(default_factory=dict)
     functions: dict[str, CatalogFunction] = field(default_factory=dict)
 
 
@@ -306,6 +314,7 @@ class GenericInMemoryCatalog(Catalog):
     ) -> None:
         if self.table_exists(table_path):
             del self._tables(table_path)[table_path.object_name]
+            self._in(table_path.database_name).facts.pop(table_path.object_name, None)
         elif not ignore_if_not_exists:
             raise self._no_such(table_path)
 
@@ -324,6 +333,19 @@ class GenericInMemoryCatalog(Catalog):
             new_path = type(table_path)(table_path.database_name, new_table_name)
             raise self._taken(new_path)
         tables[new_table_name] = tables.pop(table_path.object_name)
+        facts = self._in(table_path.database_name).facts
+        if table_path.object_name in facts:
+            facts[new_table_name] = facts.pop(table_path.object_name)
+
+    def facts_of(self, table_path: ObjectPath) -> TableFacts:
+        held = self._in(table_path.database_name).facts
+        return held.get(table_path.object_name, TableFacts())
+
+    def change_facts(
+        self, table_path: ObjectPath, change: Callable[[TableFacts], TableFacts]
+    ) -> None:
+        changed = change(self.facts_of(table_path))
+        self._in(table_path.database_name).facts[table_path.object_name] = changed
 
     def list_functions(self, database_name: str) -> list[str]:
         return sorted(self._in(database_name).functions)

@@ -24,9 +24,10 @@ from millstream.errors import CatalogError
 from millstream.sql.catalog.catalog import Catalog
 from millstream.sql.catalog.objects import CatalogDatabase
 from millstream.sql.catalog.stored_objects import read_object, text_of
+from millstream.sql.catalog.table_facts import TableFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from millstream.sql.catalog.identifiers import ObjectPath
     from millstream.sql.catalog.objects import CatalogBaseTable, CatalogFunction
@@ -35,6 +36,8 @@ __all__ = ["FileCatalog"]
 
 _TABLES: Final = "tables"
 _FUNCTIONS: Final = "functions"
+#: What is known of tables, in files of the tables' names; made when there is something to keep.
+_FACTS: Final = "facts"
 _DATABASE: Final = "database.json"
 _LOCK: Final = ".lock"
 _SUFFIX: Final = ".json"
@@ -196,6 +199,9 @@ class FileCatalog(Catalog):
         with self._locked():
             file = self._file(path, kind)
             if not file.is_file():
+                if kind == _TABLES:
+                    # Of another table of this name, if whoever dropped it died meanwhile.
+                    self._file(path, _FACTS).unlink(missing_ok=True)
                 self._write(file, text)
             elif not ignore:
                 message = f"{_WORDS[kind]} {path} already exists in Catalog {self.name}."
@@ -207,6 +213,8 @@ class FileCatalog(Catalog):
                 file = self._file(path, kind)
                 file.unlink()
                 sync_directory(file.parent)
+                if kind == _TABLES:
+                    self._file(path, _FACTS).unlink(missing_ok=True)
             elif not ignore:
                 raise self._no_such(path, kind)
 
@@ -274,9 +282,31 @@ class FileCatalog(Catalog):
             if self.table_exists(new_path):
                 message = f"{_WORDS[_TABLES]} {new_path} already exists in Catalog {self.name}."
                 raise CatalogError(message)
+            # First, for nothing may be known of a table that is still another's.
+            facts, new_facts = self._file(table_path, _FACTS), self._file(new_path, _FACTS)
+            new_facts.unlink(missing_ok=True)
+            if facts.is_file():
+                facts.rename(new_facts)
+                sync_directory(facts.parent)
             file = self._file(new_path, _TABLES)
             self._file(table_path, _TABLES).rename(file)
             sync_directory(file.parent)
+
+    def facts_of(self, table_path: ObjectPath) -> TableFacts:
+        found: TableFacts | None = self._read(self._file(table_path, _FACTS))
+        return found or TableFacts()
+
+    def change_facts(
+        self, table_path: ObjectPath, change: Callable[[TableFacts], TableFacts]
+    ) -> None:
+        with self._locked():
+            if not self.table_exists(table_path):
+                raise self._no_such(table_path, _TABLES)
+            file = self._file(table_path, _FACTS)
+            if not file.parent.is_dir():
+                file.parent.mkdir()
+                sync_directory(file.parent.parent)
+            self._write(file, text_of(change(self.facts_of(table_path)), str(table_path)))
 
     def list_functions(self, database_name: str) -> list[str]:
         return self._names(self._home(database_name) / _FUNCTIONS)

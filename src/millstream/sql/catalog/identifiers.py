@@ -1,16 +1,21 @@
 """Names of objects in catalogs: two parts within a catalog, three in a session.
 
-What it is: ``ObjectPath`` and ``ObjectIdentifier``, as Flink names them.
+What it is: ``ObjectPath`` and ``ObjectIdentifier``, as Flink names them, and the name of a
+partition within a table.
 What it is not: the lookup, which is ``sql/catalog/manager.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import CatalogError
 
-__all__ = ["ObjectIdentifier", "ObjectPath", "quoted"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CatalogPartitionSpec", "ObjectIdentifier", "ObjectPath", "quoted"]
 
 _PARTS = 2
 
@@ -142,3 +147,39 @@ class ObjectIdentifier:
     def __str__(self) -> str:
         """As ``as_serializable_string``, which is how Flink's messages show it."""
         return self.as_serializable_string()
+
+
+class _Partitioned(Protocol):
+    @property
+    def partition_keys(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CatalogPartitionSpec:
+    """A partition of a table: columns of PARTITIONED BY, with their values as texts.
+
+    The order in which they are said means nothing.
+    """
+
+    values: Mapping[str, str]
+
+    def __init__(self, partition_spec: Mapping[str, str]) -> None:
+        """Take the values of some columns, or of all."""
+        object.__setattr__(self, "values", dict(partition_spec))
+
+    def __hash__(self) -> int:
+        """Of the values, in any order."""
+        return hash(frozenset(self.values.items()))
+
+    def __str__(self) -> str:
+        """As Flink's messages show it."""
+        inner = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"CatalogPartitionSpec{{{{{inner}}}}}"
+
+    def get_partition_spec(self) -> dict[str, str]:
+        """The values by the columns."""
+        return dict(self.values)
+
+    def is_full(self, table: _Partitioned) -> bool:
+        """Whether it says a value of each column by which a table is partitioned, and no other."""
+        return bool(self.values) and set(self.values) == set(table.partition_keys)

@@ -20,6 +20,7 @@ __all__ = [
     "CatalogBaseTable",
     "CatalogDatabase",
     "CatalogFunction",
+    "CatalogPartition",
     "CatalogTable",
     "CatalogView",
 ]
@@ -172,3 +173,38 @@ class CatalogDatabase:
     def get_detailed_description(self) -> str | None:
         """The comment."""
         return self.comment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogPartition:
+    """What is said of a partition of a table."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+
+    @staticmethod
+    def create_instance(
+        properties: Mapping[str, str], comment: str | None = None
+    ) -> CatalogPartition:
+        """A partition of these properties."""
+        return CatalogPartition(properties=dict(properties), comment=comment)
+
+    def get_properties(self) -> dict[str, str]:
+        """The properties."""
+        return dict(self.properties)
+
+    def copy(self) -> CatalogPartition:
+        """The same again."""
+        return replace(self, properties=dict(self.properties))
+
+    def get_description(self) -> str | None:
+        """None: there is nothing but the comment."""
+        return None
+
+    def get_detailed_description(self) -> str | None:
+        """None: there is nothing but the comment."""
+        return None
+
+    def get_comment(self) -> str:
+        """The comment; empty if there is none."""
+        return self.comment or ""

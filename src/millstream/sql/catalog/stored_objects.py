@@ -1,4 +1,4 @@
-"""Tables, views, functions and databases as JSON texts, and back.
+"""Tables, what is known of them, views, functions and databases as JSON texts, and back.
 
 What it is: the format of the file catalog, with a version.  Types and expressions are SQL.
 What it is not: where the texts are kept (``sql/catalog/file_catalog.py``).
@@ -10,9 +10,11 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import CatalogError, MillstreamError
+from millstream.sql.catalog.identifiers import CatalogPartitionSpec
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
     CatalogFunction,
+    CatalogPartition,
     CatalogTable,
     CatalogView,
 )
@@ -23,6 +25,8 @@ from millstream.sql.catalog.schema import (
     ResolvedSchema,
     WatermarkSpec,
 )
+from millstream.sql.catalog.statistics import CatalogColumnStatistics, CatalogTableStatistics
+from millstream.sql.catalog.table_facts import TableFacts
 from millstream.sql.parser.parser import parse_type
 
 if TYPE_CHECKING:
@@ -36,16 +40,24 @@ __all__ = ["VERSION", "read_object", "text_of"]
 VERSION: Final = 1
 
 
-def text_of(stored: CatalogBaseTable | CatalogFunction | CatalogDatabase, name: str) -> str:
+def text_of(
+    stored: CatalogBaseTable | CatalogFunction | CatalogDatabase | TableFacts, name: str
+) -> str:
     """An object as text.
 
     Raises:
         CatalogError: it is made of objects of the program, which no text says.
     """
-    return json.dumps({"version": VERSION, **_content(stored, name)}, indent=2) + "\n"
+    try:
+        return json.dumps({"version": VERSION, **_content(stored, name)}, indent=2) + "\n"
+    except TypeError as error:
+        message = f"What is said of '{name}' cannot be kept in files: {error}"
+        raise CatalogError(message) from error
 
 
 def _content(stored: Any, name: str) -> dict[str, Any]:
+    if isinstance(stored, TableFacts):
+        return {"kind": "facts", **_facts(stored)}
     if isinstance(stored, CatalogDatabase):
         return {
             "kind": "database",
@@ -77,6 +89,48 @@ def _content(stored: Any, name: str) -> dict[str, Any]:
         "options": dict(stored.options),
         "partitioned_by": list(stored.partition_keys),
     }
+
+
+def _facts(facts: TableFacts) -> dict[str, Any]:
+    kinds = (facts.partitions, facts.partition_statistics, facts.partition_columns)
+    specs = {spec: None for kind in kinds for spec in kind}
+    return {
+        "statistics": _of_rows(facts.statistics),
+        "columns": _of_columns(facts.columns),
+        "partitions": [
+            {
+                "spec": dict(spec.values),
+                "said": _of_partition(facts.partitions.get(spec)),
+                "statistics": _of_rows(facts.partition_statistics.get(spec)),
+                "columns": _of_columns(facts.partition_columns.get(spec)),
+            }
+            for spec in specs
+        ],
+    }
+
+
+def _of_partition(said: CatalogPartition | None) -> dict[str, Any] | None:
+    if said is None:
+        return None
+    return {"properties": said.get_properties(), "comment": said.comment}
+
+
+def _of_rows(said: CatalogTableStatistics | None) -> dict[str, Any] | None:
+    if said is None:
+        return None
+    return {
+        "rows": said.row_count,
+        "files": said.field_count,
+        "size": said.total_size,
+        "raw_size": said.raw_data_size,
+        "properties": said.get_properties(),
+    }
+
+
+def _of_columns(said: CatalogColumnStatistics | None) -> dict[str, Any] | None:
+    if said is None:
+        return None
+    return {"columns": said.get_column_statistics_data(), "properties": said.get_properties()}
 
 
 def _schema(schema: ResolvedSchema, name: str) -> dict[str, Any]:
@@ -177,7 +231,41 @@ def _read_database(content: Mapping[str, Any]) -> CatalogDatabase:
     return CatalogDatabase(properties=content["properties"], comment=content["comment"])
 
 
+def _read_facts(content: Mapping[str, Any]) -> TableFacts:
+    listed = [(CatalogPartitionSpec(each["spec"]), each) for each in content["partitions"]]
+    said = {spec: each["said"] for spec, each in listed if each["said"] is not None}
+    rows = {spec: _read_rows(each["statistics"]) for spec, each in listed}
+    columns = {spec: _read_columns(each["columns"]) for spec, each in listed}
+    return TableFacts(
+        _read_rows(content["statistics"]),
+        _read_columns(content["columns"]),
+        {
+            spec: CatalogPartition(properties=each["properties"], comment=each["comment"])
+            for spec, each in said.items()
+        },
+        {spec: each for spec, each in rows.items() if each is not None},
+        {spec: each for spec, each in columns.items() if each is not None},
+    )
+
+
+def _read_rows(said: Mapping[str, Any] | None) -> CatalogTableStatistics | None:
+    if said is None:
+        return None
+    return CatalogTableStatistics(
+        said["rows"], said["files"], said["size"], said["raw_size"], said["properties"] or None
+    )
+
+
+def _read_columns(said: Mapping[str, Any] | None) -> CatalogColumnStatistics | None:
+    return (
+        None
+        if said is None
+        else CatalogColumnStatistics(said["columns"] or None, said["properties"] or None)
+    )
+
+
 _READERS: Final = {
+    "facts": _read_facts,
     "table": _read_table,
     "view": _read_view,
     "function": _read_function,

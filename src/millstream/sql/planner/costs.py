@@ -1,9 +1,9 @@
 """Estimated costs of plans: what EXPLAIN ESTIMATED_COST shows.
 
 What it is: how many rows each node is thought to give, and what it and all below it cost, by the
-defaults of Flink's planner for tables of which no statistics are known; the figures of simple plans
-are Flink's own.  A shape of plan costs what it costs whatever the tables hold: the figures compare
-plans, they foretell nothing.
+defaults of Flink's planner for tables of which no statistics are known, and by the number of rows
+where a catalog has been told; the figures of simple plans are Flink's own.  A shape of plan costs
+what it costs whatever the tables hold: the figures compare plans, they foretell nothing.
 What it is not: used by the planner, which goes by rules alone.
 """
 
@@ -120,6 +120,8 @@ def _rows(node: Any, below: list[float]) -> float:
     for kind, count in _ROWS.items():
         if isinstance(node, kind):
             return count(node, sum(below))
+    if isinstance(node, physical.TableSourceScan) and node.known_rows is not None:
+        return max(float(node.known_rows), 1.0)
     return sum(below) if below else _TABLE
 
 

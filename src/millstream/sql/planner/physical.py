@@ -119,6 +119,8 @@ class TableSourceScan(PhysicalNode):
     source: TableSource
     #: What is true of the partitions that are read, over the columns; None: all are.
     partitions: Expression | None = None
+    #: What a catalog was told, for estimates of costs alone; None: nothing, or it was not asked.
+    known_rows: int | None = None
     kind: ClassVar[str] = "TableSourceScan"
 
     def details(self) -> str:

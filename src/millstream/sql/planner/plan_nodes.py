@@ -85,7 +85,9 @@ _KINDS: Final[dict[str, type[PhysicalNode]]] = {
     )
 }
 #: Fields that are made anew, or are written otherwise.
-_NOT_WRITTEN: Final = frozenset({"inputs", "kinds", "_shown", "source", "sink", "lookup", "table"})
+_NOT_WRITTEN: Final = frozenset(
+    {"inputs", "kinds", "_shown", "source", "sink", "lookup", "table", "known_rows"}
+)
 
 
 def written_nodes(

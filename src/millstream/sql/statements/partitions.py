@@ -1,28 +1,27 @@
-"""SHOW PARTITIONS, ALTER TABLE ADD and DROP PARTITION: directories of tables in files.
+"""SHOW PARTITIONS, ALTER TABLE ADD and DROP PARTITION.
 
-What it is: a partition is there if its directory is; to add one makes it, to drop one deletes it
-with its files.
-What it is not: a register of partitions: no catalog keeps any.
+What it is: the partitions of a table of a catalog are what the catalog says; those of a temporary
+table are its directories.
+What it is not: the directories (``sql/catalog/partition_directories.py``), or what catalogs keep
+(``sql/catalog/table_facts.py``).
 """
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
-from millstream.connectors.files.partition_commit import values_of
 from millstream.connectors.files.partitions import directory_of, shown_value, value_text
-from millstream.connectors.files.pending_files import local_directory
 from millstream.errors import CatalogError
 from millstream.sql.binder.partitions import static_partition
 from millstream.sql.catalog import connectors
-from millstream.sql.catalog.objects import CatalogTable
+from millstream.sql.catalog.identifiers import CatalogPartitionSpec
+from millstream.sql.catalog.objects import CatalogPartition, CatalogTable
+from millstream.sql.catalog.partition_directories import PartitionDirectories
 from millstream.sql.parser import nodes
 from millstream.sql.statements.results import OK, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from millstream.sql.catalog.manager import FoundTable
     from millstream.sql.parser.nodes import PartitionValue
@@ -46,41 +45,65 @@ class _Partitions:
             raise CatalogError(message)
         connectors.table_source(found.identifier, table, session.configuration)
         self.table = table
-        self.base: Path = local_directory(table.options["path"])
+        self._path = found.identifier.path
+        #: None: of a temporary table, which no catalog knows.
+        self._catalog = (
+            None if found.is_temporary else session.catalogs.catalog(found.identifier.catalog_name)
+        )
 
-    def spec(self, values: Sequence[PartitionValue]) -> list[tuple[str, str]]:
+    def spec(self, values: Sequence[PartitionValue]) -> dict[str, str]:
         """Columns with their texts, as far as a statement says them."""
         said = static_partition(self._context, self.table, self._name, values)
         default = self.table.options.get("partition.default-name", _DEFAULT)
         schema = self.table.schema
-        return [
-            (name, value_text(shown_value(each.value, schema.column(name).type), default))
+        return {
+            name: value_text(shown_value(each.value, schema.column(name).type), default)
             for name, each in said.items()
-        ]
+        }
 
-    def directory(self, values: Sequence[PartitionValue]) -> Path:
-        """The directory of one partition, of which all columns are said."""
+    def full(self, values: Sequence[PartitionValue]) -> CatalogPartitionSpec:
+        """One partition, of which all columns are said."""
         spec = self.spec(values)
         if len(spec) < len(self.table.partition_keys):
             keys = ", ".join(self.table.partition_keys)
             message = (
-                f"PartitionSpec {dict(spec)} does not match partition keys [{keys}] of table "
+                f"PartitionSpec {spec} does not match partition keys [{keys}] of table "
                 f"{self._name}."
             )
             raise CatalogError(message)
-        return self.base / directory_of(spec)
+        return CatalogPartitionSpec(spec)
 
-    def there(self) -> Iterator[str]:
-        """The partitions that there are, by their directories below the table's."""
-        levels = [self.base]
-        for key in self.table.partition_keys:
-            below = (each for level in levels if level.is_dir() for each in level.iterdir())
-            levels = [
-                each
-                for each in below
-                if each.is_dir() and list(values_of(each.name)) == [key] and "=" in each.name
-            ]
-        yield from sorted(str(each.relative_to(self.base)) for each in levels)
+    def name_of(self, spec: CatalogPartitionSpec) -> str:
+        """``column=value/column=value``."""
+        return directory_of((key, spec.values[key]) for key in self.table.partition_keys)
+
+    def there(self, wanted: CatalogPartitionSpec) -> list[CatalogPartitionSpec]:
+        """The partitions that there are of which a statement says nothing else."""
+        if self._catalog is not None:
+            return self._catalog.list_partitions(self._path, wanted)
+        said = set(wanted.values.items())
+        found = PartitionDirectories(self.table).specs()
+        return [each for each in found if said <= set(each.values.items())]
+
+    def has(self, spec: CatalogPartitionSpec) -> bool:
+        """Whether there is a partition."""
+        if self._catalog is not None:
+            return self._catalog.partition_exists(self._path, spec)
+        return PartitionDirectories(self.table).has(spec)
+
+    def add(self, spec: CatalogPartitionSpec, said: CatalogPartition) -> None:
+        """Make a partition, unless it is there."""
+        if self._catalog is not None:
+            self._catalog.create_partition(self._path, spec, said, ignore_if_exists=True)
+        else:
+            PartitionDirectories(self.table).make(spec)
+
+    def drop(self, spec: CatalogPartitionSpec) -> None:
+        """Drop a partition, unless it is gone."""
+        if self._catalog is not None:
+            self._catalog.drop_partition(self._path, spec, ignore_if_not_exists=True)
+        else:
+            PartitionDirectories(self.table).drop(spec)
 
 
 def show_partitions(session: Session, node: Any, text: str | None) -> RowsResult:
@@ -90,9 +113,8 @@ def show_partitions(session: Session, node: Any, text: str | None) -> RowsResult
         hint = session.catalogs.suggest_table(node.table.names)
         raise session.context(text).error(node.table, f"Table '{node.table}' not found.{hint}")
     partitions = _Partitions(session, found, text)
-    wanted = set(partitions.spec(node.partition))
-    shown = [each for each in partitions.there() if wanted <= set(values_of(each).items())]
-    return texts(["partition name"], [[each] for each in shown])
+    shown = partitions.there(CatalogPartitionSpec(partitions.spec(node.partition)))
+    return texts(["partition name"], [[partitions.name_of(each)] for each in shown])
 
 
 def alter_partitions(
@@ -102,25 +124,28 @@ def alter_partitions(
     partitions = _Partitions(session, found, text)
     name = found.identifier.as_summary_string()
     if isinstance(action, nodes.AddPartitions):
-        if any(each.options for each in action.partitions):
-            message = "PARTITION (...) WITH options is not in this release."
-            raise session.context(text).error(action, message)
-        added = [partitions.directory(each.values) for each in action.partitions]
-        for each in added:
-            if each.exists() and not action.if_not_exists:
-                message = f"Partition {each.relative_to(partitions.base)} of table {name} exists."
-                raise CatalogError(message)
-        for each in added:
-            each.mkdir(parents=True, exist_ok=True)
-        return OK
-    dropped = [partitions.directory(each) for each in action.partitions]
-    for each in dropped:
-        if not each.is_dir() and not action.if_exists:
+        if found.is_temporary and any(each.options for each in action.partitions):
             message = (
-                f"Partition {each.relative_to(partitions.base)} of table {name} does not exist."
+                "PARTITION (...) WITH options is for tables of a catalog, which keeps them; "
+                f"'{name}' is temporary."
             )
+            raise session.context(text).error(action, message)
+        added = [
+            (partitions.full(each.values), {option.key: option.value for option in each.options})
+            for each in action.partitions
+        ]
+        for spec, _ in added:
+            if partitions.has(spec) and not action.if_not_exists:
+                message = f"Partition {partitions.name_of(spec)} of table {name} exists."
+                raise CatalogError(message)
+        for spec, options in added:
+            partitions.add(spec, CatalogPartition(properties=options))
+        return OK
+    dropped = [partitions.full(each) for each in action.partitions]
+    for spec in dropped:
+        if not partitions.has(spec) and not action.if_exists:
+            message = f"Partition {partitions.name_of(spec)} of table {name} does not exist."
             raise CatalogError(message)
-    for each in dropped:
-        if each.is_dir():
-            shutil.rmtree(each)
+    for spec in dropped:
+        partitions.drop(spec)
     return OK

@@ -42,6 +42,7 @@ from millstream.sql.planner.plan_nodes import read_nodes, written_nodes
 from millstream.sql.planner.plan_values import FunctionNames, PlanValues
 from millstream.sql.statements.refused_options import refuse_options
 from millstream.sql.statements.results import OK
+from millstream.sql.statements.table_sizes import say_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -316,12 +317,13 @@ def explained(session: Session, plan: Plan, details: Sequence[str] = ()) -> str:
     Raises:
         UnsupportedSqlError: the plan does not say that detail.
     """
-    del session
     for each in details:
         if each not in {"CHANGELOG_MODE", "ESTIMATED_COST"}:
             message = f"EXPLAIN {each} of a compiled plan is not in this release."
             raise UnsupportedSqlError(message)
     changes, costs = "CHANGELOG_MODE" in details, "ESTIMATED_COST" in details
+    if costs:
+        say_sizes(session, plan.sinks)
     shown = explain_physical(plan.sinks, with_changes=changes, with_costs=costs)
     return f"== Optimized Execution Plan ==\n{shown}"
 

@@ -21,6 +21,7 @@ from millstream.sql.planner.advice import advice_on
 from millstream.sql.planner.explain import explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
 from millstream.sql.statements.results import RowsResult, texts
+from millstream.sql.statements.table_sizes import say_sizes
 from millstream.types.logical_types import BooleanType, VarCharType
 
 if TYPE_CHECKING:
@@ -273,6 +274,8 @@ def _sections(session: Session, ast: str, plans: Sequence[SinkNode], details: Se
         title, behind = f"{title} With Advice", f"{advice.shown()}\n"
     told = None if advice is None else advice.nodes
     costs = "ESTIMATED_COST" in details
+    if costs:
+        say_sizes(session, plans)
     physical = explain_physical(plans, with_changes=changes, with_costs=costs, advice=told)
     return (
         f"== Abstract Syntax Tree ==\n{ast}\n== {title} ==\n{physical}\n{behind}"

@@ -1,0 +1,81 @@
+"""The partitions of a table in files: the directories that there are.
+
+What it is: a partition is there if its directory is; to make one makes it, to drop one deletes it
+with its files.
+What it is not: what a catalog keeps of partitions (``sql/catalog/table_facts.py``).
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from millstream.connectors.files.partition_commit import values_of
+from millstream.connectors.files.partitions import directory_of
+from millstream.connectors.files.pending_files import local_directory
+from millstream.errors import CatalogError
+from millstream.sql.catalog.identifiers import CatalogPartitionSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.sql.catalog.objects import CatalogTable
+
+__all__ = ["PartitionDirectories"]
+
+
+class PartitionDirectories:
+    """The directories of a partitioned table.
+
+    Args:
+        table: of files; see ``are_of``.
+
+    Raises:
+        CatalogError: it does not say where its files are.
+    """
+
+    def __init__(self, table: CatalogTable) -> None:
+        if "path" not in table.options:
+            message = "The table does not say where its files are: the option 'path' is missing."
+            raise CatalogError(message)
+        self._keys = table.partition_keys
+        self.base: Path = local_directory(table.options["path"])
+
+    @staticmethod
+    def are_of(table: CatalogTable) -> bool:
+        """Whether the partitions of a table are directories."""
+        return table.options.get("connector") == "filesystem"
+
+    def name_of(self, spec: CatalogPartitionSpec) -> str:
+        """The directory of a partition of which all columns are said, below the table's."""
+        return directory_of((key, spec.values[key]) for key in self._keys)
+
+    def names(self) -> list[str]:
+        """The partitions that there are, by their directories below the table's, sorted."""
+        levels = [self.base]
+        for key in self._keys:
+            below = (each for level in levels if level.is_dir() for each in level.iterdir())
+            levels = [
+                each
+                for each in below
+                if each.is_dir() and list(values_of(each.name)) == [key] and "=" in each.name
+            ]
+        return sorted(str(each.relative_to(self.base)) for each in levels)
+
+    def specs(self) -> list[CatalogPartitionSpec]:
+        """The partitions that there are, in the order of ``names``."""
+        return [CatalogPartitionSpec(values_of(each)) for each in self.names()]
+
+    def has(self, spec: CatalogPartitionSpec) -> bool:
+        """Whether there is a partition."""
+        return (self.base / self.name_of(spec)).is_dir()
+
+    def make(self, spec: CatalogPartitionSpec) -> None:
+        """Make a partition, unless it is there."""
+        (self.base / self.name_of(spec)).mkdir(parents=True, exist_ok=True)
+
+    def drop(self, spec: CatalogPartitionSpec) -> None:
+        """Delete a partition and its files, unless it is gone."""
+        directory = self.base / self.name_of(spec)
+        if directory.is_dir():
+            shutil.rmtree(directory)
