@@ -8,7 +8,8 @@ What it is not: Kafka.  It keeps everything in one process and does not replicat
 are good for comparing jobs on it, and for nothing else.  It writes all that it holds as one JSON
 file, again and again (270 MB at 1.2 million messages, and half a core).  On one disk with a job's
 checkpoints their fsyncs would wait for that, up to seconds.  So its files lie in memory, if that is
-possible, and topics that were read are deleted.
+possible, and topics that were read are deleted.  Nor does it let fetches wait; where latency is
+measured, ``bench/broker_front.py`` does that for it.
 
 Read next: ``bench/kafka_jobs.py``.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,6 +29,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
+from bench.broker_front import BROKER_HOST, HOST, READY
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -54,21 +58,38 @@ _CHUNK = 10_000
 
 
 @contextlib.contextmanager
-def running_broker(directory: Path) -> Iterator[str]:
+def running_broker(directory: Path, *, holds_fetches: bool = False) -> Iterator[str]:
     """A broker; yields "host:port".
 
     Args:
         directory: for its files, where there is none in memory.
+        holds_fetches: whether fetches wait for records, as with Kafka.
     """
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         port = probe.getsockname()[1]
     home = _MEMORY if _MEMORY.is_dir() else directory
     with (
         tempfile.TemporaryDirectory(prefix="millstream-bench-broker-", dir=home) as own,
-        broker_process(Path(own), port),
+        broker_process(Path(own), port, BROKER_HOST if holds_fetches else HOST),
+        _front(port) if holds_fetches else contextlib.nullcontext(),
     ):
-        yield f"127.0.0.1:{port}"
+        yield f"{HOST}:{port}"
+
+
+@contextlib.contextmanager
+def _front(port: int) -> Iterator[None]:
+    """Have fetches held back."""
+    command = [sys.executable, "-m", "bench.broker_front", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        if process.stdout is None or process.stdout.readline().strip() != READY:
+            message = "nothing stands in front of the broker; see above"
+            raise RuntimeError(message)
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def create_topic(servers: str, name: str, partitions: int) -> str:

@@ -319,6 +319,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
     parser.add_argument("--rate", type=int, default=1_000, help="events per second, of latency")
     parser.add_argument("--execution", choices=sorted(INTERVALS), default="epochs")
+    parser.add_argument(
+        "--bare-broker",
+        action="store_true",
+        help="measure latency with a broker that answers fetches at once, with nothing",
+    )
     return parser.parse_args()
 
 
@@ -326,9 +331,11 @@ def main() -> None:
     """Run one workload and save its outcome."""
     arguments = _arguments()
     session = start_session("millstream", arguments.scratch, OPTIONS)
-    run = latency if arguments.workload == "kafka_latency" else throughput
+    is_latency = arguments.workload == "kafka_latency"
+    run = latency if is_latency else throughput
+    holds = is_latency and not arguments.bare_broker
     try:
-        with running_broker(arguments.scratch) as servers:
+        with running_broker(arguments.scratch, holds_fetches=holds) as servers:
             run(servers, arguments).save(arguments.report)
     finally:
         session.stop()  # what its workers complain of then is not what an error ends with

@@ -273,8 +273,12 @@ def render(lines: list[Line], sink: str, load: float) -> str:
     what = "written as Parquet and equal to DuckDB's" if sink == "parquet" else "dropped unchecked"
     text.append("")
     text.append(f"Rows per second of the steady state, first epoch left out; results {what}.")
-    if any(line.workload == _LATENCY for line in lines):
+    if any(line.workload.startswith("Kafka, ") and "latency" in line.workload for line in lines):
         text.append("Latency: from write to read_committed; the first 10 s of the job left out.")
+        text.append(
+            "A process in front of the broker has fetches wait for records, as Kafka does;"
+            " see bench/broker_front.py."
+        )
     cores = os.cpu_count() or 1
     if load > cores + 1:
         text.append(f"The load average reached {load:.1f} on {cores} cores: figures are too low.")

@@ -32,12 +32,13 @@ _POLL_SECONDS: Final = 0.02
 
 
 @contextlib.contextmanager
-def broker_process(directory: Path, port: int) -> Iterator[int]:
+def broker_process(directory: Path, port: int, host: str = "127.0.0.1") -> Iterator[int]:
     """Run a broker on the loopback interface for as long as the block runs.
 
     Args:
         directory: where its data and its log go; it must exist.
         port: a free one.
+        host: the address of that interface, which clients are told, too.
 
     Yields:
         The id of its process, which is the leader of a process group.
@@ -49,7 +50,7 @@ def broker_process(directory: Path, port: int) -> Iterator[int]:
     import noida_db
 
     program = Path(noida_db.__file__).with_name("noida-db")
-    command = [str(program), "start", "--only", "kafka", "--kafka-port", str(port)]
+    command = [str(program), "start", "--only", "kafka", "--host", host, "--kafka-port", str(port)]
     log = directory / "broker.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(  # noqa: S603 - our own command line
@@ -62,7 +63,7 @@ def broker_process(directory: Path, port: int) -> Iterator[int]:
         )
     try:
         deadline = time.monotonic() + _START_SECONDS
-        while not _listens(port):
+        while not _listens(host, port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(log.read_text())
             time.sleep(_POLL_SECONDS)
@@ -73,8 +74,8 @@ def broker_process(directory: Path, port: int) -> Iterator[int]:
         process.wait()
 
 
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+def _listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
         return True
     return False
 

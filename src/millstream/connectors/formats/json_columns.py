@@ -7,6 +7,8 @@ it loses in a few cases (``exact_decimals.py``) and of which it makes no texts, 
 Blocks whose numbers are short are read by pyarrow alone.  In others numbers are put in quotes where
 a decimal belongs, which takes several times longer.
 
+A few records are read without pyarrow (``few_records.py``).
+
 What it is not: aware of files or messages.
 
 Read next: ``connectors/formats/message_formats.py``, ``connectors/formats/json_format.py``.
@@ -29,6 +31,7 @@ from millstream.connectors.formats.exact_decimals import (
     plain_text,
     wide,
 )
+from millstream.connectors.formats.few_records import FewRecords
 from millstream.connectors.formats.schema import columns_of
 from millstream.types.basic_types import BigDecimalTypeInfo
 from millstream.types.composite_types import CompositeTypeInfo
@@ -60,6 +63,10 @@ class JsonColumns:
         self._columns = columns_of(kind)
         self._numbers = pa.schema(list(_readable(kind, texts=texts, short=True)))
         self._texts = pa.schema(list(_readable(kind, texts=texts, short=False)))
+        #: None: a text may stand for something else, or has to be looked at.
+        self._few: FewRecords | None = None
+        if self._numbers == self._texts == self._columns:
+            self._few = FewRecords(self._columns)
 
     def read(self, block: bytes) -> pa.Table:
         """The columns; fields that the type does not name are left away.
@@ -67,6 +74,9 @@ class JsonColumns:
         Raises:
             ValueError: a line is no JSON, or not of the type.
         """
+        few = None if self._few is None else self._few.read(block)
+        if few is not None:
+            return few
         if self._numbers == self._texts:
             return _typed_columns(read_json(block, self._texts), self._columns)
         if not _LONG.search(block):

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millstream.connectors.files.file_writers import named_values
 from millstream.connectors.formats.avro_types import arrow_schema_of_avro, parsed_avro_schema
+from millstream.connectors.formats.few_records import few_json_texts
 from millstream.connectors.formats.json_columns import JsonColumns
 from millstream.connectors.formats.json_schema import type_of_json_schema
 from millstream.connectors.formats.json_text import json_lines, json_text
@@ -238,7 +239,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         """All records, without a Python object per value."""
         if self._type is not None and batch.schema != self._type.arrow_schema:
             return None
-        return json_lines(batch).split(b"\n")[:-1]
+        return few_json_texts(batch) or json_lines(batch).split(b"\n")[:-1]
 
 
 def with_names(value: Any, kind: TypeInformation) -> Any:
