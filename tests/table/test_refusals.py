@@ -60,8 +60,10 @@ REFUSED = {
         "The size of HOP (3000 ms) must be a multiple of its slide (2000 ms)"
     ),
     "SELECT LISTAGG(k) WITHIN GROUP (ORDER BY v) OVER (ORDER BY ts) FROM clicks": "ORDER BY in",
-    "SELECT FIRST_VALUE(v) RESPECT NULLS OVER (ORDER BY ts) FROM clicks": "RESPECT NULLS in",
-    "SELECT LAST_VALUE(v) IGNORE NULLS FROM clicks": "IGNORE NULLS in LAST_VALUE",
+    "SELECT FIRST_VALUE(v) RESPECT NULLS OVER (ORDER BY ts) FROM clicks": (
+        "Cannot specify IGNORE NULLS or RESPECT NULLS following 'FIRST_VALUE'"
+    ),
+    "SELECT LAST_VALUE(v) IGNORE NULLS FROM clicks": "following 'LAST_VALUE'. It leaves",
     "SELECT COUNT() OVER (ORDER BY ts) FROM clicks": "COUNT needs an argument",
     "WITH a AS (SELECT 1), a AS (SELECT 2) SELECT * FROM a": "'a' stands twice in WITH",
     "SELECT y FROM (SELECT v AS y, v + 1 AS y FROM clicks)": "Column 'y' is ambiguous",

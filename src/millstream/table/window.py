@@ -250,14 +250,26 @@ def _frame(preceding: Any, following: Any) -> nodes.WindowFrame:
             "row_interval(n) or a length of time"
         )
         raise ProgramError(message)
-    if following is not None and following != OverBound("CURRENT", unit):
-        wanted = "CURRENT_ROW" if unit == "ROWS" else "CURRENT_RANGE"
-        message = f"following() behind this preceding() takes {wanted} in this release"
-        raise ProgramError(message)
-    current = nodes.FrameBound("CURRENT ROW")
     is_current = isinstance(preceding, OverBound) and preceding.kind == "CURRENT"
+    current = nodes.FrameBound("CURRENT ROW")
     start = current if is_current else nodes.FrameBound("PRECEDING", offset)
-    return nodes.WindowFrame(unit, start, current)
+    end = current if following is None else _following(following, unit)
+    return nodes.WindowFrame(unit, start, end)
+
+
+def _following(following: Any, unit: str) -> nodes.FrameBound:
+    """Where a frame ends; only in batch mode behind the row."""
+    if isinstance(following, RowInterval) and unit == "ROWS":
+        return nodes.FrameBound("FOLLOWING", as_node(following.rows))
+    if isinstance(following, nodes.IntervalLiteral) and unit == "RANGE":
+        return nodes.FrameBound("FOLLOWING", following)
+    if isinstance(following, OverBound) and following.unit == unit:
+        is_current = following.kind == "CURRENT"
+        return nodes.FrameBound("CURRENT ROW" if is_current else "FOLLOWING")
+    wanted = "UNBOUNDED_ROW, row_interval(n)" if unit == "ROWS" else "UNBOUNDED_RANGE, an interval"
+    current = "CURRENT_ROW" if unit == "ROWS" else "CURRENT_RANGE"
+    message = f"following() behind this preceding() takes {current}, {wanted}"
+    raise ProgramError(message)
 
 
 class OverWindowPartitionedOrderedPreceding:
@@ -279,10 +291,10 @@ class OverWindowPartitionedOrderedPreceding:
         return OverWindow(alias, specification)
 
     def following(self, following: Expression) -> OverWindowPartitionedOrderedPreceding:
-        """Say where the window ends: at the row.
+        """Say where the window ends; in streaming mode at the row.
 
         Args:
-            following: ``CURRENT_ROW`` or ``CURRENT_RANGE``.
+            following: ``CURRENT_ROW``, ``row_interval(2)``, ``UNBOUNDED_RANGE`` and others.
         """
         return OverWindowPartitionedOrderedPreceding(
             self._ordered, self._preceding, as_node(following)

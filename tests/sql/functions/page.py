@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.expressions.functions.definition import FunctionKind
 from millstream.expressions.functions.registry import find_function, function_groups
-from millstream.sql.binder.aggregates import AGGREGATES, RANKS
+from millstream.sql.binder.aggregates import AGGREGATES, OVER_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +29,9 @@ PAGE: Final = HERE.parents[2] / "docs" / "sql_functions.md"
 VERSION: Final = "2.3"
 _HERE: Final = "here: "
 _NOT_YET: Final = "not yet: "
-_NOT_COMPUTED: Final = (
-    f"{_NOT_YET}it is over all rows of a partition, which a stream never has; Flink, too, has it "
-    "in batch mode alone"
-)
+_NOT_COMPUTED: Final = f"{_NOT_YET}no operator computes it"
 _COMPUTED: Final = (
-    AGGREGATES.keys() | RANKS | {"GROUPING", "GROUP_ID", "JSON_ARRAYAGG", "JSON_OBJECTAGG", "LAG"}
+    AGGREGATES.keys() | OVER_ONLY | {"GROUPING", "GROUP_ID", "JSON_ARRAYAGG", "JSON_OBJECTAGG"}
 )
 
 

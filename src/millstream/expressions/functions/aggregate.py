@@ -251,18 +251,19 @@ _list_over(
 _list_over("DENSE_RANK", "As RANK, but no number is left out.", _RANKING)
 _list_over(
     "CUME_DIST",
-    "The share of the rows of the partition that come up to this one or are equal to it.",
+    "The share of the rows of the partition that come up to this one or are equal to it; in batch "
+    "mode.",
     _SHARE,
 )
 _list_over(
     "PERCENT_RANK",
-    "(RANK - 1) by (number of rows of the partition - 1); 0 for a single row.",
+    "(RANK - 1) by (number of rows of the partition - 1); 0 for a single row; in batch mode.",
     _SHARE,
 )
 _list_over(
     "NTILE",
     "The number of the bucket of the row, if the partition is divided into n buckets that are as "
-    "equal as can be.",
+    "equal as can be; in batch mode.",
     signature(exactly("n", BIGINT), result=BIGINT, nullability=_NEVER),
 )
 
@@ -286,7 +287,7 @@ _OTHER_ROW: Final = (
 _list_over(
     "LEAD",
     "The value in the row that comes so many rows (1 unless given) behind this one; the default "
-    "(NULL unless given) if there is none.",
+    "(NULL unless given) if there is none; in batch mode.",
     *_OTHER_ROW,
 )
 _list_over(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGGREGATES",
+    "OVER_ONLY",
     "RANKS",
     "Inputs",
     "Placeholder",
@@ -37,6 +38,8 @@ __all__ = [
 
 #: Functions that number the rows of a window; only with OVER.
 RANKS: Final = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK"})
+#: The functions that have no frame, and no meaning without OVER.
+OVER_ONLY: Final = RANKS | {"LAG", "LEAD", "NTILE", "CUME_DIST", "PERCENT_RANK"}
 #: Those whose arguments are cast to what they take.
 _CASTING: Final = frozenset({"PERCENTILE"})
 

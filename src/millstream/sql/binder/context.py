@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from millstream.configuration import options
 from millstream.sql.binder.errors import validation_error
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class BindingContext:
     views: tuple[tuple[str, ...], ...] = ()
     #: Takes, by the id of each ``*``, the names of the columns that it stands for.
     stars: dict[int, list[tuple[str, ...]]] | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether all rows are there before anything is given."""
+        return self.configuration.get(options.RUNTIME_MODE) == "BATCH"
 
     def with_text(self, text: str | None) -> BindingContext:
         """The same for another statement."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration.accepted import say_once
 from millstream.errors import MillstreamError, ValidationError
 from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
 from millstream.sql.binder import calls, json
-from millstream.sql.binder.aggregates import RANKS
+from millstream.sql.binder.aggregates import OVER_ONLY
 from millstream.sql.binder.inline_calls import InlineCall, called
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
@@ -262,11 +263,28 @@ class ExpressionBinder:
     def _field_access(self, node: Any) -> Expression:
         return self._field(node, self.bind(node.operand), node.name.value)
 
+    def _check_null_treatment(self, node: Any, name: str) -> None:
+        """IGNORE NULLS and RESPECT NULLS as Flink has them.
+
+        Raises:
+            ValidationError: the function takes neither.
+        """
+        if node.ignore_nulls is None or name in {"LAG", "LEAD"}:
+            if node.ignore_nulls:
+                say_once(f"{name} ... IGNORE NULLS has no effect, as in Flink: nulls are values.")
+            return
+        if name == "ARRAY_AGG":
+            if node.ignore_nulls:
+                raise self.context.error(node, "IGNORE NULLS in ARRAY_AGG is not in this release.")
+            return
+        message = f"Cannot specify IGNORE NULLS or RESPECT NULLS following '{name}'."
+        if name in {"FIRST_VALUE", "LAST_VALUE"}:
+            message += " It leaves nulls out in any case."
+        raise self.context.error(node, message)
+
     def _function(self, node: Any) -> Expression:
         name = node.name.last.upper()
-        if node.ignore_nulls or (node.ignore_nulls is False and name != "ARRAY_AGG"):
-            word = "IGNORE" if node.ignore_nulls else "RESPECT"
-            raise self.context.error(node, f"{word} NULLS in {name} is not in this release.")
+        self._check_null_treatment(node, name)
         special = self.special(node)
         if special is not None:
             return special
@@ -306,7 +324,7 @@ class ExpressionBinder:
         return self.context.error(node, f"Function '{'.'.join(node.name.names)}' not found.{hint}")
 
     def _built_in(self, node: Any, name: str) -> Expression:
-        if name in _WINDOWED:
+        if name in OVER_ONLY:
             message = f"{name} needs OVER: {name}(...) OVER (ORDER BY ...)."
             raise self.context.error(node, message)
         bound = self.bind_all(node.arguments)
@@ -359,8 +377,6 @@ class ExpressionBinder:
 
 
 #: Functions of GROUP BY that Flink has beside its window table functions.
-#: Functions over the rows of a window, which OVER says.
-_WINDOWED: Final = RANKS | {"LAG", "LEAD", "NTILE", "CUME_DIST", "PERCENT_RANK"}
 _GROUP_WINDOWS: Final = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
 _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.Identifier: ExpressionBinder._identifier,  # noqa: SLF001 - the table of this class

@@ -17,12 +17,14 @@ from millstream.expressions.user_aggregates import user_aggregate
 from millstream.sql.binder import calls
 from millstream.sql.binder.aggregates import (
     AGGREGATES,
+    OVER_ONLY,
     RANKS,
     Placeholder,
     aggregate_arguments,
     aggregate_type,
     plain_type,
 )
+from millstream.sql.binder.frames import frame_ends
 from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
@@ -34,7 +36,7 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
-from millstream.types.logical_types import BigIntType, DayTimeIntervalType, IntType
+from millstream.types.logical_types import BigIntType, DoubleType, IntType
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.expressions.nodes import Expression
     from millstream.expressions.user_aggregates import UserAggregate
+    from millstream.runtime.columnar.over_frames import Offset
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.expressions import ExpressionBinder
     from millstream.sql.planner.logical import LogicalNode
@@ -52,7 +55,9 @@ __all__ = ["OverCalls"]
 
 #: What is over all rows of a partition, which a stream never has.
 _OF_BATCH: Final = frozenset({"LEAD", "CUME_DIST", "PERCENT_RANK", "NTILE"})
-#: The arguments of LAG.
+_SHARES: Final = frozenset({"CUME_DIST", "PERCENT_RANK"})
+_ORDERED: Final = frozenset({"RANK", "DENSE_RANK", *_SHARES})
+#: The arguments of LAG and LEAD.
 _LAG: Final = ("a value", "an offset", "a default")
 
 
@@ -61,7 +66,8 @@ class _Window:
     partition: tuple[Expression, ...]
     order: tuple[tuple[Expression, bool, bool], ...]
     is_rows: bool
-    preceding: int | None
+    preceding: Offset | None
+    following: Offset | None = 0
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,8 @@ class OverCalls:
         if definition is not None:
             return self._placeholder(self._user_call(binder, node, definition))
         name = node.name.last.upper()
-        if name in {*_OF_BATCH, "LAG"}:
-            return self._other_row(binder, node, name)
+        if name in OVER_ONLY - RANKS:
+            return self._other_row_or_place(binder, node, name)
         if name not in AGGREGATES and name not in RANKS:
             message = f"{name} cannot be used with OVER; aggregates, ROW_NUMBER, RANK can."
             raise self._context.error(node, message)
@@ -130,37 +136,58 @@ class OverCalls:
             self._calls.append(call)
         return Placeholder("over", self._calls.index(call), call.type)  # type: ignore[return-value]
 
-    def _other_row(self, binder: ExpressionBinder, node: Any, name: str) -> Expression:
-        """LAG: the value of a row before; what looks ahead is refused, as by Flink."""
-        if name != "LAG":
+    def _other_row_or_place(self, binder: ExpressionBinder, node: Any, name: str) -> Expression:
+        if name in _OF_BATCH and not self._context.is_batch:
             message = (
                 f"{name} Function is not supported in stream mode: it is over all rows of a "
-                "partition. OVER of batch mode is that of streams in this release."
+                "partition, which a stream never has; batch mode has it."
             )
             raise self._context.error(node, message)
+        bind = self._other_row if name in {"LAG", "LEAD"} else self._place
+        return bind(binder, node, name)
+
+    def _other_row(self, binder: ExpressionBinder, node: Any, name: str) -> Expression:
+        """LAG and LEAD: the value of a row at a distance."""
         arguments = [binder.bind(each) for each in node.arguments]
         if not 1 <= len(arguments) <= len(_LAG) or node.filter is not None or node.distinct:
-            raise self._context.error(node, f"LAG takes {', '.join(_LAG)}, and nothing else.")
+            raise self._context.error(node, f"{name} takes {', '.join(_LAG)}, and nothing else.")
         value = arguments[0]
         offset = arguments[1] if len(arguments) > 1 else Literal(1, IntType(nullable=False))
         count = offset.value if isinstance(offset, Literal) else None
         is_integer = offset.type.is_a(TypeFamily.INTEGER_NUMERIC)
-        if not is_integer or not isinstance(count, int) or count < 0:
-            message = "The offset of LAG must be a constant whole number that is not negative."
+        may_be_negative = self._context.is_batch
+        if not is_integer or not isinstance(count, int) or (count < 0 and not may_be_negative):
+            message = f"The offset of {name} must be a constant whole number"
+            message += "." if may_be_negative else " that is not negative."
             raise self._context.error(node, message)
         kind = plain_type(value.type).with_nullability(True)  # noqa: FBT003
         given = arguments[2] if len(arguments) == len(_LAG) else Literal(None, kind)
         default = calls.coerced(given, kind)
         if default is None:
-            message = f"The default of LAG is {given.type}, and its value {value.type}."
+            message = f"The default of {name} is {given.type}, and its value {value.type}."
             raise self._context.error(node, message)
         window = self._window(binder, node, name)
-        if window.is_rows or window.preceding is not None:
-            raise self._context.error(node, "LAG takes no frame of its window.")
         place = Literal(count, IntType(nullable=False))
         columns = (calls.coerced(value, kind) or value, place, default)
         whole = replace(window, is_rows=True)
         return self._placeholder(_Call(name, columns, None, False, kind, whole))  # noqa: FBT003
+
+    def _place(self, binder: ExpressionBinder, node: Any, name: str) -> Expression:
+        """CUME_DIST, PERCENT_RANK and NTILE: what the place of a row in its partition says."""
+        arguments = tuple(binder.bind(each) for each in node.arguments)
+        if node.filter is not None or node.distinct or (name in _SHARES and arguments):
+            raise self._context.error(node, f"{name} takes no arguments, and no FILTER.")
+        kind: LogicalType = DoubleType(nullable=False)
+        if name == "NTILE":
+            kind = BigIntType(nullable=False)
+            count = arguments[0] if len(arguments) == 1 else None
+            value = count.value if isinstance(count, Literal) else None
+            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+                message = "Argument to function 'NTILE' must be a positive integer literal."
+                raise self._context.error(node, message)
+            arguments = (Literal(value, kind),)
+        window = self._window(binder, node, name)
+        return self._placeholder(_Call(name, arguments, None, False, kind, window))  # noqa: FBT003
 
     def _user_call(
         self, binder: ExpressionBinder, node: Any, definition: FunctionDefinition
@@ -181,46 +208,26 @@ class OverCalls:
             first = item.nulls_first
             first = (not item.descending) if first is None else first
             order.append((binder.bind(item.expression), item.descending, first))
-        if not order and name not in RANKS:
+        if not order and name not in RANKS and not self._context.is_batch:
             message = f"{name} with OVER needs ORDER BY in its window."
             raise self._context.error(node, message)
-        if name in RANKS and specification.frame is not None:
+        frame = specification.frame
+        if name in RANKS and frame is not None:
             message = "ROW/RANGE not allowed with RANK, DENSE_RANK or ROW_NUMBER functions."
-            raise self._context.error(specification.frame, message)
-        if name in {"RANK", "DENSE_RANK"} and not order:
+            raise self._context.error(frame, message)
+        if name in _ORDERED and not order:
             message = (
                 "RANK or DENSE_RANK functions require ORDER BY clause in window specification."
             )
             raise self._context.error(node, message)
-        if specification.frame is None:
+        if frame is None:
             return _Window(partition, tuple(order), False, None)  # noqa: FBT003 - RANGE
-        frame = specification.frame
-        if frame.end.direction != "CURRENT ROW":
-            message = "OVER windows must end with CURRENT ROW."
+        kinds = [each.type for each, _, _ in order]
+        ends = frame_ends(self._context, binder, frame, kinds)
+        if name in OVER_ONLY and (frame.unit == "ROWS" or ends != (None, 0)):
+            message = f"{name} takes no frame of its window: ROWS and RANGE are for aggregates."
             raise self._context.error(frame, message)
-        preceding = self._preceding(binder, frame)
-        return _Window(partition, tuple(order), frame.unit == "ROWS", preceding)
-
-    def _preceding(self, binder: ExpressionBinder, frame: Any) -> int | None:
-        start = frame.start
-        if start.direction == "FOLLOWING":
-            raise self._context.error(frame, "OVER windows cannot begin behind the row.")
-        if start.direction == "CURRENT ROW":
-            return 0
-        if start.offset is None:
-            return None
-        offset = binder.bind(start.offset)
-        if not isinstance(offset, Literal) or not isinstance(offset.value, int):
-            raise self._context.error(start.offset, "The length of a window must be a constant.")
-        if frame.unit == "ROWS":
-            wanted, fits = "a whole number", offset.type.is_a(TypeFamily.INTEGER_NUMERIC)
-        else:
-            wanted = "an interval of days to seconds"
-            fits = isinstance(offset.type, DayTimeIntervalType)
-        if not fits or offset.value < 0:
-            message = f"The length of a {frame.unit} window must be {wanted}, and not negative."
-            raise self._context.error(start.offset, message)
-        return offset.value
+        return _Window(partition, tuple(order), frame.unit == "ROWS", *ends)
 
     def _specification(self, node: Any, over: Any) -> Any:
         if isinstance(over, nodes.Name):
@@ -293,7 +300,7 @@ class OverCalls:
             made = AggregateCall(
                 call.function, arguments, call.type, condition, call.distinct, call.user
             )
-            calls.append(OverCall(made, window.is_rows, window.preceding))
+            calls.append(OverCall(made, window.is_rows, window.preceding, window.following))
         if len(columns) > len(below.row):
             row = row_of(names, [each.type for each in columns])
             below = ProjectNode(row=row, input=below, expressions=tuple(columns))

@@ -107,6 +107,7 @@ def _over(node: Any, texts: Texts) -> Details:
     frames = (
         f"{texts.call(node, each.call)} over {'ROWS' if each.is_rows else 'RANGE'} "
         f"{'UNBOUNDED' if each.preceding is None else each.preceding}"
+        f"{'' if each.following == 0 else f' to {each.following}'}"
         for each in node.calls
     )
     return {

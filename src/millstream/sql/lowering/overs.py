@@ -1,7 +1,7 @@
-"""OVER as an operator: by time over inserts, or by any order over a changelog.
+"""OVER as an operator: by time over inserts, by any order over a changelog, or of batch mode.
 
 What it is: the factory of a physical node.
-What it is not: which of the two a query gets (``sql/planner/ranks.py``).
+What it is not: which of them a query gets (``sql/planner/ranks.py``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import UnsupportedSqlError
+from millstream.runtime.columnar.over_frames import Frame
 from millstream.runtime.operators.table import factories
+from millstream.runtime.operators.table.batch_over import BatchOverFactory
 from millstream.sql.lowering.pieces import aggregate_calls, sort_columns
 from millstream.types.logical_types import TimestampKind
 
@@ -46,9 +48,18 @@ def over_factory(
     if any(each.call.filter is not None for each in node.calls):
         message = "FILTER with OVER is not in this release."
         raise UnsupportedSqlError(message)
-    retracts = first.preceding is not None and not node.updating
+    retracts = first.preceding is not None and not (node.updating or node.batch)
     calls = aggregate_calls([each.call for each in node.calls], parameters, retracts=retracts)
     below = node.input.row
+    preceding = None if first.preceding is None else int(first.preceding)
+    if node.batch:
+        return BatchOverFactory(
+            input_type=below,
+            keys=node.partition,
+            order=sort_columns(node.order),
+            calls=calls,
+            frame=Frame(first.is_rows, first.preceding, first.following),
+        )
     if node.updating:
         return factories.UpdatingOverFactory(
             input_type=below,
@@ -56,7 +67,7 @@ def over_factory(
             order=sort_columns(node.order),
             aggregates=calls,
             is_rows=first.is_rows,
-            preceding=first.preceding,
+            preceding=preceding,
             update_before=node.update_before,
             state_ttl=state_ttl,
         )
@@ -68,6 +79,6 @@ def over_factory(
         aggregates=calls,
         rowtime=time if attribute is TimestampKind.ROWTIME else None,
         is_rows=first.is_rows,
-        preceding=first.preceding,
+        preceding=preceding,
         state_ttl=state_ttl,
     )

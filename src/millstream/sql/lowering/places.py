@@ -279,6 +279,8 @@ class Places:
         calls = self._calls(node, [each.call for each in node.calls])
         frames = [(each.is_rows, each.preceding) for each in node.calls]
         frames_text = f"updating {frames}" if node.updating else str(frames)
+        if node.batch:
+            frames_text += f" batch {[each.following for each in node.calls]}"
         return (
             f"[{self.columns(node.input, node.partition)}] [{self._order(node)}] [{calls}] "
             f"{frames_text} [{self._inputs(node)}]"

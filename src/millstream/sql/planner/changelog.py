@@ -78,6 +78,8 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
         # What is taken back later would meet another version than it did when it came.
         check_takes("The left of TemporalJoin", node.inputs[0], _INSERTS)
     if isinstance(node, physical.OverAggregate):
+        if node.batch:
+            return _INSERTS
         if not node.updating:
             check_takes(node.kind, node.input, _INSERTS)
             return _INSERTS

@@ -18,6 +18,7 @@ from millstream.types.logical_types import RowField, RowType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from decimal import Decimal
 
     from millstream.expressions.nodes import Expression
     from millstream.expressions.user_aggregates import UserAggregate
@@ -145,8 +146,11 @@ class OverCall:
     call: AggregateCall
     #: ROWS or RANGE.
     is_rows: bool
-    #: How many rows, or milliseconds, before the row; None: from the beginning.
-    preceding: int | None
+    #: How many rows, or milliseconds, before the row; None: from the beginning.  Of batch mode it
+    #: may be negative, for behind the row, and RANGE goes by numbers, too.
+    preceding: int | float | Decimal | None
+    #: The same behind the row; None: to the end.  Streams have no rows behind the row.
+    following: int | float | Decimal | None = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

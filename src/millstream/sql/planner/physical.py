@@ -413,6 +413,8 @@ class OverAggregate(PhysicalNode):
     calls: tuple[OverCall, ...]
     #: Over a changelog, or in another order than that of time: rows that are given may change.
     updating: bool = False
+    #: When all rows are there, over any frame.
+    batch: bool = False
     kind: ClassVar[str] = "OverAggregate"
 
     def details(self) -> str:
@@ -420,11 +422,9 @@ class OverAggregate(PhysicalNode):
         parts = []
         if self.partition:
             parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
-        parts.append(f"orderBy=[{order_text(below, self.order)}]")
-        first = self.calls[0]
-        unit = "ROWS" if first.is_rows else "RANGE"
-        start = "UNBOUNDED PRECEDING" if first.preceding is None else f"{first.preceding} PRECEDING"
-        parts.append(f"window=[{unit} BETWEEN {start} AND CURRENT ROW]")
+        if self.order:
+            parts.append(f"orderBy=[{order_text(below, self.order)}]")
+        parts.append(f"window=[{self._frame_text()}]")
         names = self.row.names[len(below) :]
         shown = list(below.names)
         shown += [
@@ -432,6 +432,20 @@ class OverAggregate(PhysicalNode):
             for each, name in zip(self.calls, names, strict=True)
         ]
         return ", ".join([*parts, f"select=[{', '.join(shown)}]"])
+
+    def _frame_text(self) -> str:
+        first = self.calls[0]
+        unit = "ROWS" if first.is_rows else "RANGE"
+        before, behind = first.preceding, first.following
+        start = "UNBOUNDED PRECEDING" if before is None else f"{before} PRECEDING"
+        if before is not None and before < 0:
+            start = f"{-before} FOLLOWING"
+        end = "CURRENT ROW"
+        if behind is None:
+            end = "UNBOUNDED FOLLOWING"
+        elif behind:
+            end = f"{behind} FOLLOWING" if behind > 0 else f"{-behind} PRECEDING"
+        return f"{unit} BETWEEN {start} AND {end}"
 
 
 @dataclass(eq=False, kw_only=True)

@@ -45,7 +45,8 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 def rank_of(converter: Converts, node: Any, *, with_number: bool = True) -> PhysicalNode | None:
     """A filter over numbered rows as a Top-N or a deduplication; None if it is no such filter.
 
-    Numbers without an upper bound are those of OVER, if rows are numbered in the order of time.
+    Numbers without an upper bound are those of OVER, if rows are numbered in the order of time or
+    all are there.
 
     Args:
         converter: of what is below.
@@ -56,10 +57,12 @@ def rank_of(converter: Converts, node: Any, *, with_number: bool = True) -> Phys
     if found is None:
         return None
     below, projections, columns = found
+    if converter.is_batch and below.calls[0].call.function != "ROW_NUMBER":
+        return None
     number = len(below.input.row)
     first, last, rest = _range(node.condition, columns, number)
     if last is None:
-        if _is_by_time(below):
+        if converter.is_batch or _is_by_time(below):
             return None
         message = "ROW_NUMBER needs an upper bound, such as WHERE rownum <= 10."
         raise ValidationError(message)
@@ -229,6 +232,8 @@ def over(converter: Converts, node: Any) -> PhysicalNode:
         ValidationError: the order is not one that a stream can have.
     """
     below = converter.convert(node.input)
+    if converter.is_batch:
+        return _over(node, below, batch=True)
     updating = _is_updating(node, below)
     ranks = [each.call.function for each in node.calls if each.call.function in _RANKS]
     if ranks and updating:
@@ -238,6 +243,12 @@ def over(converter: Converts, node: Any) -> PhysicalNode:
             "...) WHERE n <= 10."
         )
         raise ValidationError(message)
+    return _over(node, below, updating=updating)
+
+
+def _over(
+    node: Any, below: PhysicalNode, *, updating: bool = False, batch: bool = False
+) -> PhysicalNode:
     return physical.OverAggregate(
         row=node.row,
         inputs=(exchange(below, node.partition),),
@@ -245,6 +256,7 @@ def over(converter: Converts, node: Any) -> PhysicalNode:
         order=node.order,
         calls=node.calls,
         updating=updating,
+        batch=batch,
     )
 
 

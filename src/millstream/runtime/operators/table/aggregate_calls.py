@@ -230,8 +230,21 @@ class Aggregates:
             states.extend(last)
         return before, after, states
 
-    def run_anew(self, rows: SortedRows, segments: Segments) -> list[pa.Array]:
-        """Results behind each row of segments that begin with nothing; no state is kept."""
+    def of_nothing(self) -> list[pa.Array]:
+        """The results over no rows, as columns of one value each."""
+        found, at, fresh = [], 0, self.fresh
+        for kernel in self.kernels:
+            found.append(kernel.results(fresh[at : at + len(kernel.fields)]))
+            at += len(kernel.fields)
+        return found
+
+    def run_anew(
+        self, rows: SortedRows, segments: Segments, *, last_only: bool = False
+    ) -> list[pa.Array]:
+        """Results behind each row (or segment) of segments that begin with nothing.
+
+        No state is kept.
+        """
         lifted = []
         for call, kernel in zip(self.calls, self.kernels, strict=True):
             arguments = [rows.column(index) for index in call.arguments]
@@ -241,7 +254,7 @@ class Aggregates:
             lifted.append(kernel.lift(Rows(arguments, counted, rows.weights)))
         nothing = pa.array(np.zeros(len(segments), dtype=np.int64))
         initial = [column.take(nothing) for column in self.fresh]
-        return self.add_up(lifted, segments, initial, last_only=False)[1]
+        return self.add_up(lifted, segments, initial, last_only=last_only)[1]
 
     @staticmethod
     def _filtered(index: int | None, rows: SortedRows) -> NDArray[np.bool_]:
