@@ -71,8 +71,8 @@ FUNCTIONS = {
     "UPPER(*)": "Only COUNT takes *; UPPER does not.",
     "SUBSTR(name)": "SUBSTRING does not take (STRING); it takes\n    SUBSTRING(string",
     "TUMBLE_START(ts, INTERVAL '1' MINUTE)": (
-        "Group windows (TUMBLE in GROUP BY) are not in this release; take a window of rows: "
-        "FROM TUMBLE(TABLE t, DESCRIPTOR(ts), ...) GROUP BY window_start, window_end."
+        "Call to auxiliary group function 'TUMBLE_START' must have matching call to group function "
+        "'TUMBLE' in GROUP BY clause"
     ),
 }
 

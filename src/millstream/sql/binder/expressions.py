@@ -309,12 +309,14 @@ class ExpressionBinder:
         return self._built_in(node, name)
 
     def _unknown(self, node: Any) -> ValidationError:
-        window = node.name.last.upper().partition("_")[0]
-        if window in _GROUP_WINDOWS:
+        name = node.name.last.upper()
+        window, _, what = name.partition("_")
+        if window in _GROUP_WINDOWS and what in _OF_GROUP_WINDOWS:
             message = (
-                f"Group windows ({window} in GROUP BY) are not in this release; take a window of "
-                f"rows: FROM {window}(TABLE t, DESCRIPTOR(ts), ...) GROUP BY window_start, "
-                "window_end."
+                f"Group function '{name}' can only appear in GROUP BY clause"
+                if name == window
+                else f"Call to auxiliary group function '{name}' must have matching call to group "
+                f"function '{window}' in GROUP BY clause"
             )
             return self.context.error(node, message)
         known = [*calls.names(), *self.context.catalogs.function_names()]
@@ -376,8 +378,9 @@ class ExpressionBinder:
         return self.subquery(node)
 
 
-#: Functions of GROUP BY that Flink has beside its window table functions.
-_GROUP_WINDOWS: Final = frozenset({"TUMBLE", "HOP", "SESSION", "CUMULATE"})
+#: Windows of GROUP BY, and what functions tell of them.
+_GROUP_WINDOWS: Final = frozenset({"TUMBLE", "HOP", "SESSION"})
+_OF_GROUP_WINDOWS: Final = frozenset({"", "START", "END", "ROWTIME", "PROCTIME"})
 _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.Identifier: ExpressionBinder._identifier,  # noqa: SLF001 - the table of this class
     nodes.Literal: ExpressionBinder._literal,  # noqa: SLF001

@@ -26,6 +26,7 @@ from millstream.sql.binder.aggregates import (
     plain_type,
 )
 from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.group_windows import is_group_window, property_column, window_property
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.binder.walking import walk_nodes
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.group_windows import GroupWindow
     from millstream.sql.binder.overs import OverCalls
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
@@ -92,6 +94,7 @@ class GroupBinder(ExpressionBinder):
         overs: OverCalls,
         scalar: Callable[[Node], LogicalNode],
         windows: WindowColumns | None = None,
+        window: GroupWindow | None = None,
     ) -> None:
         """Bind the keys.
 
@@ -101,12 +104,14 @@ class GroupBinder(ExpressionBinder):
             overs: takes OVER calls, which are computed on the groups.
             scalar: binds sub-queries as values, which are joined to the groups.
             windows: the columns below that say in which window a row is; None: in none.
+            window: the one of GROUP BY, if that has one.
         """
         super().__init__(base.context, base.scope)
         self._base = base
         self._overs = overs
         self._scalar = scalar
         self._scalars: list[tuple[Node, LogicalNode]] = []
+        self._window = window
         self._inputs = Inputs()
         self._keys: list[Expression] = []
         self._calls: list[AggregateCall] = []
@@ -127,11 +132,11 @@ class GroupBinder(ExpressionBinder):
     def _sets_of(self, element: Any) -> list[tuple[int, ...]]:
         """The sets of keys that an element of GROUP BY stands for."""
         if isinstance(element, nodes.GroupingSet):
-            return [tuple(self._key(each) for each in element.keys)]
+            return [self._keys_of(element.keys)]
         if not isinstance(element, nodes.GroupingSets):
             if isinstance(element, nodes.RowConstructor):
-                return [tuple(self._key(each) for each in element.fields)]
-            return [(self._key(element),)]
+                return [self._keys_of(element.fields)]
+            return [self._keys_of([element])]
         parts = [self._sets_of(each) for each in element.elements]
         if element.kind is nodes.GroupingKind.SETS:
             return [each for part in parts for each in part]
@@ -148,13 +153,33 @@ class GroupBinder(ExpressionBinder):
             tuple(dict.fromkeys(sum(combination, ()))) for combination in itertools.product(*sets)
         )
 
-    def _key(self, node: Node) -> int:
-        if has_aggregate(self.context, node):
-            raise self.context.error(node, "A key of GROUP BY cannot have an aggregate.")
-        key = self._base.bind(node)
+    def _keys_of(self, given: Sequence[Node]) -> tuple[int, ...]:
+        found: list[int] = []
+        for node in given:
+            if self._window is not None and is_group_window(node):
+                found += [self._place(each) for each in self._window.columns[:2]]
+                continue
+            if has_aggregate(self.context, node):
+                raise self.context.error(node, "A key of GROUP BY cannot have an aggregate.")
+            found.append(self._place(self._base.bind(node)))
+        return tuple(found)
+
+    def _place(self, key: Expression) -> int:
+        key = key if self._window is None else self._window.column_of(key)
         if key not in self._keys:
             self._keys.append(key)
         return self._keys.index(key)
+
+    def _property(self, node: nodes.FunctionCall) -> Expression:
+        """A column of the window of GROUP BY, which its time becomes a key for."""
+        column = property_column(self._base, self._window, node)
+        if column not in self._keys:
+            index = self._place(column)
+            self._positions.append(self._inputs.add(column, column.name))
+            self._window_times |= {index}
+            if self._sets is not None:
+                self._sets = tuple((*each, index) for each in self._sets)
+        return self._over_keys(column)
 
     def _kept_times(self, windows: WindowColumns | None) -> frozenset[int]:
         """The keys that are times of windows, if groups are windows: they go on as times."""
@@ -183,7 +208,8 @@ class GroupBinder(ExpressionBinder):
             return super().bind(node)
         for each in walk_nodes(node):
             is_over = isinstance(each, nodes.FunctionCall | InlineCall) and each.over is not None
-            if is_over or isinstance(each, nodes.ScalarQuery):
+            is_of_window = window_property(each) is not None
+            if is_over or is_of_window or isinstance(each, nodes.ScalarQuery):
                 return super().bind(node)
         bound = self._over_keys(self._base.bind(node))
         if not any(isinstance(each, InputReference) for each in walk(bound)):
@@ -214,6 +240,8 @@ class GroupBinder(ExpressionBinder):
         return has_aggregate(self.context, node)
 
     def _over_keys(self, expression: Expression) -> Expression:
+        if self._window is not None:
+            expression = self._window.column_of(expression)
         if expression in self._keys:
             index = self._keys.index(expression)
             return Placeholder("key", index, self._key_type(index))  # type: ignore[return-value]
@@ -240,6 +268,8 @@ class GroupBinder(ExpressionBinder):
         name = node.name.last.upper()
         if name in _GROUPING and len(node.name.parts) == 1 and node.over is None:
             return self._grouping(node, name)
+        if window_property(node) is not None:
+            return self._property(node)
         return super().special(node)
 
     def _grouping(self, node: Any, name: str) -> Expression:

@@ -16,6 +16,7 @@ from millstream.expressions.nodes import InputReference, transform
 from millstream.sql.binder import subqueries
 from millstream.sql.binder.aggregates import Placeholder
 from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.group_windows import group_window
 from millstream.sql.binder.grouping import GroupBinder, has_aggregate
 from millstream.sql.binder.hints import select_hints
 from millstream.sql.binder.inline_calls import called
@@ -166,9 +167,14 @@ class SelectBinder:
         if not grouped:
             return _RowBinder(self, self.scope, overs=True), None
         base = _RowBinder(self, self.scope, overs=False)
-        windows = logical_windows(self.plan)
         keys = self.node.group_by or ()
-        groups = GroupBinder(base, keys, self.overs, self._scalar_plan, windows)
+        window = None
+        found = group_window(base, self.plan, keys)
+        if found is not None:
+            self.plan, window = found
+            self.scope.row = self.plan.row
+        windows = logical_windows(self.plan)
+        groups = GroupBinder(base, keys, self.overs, self._scalar_plan, windows, window)
         return groups, groups
 
     def _items(self, binder: ExpressionBinder) -> list[tuple[str, Expression]]:

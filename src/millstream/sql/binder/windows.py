@@ -22,10 +22,13 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.parser.syntax import Node
+    from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["WINDOWS", "window"]
+__all__ = ["WINDOWS", "window", "window_node"]
 
 #: Function -> its parameters, in order; those in lower case may be left out.
 WINDOWS: Final = {
@@ -73,19 +76,38 @@ def window(queries: QueryBinder, call: Any, *, any_size: bool = False) -> Window
     partition = tuple(getattr(key, "index", -1) for key in keys)
     if -1 in partition:
         raise context.error(data, "PARTITION BY of SESSION takes columns.")
-    return _node(plan, kind, time, size, step, lengths.get("OFFSET", 0), partition)
+    names = [*plan.row.names, "window_start", "window_end", "window_time"]
+    return window_node(plan, kind, time, size, step, lengths.get("OFFSET", 0), partition, names)
 
 
-def _node(
-    plan: Any, kind: str, time: int, size: int, step: int | None, offset: int, keys: tuple[int, ...]
+def window_node(
+    plan: LogicalNode,
+    kind: str,
+    time: int,
+    size: int,
+    step: int | None,
+    offset: int,
+    keys: tuple[int, ...],
+    names: Sequence[str],
 ) -> WindowNode:
-    time_type = plan.row.fields[time].type
+    """Rows with the columns of their windows behind theirs.
+
+    Args:
+        plan: of the rows.
+        kind: TUMBLE, HOP, CUMULATE or SESSION.
+        time: the column that is their time.
+        size: in milliseconds; of SESSION the gap.
+        step: in milliseconds, of HOP and CUMULATE.
+        offset: in milliseconds.
+        keys: of SESSION, the columns that rows of one session have in common.
+        names: of all columns.
+    """
+    time_type: Any = plan.row.fields[time].type
     bound = TimestampType(3, nullable=False)
     if isinstance(time_type, LocalZonedTimestampType):
         window_time: Any = LocalZonedTimestampType(3, time_type.kind, nullable=False)
     else:
         window_time = TimestampType(3, time_type.kind, nullable=False)
-    names = [*plan.row.names, "window_start", "window_end", "window_time"]
     row = row_of(names, [*plan.row.children, bound, bound, window_time])
     return WindowNode(
         row=row,
