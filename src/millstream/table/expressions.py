@@ -66,6 +66,7 @@ __all__ = [
     "range_",
     "row",
     "row_interval",
+    "source_watermark",
     "temporal_overlaps",
     "timestamp_diff",
     "to_date",
@@ -233,6 +234,11 @@ def _parts(*given: Any) -> tuple[Any, ...]:
 def row_interval(rows: int) -> Expression:
     """A number of rows as the length of a window."""
     return Expression(RowInterval(rows))
+
+
+def source_watermark() -> Expression:
+    """Watermarks that come with the rows, in ``Schema.watermark``."""
+    return function("SOURCE_WATERMARK")
 
 
 def lag(expr: Any, offset: Any = 1, default: Any = None) -> Expression:

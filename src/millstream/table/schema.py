@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.sql.binder.context import BindingContext
+    from millstream.table.expression import Expression
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["Schema"]
@@ -60,9 +61,9 @@ class Schema:
             self._columns.append(Column(column_name, kind))
             return self
 
-        def column_by_expression(self, column_name: str, expr: str) -> Self:
+        def column_by_expression(self, column_name: str, expr: str | Expression) -> Self:
             """Add a computed column."""
-            self._columns.append(_Computed(column_name, expr))
+            self._columns.append(_Computed(column_name, str(expr)))
             return self
 
         def column_by_metadata(
@@ -84,9 +85,9 @@ class Schema:
             self._columns.append(made)
             return self
 
-        def watermark(self, column_name: str, watermark_expr: str) -> Self:
-            """Make a column event time."""
-            self._watermark = WatermarkSpec(column_name, watermark_expr)
+        def watermark(self, column_name: str, watermark_expr: str | Expression) -> Self:
+            """Make a column event time; ``SOURCE_WATERMARK()``: watermarks are the stream's own."""
+            self._watermark = WatermarkSpec(column_name, str(watermark_expr))
             return self
 
         def primary_key(self, *column_names: str) -> Self:
@@ -164,7 +165,8 @@ class Schema:
             given: the row of a stream; its columns are there where the schema has none.
         """
         columns = list(self.columns)
-        if given is not None and not any(isinstance(each, Column) for each in columns):
+        declares = any(isinstance(each, Column) and each.is_physical for each in columns)
+        if given is not None and not declares:
             columns = [Column(each.name, each.type) for each in given.fields] + columns
         real = [(each.name, each.type) for each in columns if isinstance(each, Column)]
         declared = {name for name, _ in real}

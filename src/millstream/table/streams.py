@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.datastream.data_stream import DataStream
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, ValidationError
 from millstream.graph.program_location import caller_location
 from millstream.graph.transformation import OneInputTransformation
 from millstream.runtime.operators.table.conform import ConformFactory
+from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.binder.tables import watermarked
@@ -27,20 +28,26 @@ from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
 from millstream.sql.planner.physical import SinkNode
 from millstream.table.building import column_of
 from millstream.table.rewriting import WindowProperty
+from millstream.types.logical_types import LocalZonedTimestampType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.contracts.sink import Sink
     from millstream.datastream.environment import StreamExecutionEnvironment
+    from millstream.sql.catalog.schema import ResolvedSchema
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
     from millstream.table.schema import Schema
+    from millstream.types.logical_types import RowType
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["read_stream", "with_fields", "write_stream"]
 
 _ALL: Final = frozenset({"I", "UB", "UA", "D"})
+#: The only metadata of a stream, and the column that has it.
+_ROWTIME: Final = "rowtime"
+_TIME: Final = "$rowtime"
 
 
 def read_stream(
@@ -66,14 +73,7 @@ def read_stream(
     row = logical_row(kind)
     declared = None if schema is None else schema.resolve(session.context(None), row)
     if declared is not None:
-        read = [each for each in declared.columns if each.is_physical]
-        names_ = {each.name for each in read}
-        computed = any(each.is_computed for each in declared.columns)
-        by_name_alone = names_ <= set(kind.arrow_schema.names)
-        pairs = [(each.name, each.type) for each in read]
-        if computed and by_name_alone:
-            pairs += [(each.name, each.type) for each in row.fields if each.name not in names_]
-        row = row_of([name for name, _ in pairs], [type_ for _, type_ in pairs])
+        row = _physical(row, declared, kind.arrow_schema.names)
     given = stream._transformation  # noqa: SLF001 - the facade beside it
     known = kind.arrow_schema.names
     by_name = set(row.names) <= set(known)
@@ -81,6 +81,9 @@ def read_stream(
     if names is None and len(row) != len(known):
         message = f"the schema has columns {list(row.names)}, the stream {known}"
         raise ProgramError(message)
+    with_time = declared is not None and _asks_for_time(declared)
+    if with_time:
+        row = row_of([*row.names, _TIME], [*row.children, LocalZonedTimestampType(3)])
     made = OneInputTransformation(
         id=session.program.next_id(),
         location=caller_location(),
@@ -90,7 +93,7 @@ def read_stream(
         input=given,
         parallelism=parallelism_of(given)[0],
         non_parallel=parallelism_of(given)[1],
-        factory=ConformFactory(names, table="the stream"),
+        factory=ConformFactory(names, table="the stream", with_time=with_time),
     )
     key: tuple[int, ...] = ()
     if declared is not None:
@@ -106,15 +109,46 @@ def read_stream(
     if declared is None:
         return plan
     context = session.context(None)
-    if any(each.is_computed for each in declared.columns):
-        binder = ExpressionBinder(context, Scope.of(row))
-        expressions = tuple(
-            binder.bind(parse_expression(each.expression or f"`{each.name}`"))
-            for each in declared.columns
-        )
-        whole = row_of(declared.names, [each.type for each in expressions])
-        plan = ProjectNode(row=whole, input=plan, expressions=expressions)
+    if not all(each.is_physical for each in declared.columns):
+        plan = _computed(ExpressionBinder(context, Scope.of(row)), plan, declared)
     return watermarked(context, plan, declared)
+
+
+def _physical(row: RowType, declared: ResolvedSchema, known: Sequence[str]) -> RowType:
+    """What is read of the stream: declared columns, and those that others are computed of."""
+    read = [each for each in declared.columns if each.is_physical]
+    names = {each.name for each in read}
+    pairs = [(each.name, each.type) for each in read]
+    if any(each.is_computed for each in declared.columns) and names <= set(known):
+        pairs += [(each.name, each.type) for each in row.fields if each.name not in names]
+    return row_of([name for name, _ in pairs], [type_ for _, type_ in pairs])
+
+
+def _asks_for_time(declared: ResolvedSchema) -> bool:
+    """Whether a column takes the timestamps of the records.
+
+    Raises:
+        ValidationError: a column is of other metadata, which streams have not.
+    """
+    asked = [each for each in declared.columns if each.is_metadata]
+    for each in asked:
+        if each.key != _ROWTIME:
+            message = (
+                f"Invalid metadata key '{each.key}' in column '{each.name}' of a stream, which has "
+                f"'{_ROWTIME}', the timestamps of its records, and no other."
+            )
+            raise ValidationError(message)
+    return bool(asked)
+
+
+def _computed(binder: ExpressionBinder, plan: LogicalNode, declared: ResolvedSchema) -> LogicalNode:
+    expressions = []
+    for each in declared.columns:
+        text = f"`{_TIME if each.is_metadata else each.name}`"
+        made = binder.bind(parse_expression(each.expression or text))
+        expressions.append(calls.cast(made, each.type) if each.is_metadata else made)
+    row = row_of(declared.names, [each.type for each in expressions])
+    return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
 
 
 def with_fields(table: Any, fields: Sequence[Any]) -> Any:

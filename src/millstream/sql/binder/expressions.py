@@ -22,6 +22,7 @@ from millstream.sql.binder.inline_calls import InlineCall, called
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
+from millstream.sql.planner.logical import SOURCE_WATERMARK
 from millstream.types.logical_types import BooleanType, RowType, SymbolType, VarCharType
 from millstream.types.type_roots import TypeRoot
 
@@ -113,6 +114,13 @@ class ExpressionBinder:
             # The session knows it, so a query sees it as a constant.
             database = self.context.catalogs.current_database
             return Literal(database, VarCharType(nullable=database is None))
+        if node.name.last.upper() == SOURCE_WATERMARK:
+            message = (
+                "SOURCE_WATERMARK() is a declarative marker function and doesn't have concrete "
+                "runtime implementation. It can only be used as a single expression in a WATERMARK "
+                "FOR clause, or in Schema.watermark()."
+            )
+            raise self.context.error(node, message)
         return None
 
     def over(self, node: nodes.FunctionCall) -> Expression:

@@ -11,13 +11,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, ValidationError
+from millstream.expressions.nodes import Call
 from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
+from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression, parse_query
-from millstream.sql.planner.logical import ProjectNode, ScanNode, WatermarkNode, references, row_of
+from millstream.sql.planner.logical import (
+    SOURCE_WATERMARK,
+    ProjectNode,
+    ScanNode,
+    WatermarkNode,
+    references,
+    row_of,
+)
 from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.logical_types import (
     LocalZonedTimestampType,
@@ -34,12 +43,12 @@ if TYPE_CHECKING:
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.catalog.manager import FoundTable
-    from millstream.sql.catalog.schema import Column, ResolvedSchema
+    from millstream.sql.catalog.schema import Column, ResolvedSchema, WatermarkSpec
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["scan", "watermarked"]
+__all__ = ["is_source_watermark", "scan", "watermarked"]
 
 _MOST_DIGITS = 3
 
@@ -88,7 +97,10 @@ def scan(
         is_temporary=found.is_temporary,
     )
     plan = _cast_metadata(plan, read)
-    return watermarked(context, _computed(context, plan, schema), schema)
+    plan = _computed(context, plan, schema)
+    if schema.watermark is not None and is_source_watermark(schema.watermark.expression):
+        raise context.error(node, _no_watermarks(table.options.get("connector"), found))
+    return watermarked(context, plan, schema)
 
 
 def _read_type(column: Column, said: Mapping[str, LogicalType]) -> LogicalType:
@@ -152,6 +164,23 @@ def _computed(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema
     return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
 
 
+def is_source_watermark(expression: str) -> bool:
+    """Whether watermarks are declared to be those that the source gives."""
+    node = parse_expression(expression)
+    if not isinstance(node, nodes.FunctionCall) or node.arguments:
+        return False
+    return node.name.last.upper() == SOURCE_WATERMARK
+
+
+def _no_watermarks(connector: str | None, found: FoundTable) -> str:
+    shown = found.identifier.as_summary_string()
+    return (
+        f"SOURCE_WATERMARK() in WATERMARK FOR of table '{shown}': connector '{connector}' gives no "
+        "watermarks of its own. Streams do (from_data_stream); of a table declare the column less "
+        "an interval, such as WATERMARK FOR ts AS ts - INTERVAL '5' SECOND."
+    )
+
+
 def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
     """The plan with event time as the schema declares it.
 
@@ -179,14 +208,23 @@ def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSche
             f"the time field '{declared.rowtime}' is {kind.as_summary_string()}."
         )
         raise ValidationError(message)
+    expression = _watermark_of(context, plan, declared, kind)
+    fields = list(plan.row.fields)
+    rowtime = replace(kind, kind=TimestampKind.ROWTIME)
+    fields[position] = RowField(declared.rowtime, rowtime)
+    row = RowType(tuple(fields), nullable=False)
+    return WatermarkNode(row=row, input=plan, rowtime=position, expression=expression)
+
+
+def _watermark_of(
+    context: BindingContext, plan: LogicalNode, declared: WatermarkSpec, kind: LogicalType
+) -> Expression:
+    if is_source_watermark(declared.expression):
+        return Call(SOURCE_WATERMARK, (), kind)
     binder = ExpressionBinder(context.with_text(declared.expression), Scope.of(plan.row))
     expression = binder.bind(parse_expression(declared.expression))
     if not isinstance(expression.type, TimestampType | LocalZonedTimestampType):
         shown = expression.type.as_summary_string()
         message = f"The watermark of '{declared.rowtime}' must be a timestamp; it is {shown}."
         raise ValidationError(message)
-    fields = list(plan.row.fields)
-    rowtime = replace(kind, kind=TimestampKind.ROWTIME)
-    fields[position] = RowField(declared.rowtime, rowtime)
-    row = RowType(tuple(fields), nullable=False)
-    return WatermarkNode(row=row, input=plan, rowtime=position, expression=expression)
+    return expression

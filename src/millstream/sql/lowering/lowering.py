@@ -53,7 +53,7 @@ from millstream.sql.lowering.places import MATERIALIZER, OPERATOR, Places
 from millstream.sql.lowering.stream_types import partial_type, partial_window_type, stream_type
 from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
 from millstream.sql.lowering.values_source import ValuesSource
-from millstream.sql.lowering.watermarks import strategy_of
+from millstream.sql.lowering.watermarks import is_of_source, strategy_of
 from millstream.sql.lowering.windowed_rows import (
     local_window_aggregate,
     window_aggregate,
@@ -293,6 +293,8 @@ class Lowering:
         return self._one("Calc", factory, self.stream(node.input), stream_type(node.row))
 
     def _watermark(self, node: physical.WatermarkAssigner) -> Transformation:
+        if is_of_source(node.expression):
+            return self.stream(node.input)  # they come with the rows
         strategy = strategy_of(node.expression, node.rowtime, self.options.idle_timeout)
         factory = TimestampsWatermarksFactory(strategy)
         below = self.stream(node.input)

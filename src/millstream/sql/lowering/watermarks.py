@@ -19,6 +19,7 @@ from millstream.functions.watermark_strategy import (
     WatermarkStrategy,
 )
 from millstream.sql.planner.calcs import keeps_time
+from millstream.sql.planner.logical import SOURCE_WATERMARK
 from millstream.types.logical_types import DayTimeIntervalType
 from millstream.types.time import MIN_TIMESTAMP
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.functions.watermark_strategy import WatermarkOutput
 
-__all__ = ["DelayedWatermarks", "delay_of", "strategy_of"]
+__all__ = ["DelayedWatermarks", "delay_of", "is_of_source", "strategy_of"]
 
 
 class DelayedWatermarks(WatermarkGenerator):
@@ -60,6 +61,11 @@ class DelayedWatermarks(WatermarkGenerator):
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         output.emit_watermark(self.current_watermark())
+
+
+def is_of_source(expression: Expression) -> bool:
+    """Whether watermarks are those that come with the rows: SOURCE_WATERMARK()."""
+    return isinstance(expression, Call) and expression.function == SOURCE_WATERMARK
 
 
 def delay_of(expression: Expression, rowtime: int) -> int:

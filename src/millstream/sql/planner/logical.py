@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GROUP_ID",
+    "SOURCE_WATERMARK",
     "AggregateCall",
     "AggregateNode",
     "CorrelateNode",
@@ -137,6 +138,10 @@ class AggregateCall:
     distinct: bool = False
     #: The function, if it is a user's; ``function`` is its name then.
     user: UserAggregate | None = None
+
+
+#: The expression of watermarks that come with the rows.
+SOURCE_WATERMARK: Final = "SOURCE_WATERMARK"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ValidationError
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
-from millstream.sql.binder.tables import watermarked
+from millstream.sql.binder.tables import is_source_watermark, watermarked
 from millstream.sql.catalog.schema import (
     Column,
     ColumnKind,
@@ -127,7 +127,8 @@ def _check_watermark(context: BindingContext, schema: ResolvedSchema, node: Any)
     row = row_of(schema.names, schema.types)
     empty = ValuesNode(row=row, rows=())
     plan = ProjectNode(row=row, input=empty, expressions=tuple(references(row)))
-    if node is not None and schema.watermark.rowtime in schema.names:
+    is_source = is_source_watermark(schema.watermark.expression)
+    if node is not None and schema.watermark.rowtime in schema.names and not is_source:
         # For errors at their places in the statement.
         ExpressionBinder(context, Scope.of(row)).bind(node.expression)
     try:

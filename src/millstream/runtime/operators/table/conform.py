@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from millstream.contracts.batch import Batch
+from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.errors import TypeMismatchError
 
@@ -32,12 +32,14 @@ class ConformFactory:
         not_null: positions of output columns that must not hold NULL.
         drop: whether a row that breaks that is dropped instead of failing.
         table: how errors name the table.
+        with_time: whether a further column, behind the others, has the timestamps of the records.
     """
 
     columns: tuple[str, ...] | None = None
     not_null: tuple[int, ...] = ()
     drop: bool = False
     table: str = ""
+    with_time: bool = False
     keyed: ClassVar[bool] = False
 
     def create(self) -> Operator:
@@ -63,7 +65,10 @@ class ConformOperator(Operator):
             arrow = batch.arrow
         wanted = self.context.output_type.arrow_schema
         assert wanted is not None  # noqa: S101 - tables have columns
-        columns = [self._cast(arrow, position, field) for position, field in enumerate(wanted)]
+        read = list(wanted)[: len(wanted) - self._plan.with_time]
+        columns = [self._cast(arrow, position, field) for position, field in enumerate(read)]
+        if self._plan.with_time:
+            columns.append(self._times(batch, wanted.field(len(read)).type))
         made = pa.RecordBatch.from_arrays(columns, schema=wanted)
         self.output.emit(
             Batch(
@@ -73,6 +78,16 @@ class ConformOperator(Operator):
                 row_kinds=batch.row_kinds,
             )
         )
+
+    def _times(self, batch: Batch, kind: pa.DataType) -> pa.Array:
+        times = batch.raw_timestamps
+        if times is None or (len(times) and min(times) == MIN_TIMESTAMP):
+            message = (
+                f"Could not find timestamp in a record of {self._plan.table}. Make sure that "
+                "timestamps have been assigned before, as by assign_timestamps_and_watermarks()."
+            )
+            raise TypeMismatchError(message)
+        return pa.array(times, pa.int64()).cast(pa.timestamp("ms", kind.tz)).cast(kind)
 
     def _cast(self, arrow: pa.RecordBatch, position: int, field: pa.Field) -> pa.Array:
         names = self._plan.columns
