@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import ProgramError
+from millstream.types.extension_types import BitmapType
 from millstream.types.logical_type_info import (
     LogicalTypeInfo,
     logical_type_of,
@@ -106,6 +107,7 @@ TYPES: list[tuple[LogicalType, str, str | None, pa.DataType]] = [
         "ROW<`a` INT, `b``c` VARCHAR(3) 'it''s'>",
         pa.struct([("a", pa.int32()), ("b`c", pa.string())]),
     ),
+    (BitmapType(), "BITMAP", None, pa.binary()),
     (RawType("my.Class"), "RAW('my.Class', ?)", "RAW('my.Class', 'pickle')", pa.binary()),
     (SymbolType(), "SYMBOL", None, pa.string()),
 ]

@@ -26,6 +26,7 @@ MAP                       dict
 MULTISET                  dict from element to how often
 ROW                       tuple of values
 RAW                       bytes
+BITMAP                    bytes, one form for each set (``types/bitmaps.py``)
 symbol                    str
 ========================  ==========================================================
 

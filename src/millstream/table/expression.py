@@ -15,6 +15,7 @@ from millstream.sql.binder.inline_calls import InlinePlan
 from millstream.sql.parser import nodes
 from millstream.sql.parser.unparser import unparse
 from millstream.table.aggregate_methods import AggregateMethods
+from millstream.table.bitmap_methods import BitmapMethods
 from millstream.table.collection_methods import CollectionMethods
 from millstream.table.expression_nodes import as_node, function_node
 from millstream.table.expression_units import (
@@ -57,7 +58,13 @@ def function(name: str, *arguments: Any) -> Expression:
 
 
 class Expression(
-    AggregateMethods, CollectionMethods, JsonMethods, NumberMethods, TextMethods, TimeMethods
+    AggregateMethods,
+    BitmapMethods,
+    CollectionMethods,
+    JsonMethods,
+    NumberMethods,
+    TextMethods,
+    TimeMethods,
 ):
     """A value computed of columns."""
 

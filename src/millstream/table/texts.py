@@ -10,6 +10,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.types.bitmaps import bitmap_text, is_bitmap
 from millstream.types.row import Row
 from millstream.types.time import Instant
 from millstream.types.type_roots import TypeRoot
@@ -73,6 +74,8 @@ def cell_text(value: Any, kind: LogicalType | None) -> str:  # noqa: C901, PLR09
         return f"{whole}.{fraction}" if digits else whole
     if isinstance(value, bytes | bytearray):
         return f"x'{value.hex()}'"
+    if is_bitmap(value):
+        return bitmap_text(value)
     children = () if kind is None else kind.children
     if isinstance(value, Row | tuple):
         types = children or (None,) * len(value)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from millstream.errors import ProgramError, TypeMismatchError
+from millstream.types.bitmaps import bitmap_bytes, bitmap_of_values, frozen_bitmap, is_bitmap
+from millstream.types.extension_types import BitmapType
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,
@@ -70,7 +72,8 @@ def to_external(type_: LogicalType) -> Callable[[Any], Any]:
 
     DATE becomes ``datetime.date``, TIME ``datetime.time``, TIMESTAMP a naive and TIMESTAMP_LTZ an
     aware ``datetime.datetime`` in UTC (nanoseconds are cut to microseconds), an interval of days
-    ``datetime.timedelta`` and one of months an int, ARRAY a list, ROW a ``Row``, RAW its object.
+    ``datetime.timedelta`` and one of months an int, ARRAY a list, ROW a ``Row``, RAW its object,
+    BITMAP a ``pyroaring.FrozenBitMap`` of numbers without a sign.
 
     Args:
         type_: the type of the values.
@@ -130,6 +133,7 @@ _TO_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
     TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _instant,
     TypeRoot.INTERVAL_DAY_TIME: _duration,
     TypeRoot.RAW: pickle.loads,
+    TypeRoot.BITMAP: frozen_bitmap,
 }
 
 
@@ -325,6 +329,15 @@ def _take_duration(value: Any) -> int:
     return value // dt.timedelta(milliseconds=1)
 
 
+def _take_bitmap(value: Any) -> bytes:
+    if isinstance(value, set | frozenset):
+        value = bitmap_of_values(value)
+    if not is_bitmap(value):
+        message = "a bitmap of pyroaring or a set of ints is needed"
+        raise TypeError(message)
+    return bitmap_bytes(value)
+
+
 def _take_any(value: Any) -> Any:
     return value
 
@@ -343,6 +356,7 @@ _FROM_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
     TypeRoot.INTERVAL_YEAR_MONTH: _take_months,
     TypeRoot.INTERVAL_DAY_TIME: _take_duration,
     TypeRoot.RAW: pickle.dumps,
+    TypeRoot.BITMAP: _take_bitmap,
     TypeRoot.SYMBOL: _take_text,
 }
 
@@ -350,7 +364,7 @@ _FROM_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
 # -- the type of a value ----------------------------------------------------------------------
 
 
-def type_of_value(value: Any) -> LogicalType:  # noqa: PLR0911 - a table
+def type_of_value(value: Any) -> LogicalType:  # noqa: C901, PLR0911 - a table
     """The type of a Python value as a literal, as ``lit`` gives it.
 
     Args:
@@ -382,6 +396,8 @@ def type_of_value(value: Any) -> LogicalType:  # noqa: PLR0911 - a table
     for cls, type_ in _SIMPLE:
         if isinstance(value, cls):
             return type_
+    if is_bitmap(value):
+        return BitmapType(nullable=False)
     message = f"a {type(value).__name__} is no value of SQL: {value!r}"
     raise ProgramError(message)
 

@@ -61,6 +61,7 @@ class TypeRoot(Enum):
     MAP = auto()
     ROW = auto()
     RAW = auto()
+    BITMAP = auto()
     NULL = auto()
     SYMBOL = auto()
 
@@ -103,6 +104,7 @@ _FAMILIES: Final[dict[TypeRoot, frozenset[TypeFamily]]] = {
     TypeRoot.MAP: frozenset({_F.CONSTRUCTED, _F.EXTENSION}),
     TypeRoot.ROW: frozenset({_F.CONSTRUCTED}),
     TypeRoot.RAW: frozenset({_F.EXTENSION}),
+    TypeRoot.BITMAP: frozenset({_F.EXTENSION}),
     TypeRoot.NULL: frozenset({_F.EXTENSION}),
     TypeRoot.SYMBOL: frozenset({_F.EXTENSION}),
 }

@@ -11,6 +11,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.types.bitmaps import bitmap_text
+from millstream.types.extension_types import BitmapType
 from millstream.types.logical_types import (
     ArrayType,
     DoubleType,
@@ -55,7 +57,7 @@ class RowTexts:
         return [f"{_KINDS[kind]}[{', '.join(row)}]" for kind, row in zip(kinds, rows, strict=True)]
 
 
-def java_text(value: Any, kind: LogicalType) -> str:  # noqa: PLR0911 - a table
+def java_text(value: Any, kind: LogicalType) -> str:  # noqa: C901, PLR0911 - a table
     """The text of a value as pyarrow gives it: what Java's ``toString`` says of Flink's."""
     if value is None:
         return "null"
@@ -69,6 +71,8 @@ def java_text(value: Any, kind: LogicalType) -> str:  # noqa: PLR0911 - a table
         return f"{value.date().isoformat()}T{clock}{'Z' if zoned else ''}"
     if isinstance(value, dt.time):
         return _clock_text(value, whole=False)
+    if isinstance(kind, BitmapType):
+        return bitmap_text(value)
     if isinstance(value, bytes):
         return _listed(str(each - 256 if each > 127 else each) for each in value)  # noqa: PLR2004
     if isinstance(kind, RowType):

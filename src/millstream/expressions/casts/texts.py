@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.java.time_zones import zone_of
+from millstream.types.bitmaps import bitmap_text
 from millstream.types.logical_types import (
     ArrayType,
     IntType,
@@ -113,6 +114,7 @@ _PLAIN: Final[dict[TypeRoot, Callable[[Any], str]]] = {
     TypeRoot.BOOLEAN: _boolean_text,
     TypeRoot.BINARY: _bytes_text,
     TypeRoot.VARBINARY: _bytes_text,
+    TypeRoot.BITMAP: bitmap_text,
     TypeRoot.DECIMAL: decimal_text,
     TypeRoot.TINYINT: str,
     TypeRoot.SMALLINT: str,

@@ -40,6 +40,7 @@ from millstream.expressions.functions.signatures import (
     signature,
     symbol,
 )
+from millstream.types.extension_types import BitmapType
 from millstream.types.logical_types import ArrayType, LogicalType, MultisetType
 from millstream.types.type_derivation import average_type, sum_type
 from millstream.types.type_roots import TypeRoot
@@ -98,6 +99,7 @@ def _array(types: Sequence[LogicalType], constants: Sequence[object]) -> Logical
 _UNORDERED: Final = frozenset(
     {
         TypeRoot.ARRAY,
+        TypeRoot.BITMAP,
         TypeRoot.MAP,
         TypeRoot.MULTISET,
         TypeRoot.NULL,
@@ -228,6 +230,46 @@ _list(
     "A JSON array of all values.",
     signature(symbol("on_null"), any_type("value"), result=STRING, nullability=_NEVER),
     syntax="JSON_ARRAYAGG(value [{NULL | ABSENT} ON NULL])",
+)
+
+
+# -- of bitmaps -------------------------------------------------------------------------------
+
+
+def _list_bitmaps(operation: str, documentation: str, argument: Argument) -> None:
+    """List an aggregate that gives a bitmap, and the one that gives its cardinality."""
+    for name, result, text in (
+        (f"BITMAP_{operation}_AGG", BitmapType(), documentation),
+        (
+            f"BITMAP_{operation}_CARDINALITY_AGG",
+            BIGINT,
+            f"How many integers are in what ``BITMAP_{operation}_AGG`` gives; NULL if that is.",
+        ),
+    ):
+        _list(name, text, signature(argument, result=result, nullability=_ALWAYS))
+
+
+_BITMAPS: Final = exactly("bitmap", BitmapType())
+_list_bitmaps(
+    "BUILD",
+    "The bitmap of the integers that are not NULL; NULL if there is none.",
+    exactly("value", INT),
+)
+_list_bitmaps(
+    "AND",
+    "The integers that are in all bitmaps that are not NULL; NULL if there is no bitmap.",
+    _BITMAPS,
+)
+_list_bitmaps(
+    "OR",
+    "The integers that are in one of the bitmaps; NULL if there is no bitmap that is not NULL.",
+    _BITMAPS,
+)
+_list_bitmaps(
+    "XOR",
+    "The integers that are in an odd number of the bitmaps; NULL if there is no bitmap that is "
+    "not NULL.",
+    _BITMAPS,
 )
 
 

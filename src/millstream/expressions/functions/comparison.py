@@ -44,7 +44,8 @@ __all__ = ["functions"]
 
 functions: Final = FunctionGroup("comparison")
 
-_UNORDERED: Final = frozenset({TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW, TypeRoot.RAW})
+_NESTED_UNORDERED: Final = (TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW, TypeRoot.RAW)
+_UNORDERED: Final = frozenset({*_NESTED_UNORDERED, TypeRoot.BITMAP})
 _LIKENESS: Final = (
     TypeFamily.CHARACTER_STRING,
     TypeFamily.BINARY_STRING,
@@ -124,7 +125,7 @@ def _all_comparable(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | N
 
 # -- operators --------------------------------------------------------------------------------
 
-_NESTED: Final = (TypeRoot.ARRAY, *_UNORDERED)
+_NESTED: Final = (TypeRoot.ARRAY, *_NESTED_UNORDERED)
 
 
 def _comparing(name: str) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from millstream.errors import ProgramError
 from millstream.expressions.functions import (
     aggregate,
     arithmetic,
+    bitmap,
     collection,
     comparison,
     conditional,
@@ -52,6 +53,7 @@ _MODULES: Final = (
     value_construction,
     grouping,
     hashing,
+    bitmap,
     aggregate,
 )
 

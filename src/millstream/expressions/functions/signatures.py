@@ -358,7 +358,9 @@ def row(name: str = "row") -> Argument:
     return root(name, TypeRoot.ROW)
 
 
-_INCOMPARABLE: Final = frozenset({TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.SYMBOL})
+_INCOMPARABLE: Final = frozenset(
+    {TypeRoot.BITMAP, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.SYMBOL}
+)
 
 
 def comparable(name: str = "value") -> Argument:

@@ -3,7 +3,7 @@
 What it is: the table of aggregates, and the refusal of those that are not in it.
 
 What it is not: the kernels (``changelog_aggregates.py``, ``collecting_aggregates.py``,
-``listed_aggregates.py``).
+``listed_aggregates.py``, ``bitmap_aggregates.py``).
 """
 
 from __future__ import annotations
@@ -81,6 +81,12 @@ def _array(call: _Call) -> Kernel:
     return ArrayAgg(call.arguments[0], call.result, keeps_nulls=not call.ignore_nulls)
 
 
+def _bitmaps(call: _Call, *, operation: str) -> Kernel:
+    from millstream.runtime.columnar.bitmap_aggregates import BITMAP_KERNELS
+
+    return BITMAP_KERNELS[operation](call.result, retracts=call.retracts)
+
+
 _MAKERS: Final[dict[str, Callable[[_Call], Kernel]]] = {
     "COUNT": lambda call: Count(call.result),
     "SUM": lambda call: Sum(call.arguments[0], call.result),
@@ -105,6 +111,14 @@ _MAKERS: Final[dict[str, Callable[[_Call], Kernel]]] = {
     "JSON_OBJECTAGG_NULL_ON_NULL": lambda call: JsonObjectAgg(call.result, absent=False),
     "JSON_OBJECTAGG_ABSENT_ON_NULL": lambda call: JsonObjectAgg(call.result, absent=True),
     "LAG": lambda call: Lag(call.result),
+    "BITMAP_BUILD_AGG": partial(_bitmaps, operation="BUILD"),
+    "BITMAP_BUILD_CARDINALITY_AGG": partial(_bitmaps, operation="BUILD"),
+    "BITMAP_AND_AGG": partial(_bitmaps, operation="AND"),
+    "BITMAP_AND_CARDINALITY_AGG": partial(_bitmaps, operation="AND"),
+    "BITMAP_OR_AGG": partial(_bitmaps, operation="OR"),
+    "BITMAP_OR_CARDINALITY_AGG": partial(_bitmaps, operation="OR"),
+    "BITMAP_XOR_AGG": partial(_bitmaps, operation="XOR"),
+    "BITMAP_XOR_CARDINALITY_AGG": partial(_bitmaps, operation="XOR"),
     "SINGLE_VALUE": lambda call: SingleValue(call.arguments[0]),
 }
 SUPPORTED_AGGREGATES: Final = frozenset(_MAKERS)

@@ -41,7 +41,7 @@ RANKS: Final = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK"})
 #: The functions that have no frame, and no meaning without OVER.
 OVER_ONLY: Final = RANKS | {"LAG", "LEAD", "NTILE", "CUME_DIST", "PERCENT_RANK"}
 #: Those whose arguments are cast to what they take.
-_CASTING: Final = frozenset({"PERCENTILE"})
+_CASTING: Final = frozenset({"PERCENTILE", "BITMAP_BUILD_AGG", "BITMAP_BUILD_CARDINALITY_AGG"})
 
 
 def plain_type(kind: LogicalType) -> LogicalType:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import ValidationError
 from millstream.sql.suggestions import did_you_mean, listed
+from millstream.types.extension_types import has_extension
 from millstream.types.type_casts import supports_explicit_cast
 
 if TYPE_CHECKING:
@@ -215,6 +216,8 @@ FACTORIES: Final[dict[str, str]] = {
     "blackhole": _HERE + "blackhole",
 }
 
+#: Those whose tables may have columns that no format has.
+_OF_ANY_COLUMNS: Final = frozenset({"print", "blackhole"})
 #: Those whose tables may be PARTITIONED BY columns.
 _PARTITIONED: Final = frozenset({"filesystem"})
 
@@ -237,8 +240,26 @@ def _factory(context: FactoryContext) -> TableFactory:
     if context.table.partition_keys and name not in _PARTITIONED:
         message = f"{context.owner}: PARTITIONED BY is not in this release."
         raise ValidationError(message)
+    if name not in _OF_ANY_COLUMNS:
+        _check_columns(context)
     module: TableFactory = importlib.import_module(FACTORIES[name])
     return module
+
+
+def _check_columns(context: FactoryContext) -> None:
+    """Refuse columns whose bytes would leave their type behind.
+
+    Raises:
+        ValidationError: names the column.
+    """
+    for column in context.physical:
+        if has_extension(column.type):
+            shown = column.type.as_summary_string()
+            message = (
+                f"{context.owner}: column '{column.name}' is {shown}, which it neither reads nor "
+                "writes.  Declare it BYTES, and use BITMAP_TO_BYTES and BITMAP_FROM_BYTES."
+            )
+            raise ValidationError(message)
 
 
 def table_source(

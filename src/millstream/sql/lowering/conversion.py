@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from millstream.errors import UnsupportedSqlError
 from millstream.sql.planner.logical import row_of
+from millstream.types.extension_types import has_extension
+from millstream.types.logical_type_info import LogicalTypeInfo
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,
@@ -44,8 +46,14 @@ __all__ = ["external_type", "logical_row"]
 
 def external_type(row: RowType) -> RowTypeInfo:
     """The type of rows as programs see them."""
-    types: list[TypeInformation] = [from_arrow_type(field.type.to_arrow()) for field in row.fields]
-    return RowTypeInfo(types, list(row.names))
+    return RowTypeInfo([_external_field(field.type) for field in row.fields], list(row.names))
+
+
+def _external_field(kind: LogicalType) -> TypeInformation:
+    """The type of a column; where its bytes have a meaning, programs see that."""
+    if has_extension(kind):
+        return LogicalTypeInfo(kind)
+    return from_arrow_type(kind.to_arrow())
 
 
 _PLAIN: Final = {
@@ -100,4 +108,9 @@ def logical_row(kind: TypeInformation) -> RowType:
     """The row of a table that is a stream of that type."""
     schema = kind.arrow_schema
     assert schema is not None  # noqa: S101 - asked before
-    return row_of(schema.names, [logical_type(each.type) for each in schema])
+    types = [logical_type(each.type) for each in schema]
+    if isinstance(kind, RowTypeInfo):
+        infos = enumerate(kind.get_field_types())
+        own = {at: info.type for at, info in infos if isinstance(info, LogicalTypeInfo)}
+        types = [own.get(at, found) for at, found in enumerate(types)]
+    return row_of(schema.names, types)

@@ -10,6 +10,7 @@ from typing import Final
 from millstream.errors import ProgramError
 from millstream.sql.parser.expression_nodes import IntervalQualifier, TimeUnit
 from millstream.sql.parser.token_stream import A_TYPE, TokenStream
+from millstream.types.extension_types import BitmapType
 from millstream.types.logical_types import (
     MAX_LENGTH,
     ArrayType,
@@ -52,6 +53,7 @@ _PLAIN: Final[dict[str, LogicalType]] = {
     "DATE": DateType(),
     "STRING": VarCharType(MAX_LENGTH),
     "BYTES": VarBinaryType(MAX_LENGTH),
+    "BITMAP": BitmapType(),
     "NULL": NullType(),
 }
 _CONSTRUCTED: Final = frozenset(
@@ -61,7 +63,7 @@ _CONSTRUCTED: Final = frozenset(
     """.split()  # noqa: SIM905 - fixed sizes first
 )
 _TYPE_NAMES: Final = frozenset(_PLAIN) | _CONSTRUCTED
-_UNSUPPORTED: Final = frozenset({"VARIANT", "BITMAP", "STRUCTURED", "ANY"})
+_UNSUPPORTED: Final = frozenset({"VARIANT", "STRUCTURED", "ANY"})
 _UNITS: Final = {
     **{unit.value: unit for unit in TimeUnit},
     **{f"{unit.value}S": unit for unit in TimeUnit},
