@@ -79,3 +79,26 @@ def test_a_partition_that_is_not_read_any_more_is_let_go(
     assert [place.partition for place in client.assignment()] == [1]
     read(consumer, first, 10, 20)
     assert consumer.partitions.opened.client is client
+
+
+def test_at_the_end_of_a_partition_nothing_is_asked_for(
+    consumer: RangeConsumer, topic: str, broker: Broker
+) -> None:
+    """Between epochs; what comes later is read as ever, and so is what was there before."""
+    first, second = KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 1)
+    read(consumer, first, 0, COUNT - 1)
+    read(consumer, second, 0, COUNT)
+
+    def paused() -> dict[str, bool]:
+        return {str(each): reading.received.paused for each, reading in readings.items()}
+
+    readings = consumer._readings
+    assert paused() == {str(first): False, str(second): True}
+    broker.send(topic, [b"%d" % each for each in range(COUNT, COUNT + 5)], partition=1)
+    read(consumer, second, COUNT, COUNT + 2)
+    assert not paused()[str(second)]
+    read(consumer, second, COUNT + 2, COUNT + 5)
+    assert paused()[str(second)]
+    read(consumer, second, 10, 20)
+    read(consumer, first, COUNT - 1, COUNT)
+    assert paused() == {str(first): True, str(second): False}

@@ -215,6 +215,22 @@ def test_records_of_a_transaction_wait_for_its_end_unless_the_user_says() -> Non
     assert linger({"linger.ms": "7"}, **in_transaction) == "7"
 
 
+@pytest.mark.parametrize("name", ["delivery.timeout.ms", "message.timeout.ms"])
+@pytest.mark.parametrize(
+    ("timeout", "in_transaction", "plain"),
+    [("0", "200", "5"), ("1", "0", "0"), ("150", "75", "5"), ("400", "200", "5")],
+)
+def test_records_wait_for_half_of_what_delivery_may_take(
+    name: str, timeout: str, in_transaction: str, plain: str
+) -> None:
+    """librdkafka takes no producer that waits for longer than records may take."""
+    limit = {name: timeout}
+    own = producers._configuration(limit, {"transactional.id": "x"})["linger.ms"]
+    assert (own, producers._configuration(limit, {})["linger.ms"]) == (in_transaction, plain)
+    for transactional in (True, False):
+        producers.check_properties(limit, "sink", transactional=transactional)
+
+
 def test_what_waits_for_others_is_sent_when_there_is_no_room(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

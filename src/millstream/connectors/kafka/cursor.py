@@ -186,8 +186,17 @@ class PartitionsConsumer:
     def _pause_if_full(self, place: tuple[str, int], received: Received) -> None:
         most = max(_MOST_WAITING // len(self._received), 1)
         if received.count >= most and not received.paused:
-            received.paused = True
-            self.opened.client.pause([_topic_partition(*place)])
+            self.pause(place, received)
+
+    def pause(self, place: tuple[str, int], received: Received) -> None:
+        """Receive no more of a partition until it is resumed; what librdkafka holds is dropped."""
+        received.paused = True
+        self.opened.client.pause([_topic_partition(*place)])
+
+    def is_at_end(self, partition: KafkaTopicPartition, position: int) -> bool:
+        """Whether no record was behind ``position`` when the brokers last answered a fetch."""
+        _, high = self.opened.client.get_watermark_offsets(_place(partition), cached=True)
+        return 0 <= int(high) <= position
 
     def resume(self, partition: KafkaTopicPartition, received: Received) -> None:
         """Go on with a partition whose cursor was behind."""

@@ -96,6 +96,8 @@ _ABORT: Final = 5.0
 #: and on a busy machine took its cores from the broker that it was waiting for.
 _LINGER: Final = "5"
 _LINGER_IN_TRANSACTION: Final = "200"
+#: Java's name and librdkafka's; 0: no limit.
+_DELIVERY_TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
 
 
 @dataclass(eq=False)
@@ -447,7 +449,7 @@ def _configuration(properties: Mapping[str, str], forced: Mapping[str, Any]) -> 
         "enable.idempotence": "true",
         # Java's: the same key goes to the same partition, whoever writes.
         "partitioner": "murmur2_random",
-        "linger.ms": _LINGER_IN_TRANSACTION if "transactional.id" in forced else _LINGER,
+        "linger.ms": _linger(properties, in_transaction="transactional.id" in forced),
         # One step of a transaction, the marker, takes no notice of the time it is given.
         "socket.timeout.ms": str(int(patience_of(properties) * 1000)),
         "queue.buffering.max.messages": _QUEUE_MESSAGES,
@@ -458,6 +460,17 @@ def _configuration(properties: Mapping[str, str], forced: Mapping[str, Any]) -> 
     }
     always = {"delivery.report.only.error": True}
     return client_configuration(defaults | dict(properties), {**always, **forced}, "producer")
+
+
+def _linger(properties: Mapping[str, str], *, in_transaction: bool) -> str:
+    """What records wait for others: half of what their delivery may take, if that is less.
+
+    librdkafka refuses more than the whole, and with the whole nothing would ever arrive in time.
+    """
+    linger = _LINGER_IN_TRANSACTION if in_transaction else _LINGER
+    given = [properties[name] for name in _DELIVERY_TIMEOUTS if name in properties]
+    limits = [int(each) // 2 for each in given if each.isdecimal() and int(each) > 0]
+    return str(min([int(linger), *limits]))
 
 
 def _make(properties: Mapping[str, str], forced: Mapping[str, Any]) -> PooledProducer:

@@ -92,6 +92,21 @@ class RangeConsumer:
                 reading.position = _LOST  # whoever tries again shall begin anew
                 raise
 
+        if start < stop:
+            self._rest(partition, reading)
+
+    def _rest(self, partition: KafkaTopicPartition, reading: _Reading) -> None:
+        """Ask the brokers for no more if there is nothing behind the range.
+
+        Else the consumer asks all the time until the next one, and a broker that does not keep
+        such requests waiting takes whole cores with the answers.  Where there is more, the consumer
+        may hold it already, and pausing would throw it away.
+        """
+        received = reading.received
+        nothing_waits = not received.count and not received.paused
+        if nothing_waits and self.partitions.is_at_end(partition, reading.position):
+            self.partitions.pause((partition.topic, partition.partition), received)
+
     def _begin(self, partition: KafkaTopicPartition, start: int) -> _Reading:
         now = time.monotonic()
         reading = self._readings.get(partition)
