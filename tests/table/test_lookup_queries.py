@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import sqlite3
@@ -157,11 +158,35 @@ def test_plan_of_a_lookup(tmp_path: Path) -> None:
         "AND o.v > p.price"
     )
     assert (
-        "LookupJoin(table=[default_catalog.default_database.p], joinType=[LeftOuterJoin], "
-        "lookup=[id=k, name=_UTF-16LE'tea'], joinCondition=[>(CAST(v AS "
-        "DECIMAL(10, 0)), price)], "
-        "select=[k, v, pt, $k0, id, name, price, hot, since])"
+        "LookupJoin(table=[default_catalog.default_database.p, project=[id, name, price]], "
+        "joinType=[LeftOuterJoin], lookup=[id=k, name=_UTF-16LE'tea'], joinCondition=[>(CAST(v AS "
+        "DECIMAL(10, 0)), price)], select=[k, v, $k0, name, price])"
     ) in env.explain_sql(query)
+
+
+@pytest.mark.parametrize("connector", ["sqlite", "duckdb"])
+def test_a_lookup_reads_what_is_read(connector: str, tmp_path: Path) -> None:
+    """The rest need not even be there; a plan that was written asks for no more either."""
+    env = _environment(1, [(1, 5), (2, 6), (9, 7)], tmp_path, _made(connector, tmp_path))
+    file = tmp_path / f"products.{connector}"
+    connect: Any = sqlite3.connect if connector == "sqlite" else duckdb.connect
+    with contextlib.closing(connect(str(file))) as connection:
+        connection.execute("ALTER TABLE products DROP COLUMN price")
+        connection.commit()
+    found = {
+        "SELECT o.v, name FROM {} o.k = p.id": {(5, "tea"): 1, (5, "green tea"): 1, (6, "cup"): 1},
+        "SELECT COUNT(*) FROM {} o.k = p.id": {(3,): 1},
+        "SELECT o.v FROM {} o.k = p.id AND p.hot": {(5,): 1},
+    }
+    for query, wanted in found.items():
+        made = changelog(env, query.format(JOIN.format("")), tmp_path)
+        assert materialised(made) == wanted, query
+    with pytest.raises(MillstreamError):
+        changelog(env, f"SELECT o.v, price FROM {JOIN.format('')} o.k = p.id", tmp_path)
+    query = f"SELECT o.v, p.name FROM {JOIN.format('')} o.k = p.id"
+    env.execute_sql("CREATE TABLE kept (v INT, name STRING) WITH ('connector' = 'print')")
+    written = env.compile_plan_sql(f"INSERT INTO kept {query}")
+    assert "project=[id, name]" in written.explain()
 
 
 REFUSED = {

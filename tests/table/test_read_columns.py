@@ -16,6 +16,8 @@ from millstream.testing import MiniCluster
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.kafka.broker import Broker
+
     from millstream.table import TableEnvironment
 
 _COLUMNS = "a INT, s STRING, v BIGINT, t TIMESTAMP(3), l ARRAY<INT>"
@@ -186,3 +188,47 @@ def test_a_compiled_plan_reads_the_same_columns(tmp_path: Path) -> None:
     MiniCluster(env.session.program.graph_of(ends, "test")).run()
     lines = [line for file in out.glob("*.csv") for line in file.read_text().splitlines()]
     assert sorted(lines) == ['"x0"', '"x3"', '"x6"']
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_of_messages_what_is_read_is_looked_at(kind: str, broker: Broker, tmp_path: Path) -> None:
+    env, topic = environment(), broker.topic()
+    lines = {
+        "json": [b'{"s": "x", "v": 1, "w": 2}', b'{"s": {"no": "text"}, "v": "no number", "w": 3}'],
+        "csv": [b"x,1,2", b"y,no number,3"],
+    }
+    broker.send(topic, lines[kind])
+    env.execute_sql(
+        "CREATE TABLE k (s STRING, v INT, w INT, place BIGINT METADATA FROM 'offset' VIRTUAL, "
+        "part INT METADATA FROM 'partition' VIRTUAL, n AS w + 1) WITH ('connector' = 'kafka', "
+        f"'topic' = '{topic}', 'format' = '{kind}', 'scan.startup.mode' = 'earliest-offset', "
+        f"'scan.bounded.mode' = 'latest-offset', 'properties.bootstrap.servers' = "
+        f"'{broker.servers}')"
+    )
+    wanted = {
+        "SELECT n FROM k": ("project=[w], metadata=[]", {(3,): 1, (4,): 1}),
+        "SELECT w, place FROM k": ("project=[w], metadata=[offset]", {(2, 0): 1, (3, 1): 1}),
+        "SELECT place, part FROM k": ("project=[], metadata=[offset, partition]", None),
+        "SELECT w FROM k WHERE w > 2": ("project=[w], metadata=[]", {(3,): 1}),
+    }
+    for query, (scan, rows) in wanted.items():
+        assert scan in _scans(env, query)[0]
+        if rows is not None:
+            assert materialised(changelog(env, query, tmp_path)) == rows, query
+    with pytest.raises(MalformedRecordError, match="no number"):
+        changelog(env, "SELECT v FROM k", tmp_path)
+
+
+def test_the_key_of_a_message_is_always_read(broker: Broker, tmp_path: Path) -> None:
+    """Rows are deleted by it."""
+    env, topic = environment(), broker.topic()
+    broker.send(topic, [b'{"k": 1, "v": 5, "w": 1}', None], key=b'{"k": 1}')
+    broker.send(topic, [b'{"k": 2, "v": "?", "w": 2}'], key=b'{"k": 2}')
+    env.execute_sql(
+        "CREATE TABLE k (w INT, v INT, k INT, PRIMARY KEY (k) NOT ENFORCED) WITH ("
+        "'connector' = 'upsert-kafka', 'key.format' = 'json', 'value.format' = 'json', "
+        f"'topic' = '{topic}', 'scan.bounded.mode' = 'latest-offset', "
+        f"'properties.bootstrap.servers' = '{broker.servers}')"
+    )
+    assert "project=[w, k]" in _scans(env, "SELECT w FROM k")[0]
+    assert materialised(changelog(env, "SELECT w FROM k", tmp_path)) == {(2,): 1}

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["FoundRows", "LookupCaching", "LookupReader", "LookupSource"]
+__all__ = ["FoundRows", "LookupCaching", "LookupReader", "LookupSource", "some_fields"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class LookupSource(ABC):
             SourceError: there is no connection; it may be tried again.
         """
 
+    def with_columns(self, names: Collection[str]) -> LookupSource:
+        """The source that need not give more than some columns, its keys among them."""
+        del names
+        return self
+
 
 @dataclass(frozen=True)
 class LookupCaching:
@@ -80,3 +87,8 @@ class LookupCaching:
     expire_after_write: int | None = None
     #: Whether it is kept that there is no row for a key.
     missing_keys: bool = True
+
+
+def some_fields(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """The fields with these names, in their order."""
+    return schema.empty_table().select([name for name in schema.names if name in names]).schema

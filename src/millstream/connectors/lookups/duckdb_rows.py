@@ -7,14 +7,18 @@ What it is not: the sink (``connectors/embedded/duckdb.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
-from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
+from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = ["DuckDbLookup"]
 
@@ -39,6 +43,9 @@ class DuckDbLookup(LookupSource):
 
     def open(self) -> LookupReader:
         return _DuckReader(self)
+
+    def with_columns(self, names: Collection[str]) -> LookupSource:
+        return replace(self, schema=some_fields(self.schema, names))
 
 
 class _DuckReader(LookupReader):

@@ -8,7 +8,7 @@ What it is not: the source (``connectors/postgres/source.py``), which reads a ta
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
-from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
+from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = ["PostgresLookup", "postgres_type"]
 
@@ -82,6 +82,9 @@ class PostgresLookup(LookupSource):
 
     def open(self) -> LookupReader:
         return _PostgresReader(self)
+
+    def with_columns(self, names: Collection[str]) -> LookupSource:
+        return replace(self, schema=some_fields(self.schema, names))
 
 
 class _PostgresReader(LookupReader):

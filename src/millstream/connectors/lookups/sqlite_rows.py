@@ -8,8 +8,8 @@ What it is not: the sink (``connectors/embedded/sqlite.py``), whose way to store
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,11 @@ import pyarrow as pa
 from millstream.connectors.commit_protocols.table_rows import identifier
 from millstream.connectors.embedded.sqlite import sqlite_values
 from millstream.connectors.embedded.sqlite_reading import column_of, quoted_table, read_only
-from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
+from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = ["SqliteLookup"]
 
@@ -43,6 +46,9 @@ class SqliteLookup(LookupSource):
 
     def open(self) -> LookupReader:
         return _SqliteReader(self)
+
+    def with_columns(self, names: Collection[str]) -> LookupSource:
+        return replace(self, schema=some_fields(self.schema, names))
 
 
 class _SqliteReader(LookupReader):

@@ -8,17 +8,17 @@ What it is not: for tables larger than memory.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource
+from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import MalformedRecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from millstream.contracts.source import Source
 
@@ -43,6 +43,9 @@ class WholeSourceLookup(LookupSource):
 
     def open(self) -> LookupReader:
         return _WholeReader(self)
+
+    def with_columns(self, names: Collection[str]) -> LookupSource:
+        return replace(self, schema=some_fields(self.schema, names))
 
 
 class _WholeReader(LookupReader):

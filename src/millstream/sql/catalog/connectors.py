@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.errors import ValidationError
@@ -93,6 +93,10 @@ class TableLookup:
     max_retries: int = 3
     #: Whether several connections answer sooner than one.
     has_connections: bool = True
+
+    def with_columns(self, names: Collection[str]) -> TableLookup:
+        """The same that gives some columns, those of the keys among them."""
+        return replace(self, source=self.source.with_columns(names))
 
 
 class TableSource(ABC):

@@ -52,8 +52,11 @@ class LookupJoin(PhysicalNode):
 
     def details(self) -> str:
         pairs = zip(self.names, self.texts, strict=True)
+        path = self.identifier.as_summary_string()
+        if len(self.table_row) < len(self.table.schema.physical):
+            path += f", project=[{', '.join(self.table_row.names)}]"
         parts = [
-            f"table=[{self.identifier.as_summary_string()}]",
+            f"table=[{path}]",
             f"joinType=[{self.join.value}]",
             f"lookup=[{', '.join(f'{name}={text}' for name, text in pairs)}]",
         ]

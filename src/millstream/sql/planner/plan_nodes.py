@@ -192,4 +192,4 @@ def _tables(
     if lookup is None:
         message = f"Table '{identifier.as_summary_string()}' cannot be looked up any more."
         raise ValidationError(message)
-    return {"table": table, "lookup": lookup}
+    return {"table": table, "lookup": lookup.with_columns(given["table_row"].names)}

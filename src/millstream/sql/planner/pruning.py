@@ -22,6 +22,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import columns_of
 from millstream.sql.planner.keys import upsert_keys
 from millstream.sql.planner.logical import references
+from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
@@ -180,6 +181,39 @@ class _Pruner:
 
         return self._extending(node, wanted, moved)
 
+    def _lookup(self, node: LookupJoin, wanted: set[int]) -> tuple[PhysicalNode, list[int]]:
+        """Of the table, too, with what is read alone."""
+        width = len(node.input.row)
+        below, lefts = self.narrowed(node.input)
+        read = wanted if node.condition is None else wanted | columns_of(node.condition)
+        rights = sorted(each - width for each in read if each >= width)
+        if not rights:
+            (cheapest,) = row_of_columns(node.right_row, ()).names
+            rights = [node.right_row.index_of(cheapest)]
+        projections = [node.projections[each] for each in rights]
+        held = {node.table_row.index_of(name) for name in node.names}
+        held = held.union(*map(columns_of, projections))
+        if node.table_condition is not None:
+            held |= columns_of(node.table_condition)
+        asked, kept = sorted(held), [*lefts, *(each + width for each in rights)]
+        if len(asked) == len(node.table_row) and len(kept) == len(node.row):
+            return replace(node, inputs=(below,), kinds=None), kept
+        table = node.table_condition
+        made = replace(
+            node,
+            row=_row(node, kept),
+            inputs=(below,),
+            lookup=node.lookup.with_columns([node.table_row.names[each] for each in asked]),
+            table_row=_fields(node.table_row, asked),
+            keys=_places(node.keys, lefts),
+            right_row=_fields(node.right_row, rights),
+            projections=tuple(_remapped(each, asked) for each in projections),
+            table_condition=None if table is None else _remapped(table, asked),
+            condition=None if node.condition is None else _remapped(node.condition, kept),
+            kinds=None,
+        )
+        return made, kept
+
     def _watermark(
         self, node: physical.WatermarkAssigner, wanted: set[int]
     ) -> tuple[PhysicalNode, list[int]]:
@@ -213,6 +247,7 @@ _NARROWED: Final[dict[type, Callable[[_Pruner, Any, set[int]], tuple[PhysicalNod
     physical.Calc: _Pruner._calc,  # noqa: SLF001
     physical.Exchange: _Pruner._exchange,  # noqa: SLF001
     physical.Join: _Pruner._join,  # noqa: SLF001
+    LookupJoin: _Pruner._lookup,  # noqa: SLF001
     physical.Rank: _Pruner._rank,  # noqa: SLF001
     physical.Deduplicate: _Pruner._deduplicate,  # noqa: SLF001
     physical.OverAggregate: _Pruner._over,  # noqa: SLF001
@@ -271,6 +306,12 @@ def _of_join(node: Any, wanted: set[int]) -> list[set[int]]:
     return [lefts or {*_SOME}, (rights | _unique(right)) or {*_SOME}]
 
 
+def _of_lookup(node: Any, wanted: set[int]) -> list[set[int]]:
+    width = len(node.input.row)
+    read = wanted if node.condition is None else wanted | columns_of(node.condition)
+    return [{each for each in read if each < width} | set(node.keys) | _unique(node.input)]
+
+
 def _of_rank(node: Any, wanted: set[int]) -> list[set[int]]:
     read = wanted - {len(node.input.row)} | set(node.partition) | _unique(node.input)
     return [(read | {each.column for each in node.order}) or {*_SOME}]
@@ -296,6 +337,7 @@ _NEEDED: Final[dict[type, Callable[[Any, set[int]], list[set[int]]]]] = {
     physical.WatermarkAssigner: _of_watermark,
     physical.ChangelogNormalize: _of_normalize,
     physical.Join: _of_join,
+    LookupJoin: _of_lookup,
     physical.Rank: _of_rank,
     physical.Deduplicate: _of_deduplicate,
     physical.OverAggregate: _of_over,
@@ -327,8 +369,11 @@ def _is_same(one: PhysicalNode, other: PhysicalNode) -> bool:
 
 
 def _row(node: PhysicalNode, kept: Sequence[int]) -> RowType:
-    fields = node.row.fields
-    return RowType(tuple(fields[each] for each in kept), nullable=False)
+    return _fields(node.row, kept)
+
+
+def _fields(row: RowType, kept: Sequence[int]) -> RowType:
+    return RowType(tuple(row.fields[each] for each in kept), nullable=row.nullable)
 
 
 def _unique(node: PhysicalNode) -> set[int]:

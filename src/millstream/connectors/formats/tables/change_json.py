@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -94,6 +95,12 @@ class _ChangeDecoder(RowDecoder):
                 return []
             raise
         return found
+
+    def narrowed(self, row: RowType) -> RowDecoder:
+        """Those fields alone of the rows in a message."""
+        made = copy(self)
+        made.row, made._reader = row, None  # noqa: SLF001 - of the same class
+        return made
 
     @abstractmethod
     def changes(self, root: dict[str, Any]) -> list[Change]:

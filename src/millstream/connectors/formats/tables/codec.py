@@ -51,6 +51,8 @@ class RowDecoder(ABC):
          what ``pyarrow.array`` takes for the column's type: times as numbers.  (tests)
       2. ``decode`` raises ValueError for a message that does not parse.  (the connector names it)
       3. ``columns`` gives the same rows as ``decode`` for each message, or None.  (tests)
+      4. ``narrowed`` gives the same rows, without the other columns; a value in these is not looked
+         at.  (tests)
     """
 
     def __init__(self, row: RowType) -> None:
@@ -63,6 +65,15 @@ class RowDecoder(ABC):
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
         """One inserted row per message, all at once; None: look at them one by one."""
         del messages
+        return None
+
+    def narrowed(self, row: RowType) -> RowDecoder | None:
+        """A decoder of some of the columns alone; None: it reads all.
+
+        Args:
+            row: with some of the fields, in their order, and at least one.
+        """
+        del row
         return None
 
     #: What the format says of each row beside its columns: by key, those that are wanted.

@@ -10,6 +10,7 @@ Read next: ``connectors/formats/csv_messages.py``.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -117,9 +118,18 @@ class CsvRowDecoder(RowDecoder):
     def __init__(self, row: RowType, options: CsvTableOptions) -> None:
         super().__init__(row)
         self._options = options
+        self._width = len(row)
         builder = CsvRowDeserializationSchema.Builder(text_columns(row))
         self._lines = _configured(builder, options).set_allow_comments(options.comments).build()
-        self._schema = arrow_schema(row)
+        #: The columns that are read, of those that a line has.
+        self._read = tuple(range(len(row)))
+
+    def narrowed(self, row: RowType) -> RowDecoder:
+        """All values of a line are told apart; those that are read are looked at."""
+        made = copy(self)
+        made.row = row
+        made._read = tuple(self._read[self.row.index_of(name)] for name in row.names)  # noqa: SLF001
+        return made
 
     def decode(self, message: bytes | None) -> list[tuple[int, Sequence[Any]]]:
         if message is None:
@@ -134,7 +144,7 @@ class CsvRowDecoder(RowDecoder):
 
     def _short(self, message: bytes) -> list[tuple[int, Sequence[Any]]]:
         """The row of a line with too few values: the others are NULL; none for other lines."""
-        width = len(self.row)
+        width = self._width
         for missing in range(1, width):
             padded = message.rstrip(b"\r\n") + self._options.delimiter.encode() * missing
             try:
@@ -146,9 +156,8 @@ class CsvRowDecoder(RowDecoder):
         return []
 
     def _values(self, cells: Sequence[Any]) -> Sequence[Any]:
-        return [
-            self._value(cell, kind) for cell, kind in zip(cells, self.row.children, strict=True)
-        ]
+        read = zip(self._read, self.row.children, strict=True)
+        return [self._value(cells[at], kind) for at, kind in read]
 
     def _value(self, cell: Any, kind: LogicalType) -> Any:
         if cell is None:
@@ -170,7 +179,9 @@ class CsvRowDecoder(RowDecoder):
         if texts is None:
             return None
         try:
-            return typed_columns(texts, self.row, lenient=self._options.ignore_parse_errors)
+            return typed_columns(
+                texts.select(self._read), self.row, lenient=self._options.ignore_parse_errors
+            )
         except ValueError:
             return None
 

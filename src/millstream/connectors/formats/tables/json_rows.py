@@ -335,6 +335,10 @@ class JsonRowDecoder(RowDecoder):
         except (ValueError, pa.ArrowException):
             return None
 
+    def narrowed(self, row: RowType) -> RowDecoder | None:
+        """Those fields alone, unless each has to be there."""
+        return None if self.options.fail_on_missing_field else JsonRowDecoder(row, self.options)
+
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
             array_of_texts(column, kind, iso=self.options.iso)

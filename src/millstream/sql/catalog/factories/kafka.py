@@ -10,9 +10,11 @@ Read next: ``connectors/kafka/table_records.py``.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millstream.connectors.formats.tables.codec import row_of_columns
 from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.source import KafkaSource
@@ -50,8 +52,9 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
+    from millstream.connectors.formats.tables.codec import RowDecoder
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.sql.catalog.formats import ChosenFormat
@@ -265,6 +268,8 @@ class _KafkaTable(TableSource):
         if (options["topic"] is None) == (options["topic-pattern"] is None):
             message = f"{options.owner} needs either 'topic' or 'topic-pattern' to be read."
             raise ValidationError(message)
+        #: Names of the columns that somebody reads; None: all.
+        self._read: frozenset[str] | None = None
         self._end = positions.end(options)
         self._begin = None if layout.upsert else positions.begin(options)
         layout.value.decoder(layout.value_row, options)
@@ -274,6 +279,11 @@ class _KafkaTable(TableSource):
     def metadata(self) -> Mapping[str, LogicalType]:
         more = {f"{_VALUE}{key}": kind for key, kind in self._layout.value.metadata.items()}
         return {**_READABLE, **more}
+
+    def with_columns(self, names: Collection[str]) -> TableSource:
+        made = copy(self)
+        made._read = frozenset(names)  # noqa: SLF001 - of the same class
+        return made
 
     def create(self) -> Source:
         options = self._options
@@ -292,27 +302,50 @@ class _KafkaTable(TableSource):
         return builder.set_deserializer(self._records()).build()
 
     def _records(self) -> TableRecords:
-        layout = self._layout
-        physical = layout.context.physical
-        keys = [each.key for each in layout.context.table.schema.columns if each.is_metadata]
+        layout, read = self._layout, self._read
+        keys = [
+            each.key
+            for each in layout.context.table.schema.columns
+            if each.is_metadata and (read is None or each.name in read)
+        ]
         wanted = list(dict.fromkeys(keys))
         known = self.metadata()
-        fields = [RowField(each.name, each.type) for each in physical]
-        fields += [RowField(METADATA_PREFIX + key, known[key]) for key in wanted]
         of_value = [key for key in wanted if key.startswith(_VALUE)]
-        places = {key: len(physical) + place for place, key in enumerate(wanted)}
         said = [key.removeprefix(_VALUE) for key in of_value]
+        value, value_columns = self._value(said)
+        # All of a key: one that is not there has no row.
+        kept = sorted({*value_columns, *layout.key_columns})
+        physical = layout.context.physical
+        fields = [RowField(each.name, each.type) for each in (physical[at] for at in kept)]
+        fields += [RowField(METADATA_PREFIX + key, known[key]) for key in wanted]
+        places = {key: len(kept) + place for place, key in enumerate(wanted)}
         key = layout.key
         plan = TableRecordsPlan(
             row=RowType(tuple(fields), nullable=False),
-            value=layout.value.decoder(layout.value_row, layout.options, said),
-            value_columns=(*layout.value_columns, *(places[each] for each in of_value)),
+            value=value,
+            value_columns=(
+                *map(kept.index, value_columns),
+                *(places[each] for each in of_value),
+            ),
             key=None if key is None else key.decoder(layout.key_row, layout.options),
-            key_columns=layout.key_columns,
+            key_columns=tuple(map(kept.index, layout.key_columns)),
             metadata=tuple((place, each) for each, place in places.items() if each not in of_value),
             upsert=layout.upsert,
         )
         return TableRecords(plan)
+
+    def _value(self, said: Sequence[str]) -> tuple[RowDecoder, tuple[int, ...]]:
+        """What reads values, and the columns that these have of those that are wanted."""
+        layout, columns = self._layout, self._layout.value_columns
+        row = layout.value_row
+        whole = layout.value.decoder(row, layout.options, said)
+        if self._read is None or not row.fields:
+            return whole, columns
+        wanted = row_of_columns(row, self._read)
+        made = whole.narrowed(wanted) if len(wanted) < len(row) else None
+        if made is None:
+            return whole, columns
+        return made, tuple(columns[row.index_of(name)] for name in wanted.names)
 
 
 class _KafkaTableSink(TableSink):
