@@ -67,9 +67,6 @@ REFUSED = {
     "SELECT COUNT() OVER (ORDER BY ts) FROM clicks": "COUNT needs an argument",
     "WITH a AS (SELECT 1), a AS (SELECT 2) SELECT * FROM a": "'a' stands twice in WITH",
     "SELECT y FROM (SELECT v AS y, v + 1 AS y FROM clicks)": "Column 'y' is ambiguous",
-    "SELECT * FROM clicks AS c, LATERAL (SELECT v FROM clicks AS d WHERE d.k = c.k LIMIT 2)": (
-        "LATERAL in front of a sub-query is not in this release"
-    ),
     "SELECT z.y FROM (SELECT v AS y, v + 1 AS y FROM clicks) AS z": "Column 'z.y' is ambiguous",
     f"SELECT COUNT(*) FROM {TUMBLE} WHERE window_start > TIMESTAMP '2020-01-01 00:00:00' "
     "GROUP BY window_start, window_end": "WHERE with a condition of window_start",

@@ -17,7 +17,7 @@ from millstream.errors import ProgramError
 from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Call, InputReference, transform, walk
 from millstream.expressions.user_aggregates import user_aggregate
-from millstream.sql.binder import calls, subqueries
+from millstream.sql.binder import calls
 from millstream.sql.binder.aggregates import (
     Inputs,
     Placeholder,
@@ -25,9 +25,12 @@ from millstream.sql.binder.aggregates import (
     aggregate_type,
     plain_type,
 )
+from millstream.sql.binder.correlation import from_inside
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.group_windows import is_group_window, property_column, window_property
 from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.scope import OuterReference
+from millstream.sql.binder.subquery_values import beside
 from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.binder.walking import walk_nodes
 from millstream.sql.parser import nodes
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.group_windows import GroupWindow
     from millstream.sql.binder.overs import OverCalls
+    from millstream.sql.binder.subquery_values import SubqueryValue
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.planner.window_columns import WindowColumns
@@ -92,7 +96,7 @@ class GroupBinder(ExpressionBinder):
         base: ExpressionBinder,
         group_by: Sequence[Any],
         overs: OverCalls,
-        scalar: Callable[[Node], LogicalNode],
+        value: Callable[[ExpressionBinder, Node], SubqueryValue],
         windows: WindowColumns | None = None,
         window: GroupWindow | None = None,
     ) -> None:
@@ -102,15 +106,17 @@ class GroupBinder(ExpressionBinder):
             base: binds expressions over the rows below.
             group_by: the elements of the clause.
             overs: takes OVER calls, which are computed on the groups.
-            scalar: binds sub-queries as values, which are joined to the groups.
+            value: binds sub-queries as values, which are joined to the groups.
             windows: the columns below that say in which window a row is; None: in none.
             window: the one of GROUP BY, if that has one.
         """
         super().__init__(base.context, base.scope)
         self._base = base
         self._overs = overs
-        self._scalar = scalar
-        self._scalars: list[tuple[Node, LogicalNode]] = []
+        self._value = value
+        self._values: list[tuple[Node, Expression]] = []
+        #: Plans that are joined to the groups, and by what.
+        self._joins: list[tuple[LogicalNode, Expression | None]] = []
         self._window = window
         self._inputs = Inputs()
         self._keys: list[Expression] = []
@@ -209,7 +215,7 @@ class GroupBinder(ExpressionBinder):
         for each in walk_nodes(node):
             is_over = isinstance(each, nodes.FunctionCall | InlineCall) and each.over is not None
             is_of_window = window_property(each) is not None
-            if is_over or is_of_window or isinstance(each, nodes.ScalarQuery):
+            if is_over or is_of_window or _is_subquery(each):
                 return super().bind(node)
         bound = self._over_keys(self._base.bind(node))
         if not any(isinstance(each, InputReference) for each in walk(bound)):
@@ -254,15 +260,31 @@ class GroupBinder(ExpressionBinder):
         return self._overs.add(self, node)
 
     def subquery(self, node: Node) -> Expression:
-        if not isinstance(node, nodes.ScalarQuery):
-            return self._base.subquery(node)
-        known = [each is node for each, _ in self._scalars]
-        if True not in known:
-            self._scalars.append((node, self._scalar(node)))
-            known.append(True)
-        index = known.index(True)
-        kind = self._scalars[index][1].row.fields[0].type.with_nullability(True)  # noqa: FBT003
-        return Placeholder("scalar", index, kind)  # type: ignore[return-value]
+        for known, found in self._values:
+            if known is node:
+                return found
+        value = self._value(self, node)
+        before = sum(len(inner.row) for inner, _ in self._joins)
+
+        def change(each: Any) -> Any:
+            if isinstance(each, Placeholder) and each.kind == "inner":
+                return Placeholder("joined", before + each.index, each.type)
+            if not isinstance(each, OuterReference):
+                return each
+            column = from_inside(each)
+            if isinstance(column, OuterReference):
+                return column
+            key = self._over_keys(column)
+            if isinstance(key, InputReference):
+                raise self._not_grouped(node, column.name)
+            return key
+
+        for inner, condition in value.joins:
+            on = None if condition is None else transform(condition, change)
+            self._joins.append((inner, on))
+        found = transform(value.value, change)
+        self._values.append((node, found))
+        return found
 
     def special(self, node: nodes.FunctionCall) -> Expression | None:
         name = node.name.last.upper()
@@ -361,9 +383,11 @@ class GroupBinder(ExpressionBinder):
             groupings=tuple(self._groupings),
             state_ttl=state_ttl,
         )
-        for _, scalar in self._scalars:
-            made = subqueries.beside(made, scalar)
-        self._output = made.row
+        for inner, condition in self._joins:
+            joined = beside(made, inner)
+            self._output = joined.row
+            on = None if condition is None else self.resolved(condition)
+            made = beside(made, inner, on)
         return made
 
     def resolved(self, expression: Expression) -> Expression:
@@ -372,7 +396,7 @@ class GroupBinder(ExpressionBinder):
             "key": 0,
             "call": len(self._keys),
             "grouping": len(self._keys) + len(self._calls),
-            "scalar": len(self._keys) + len(self._calls) + len(self._groupings),
+            "joined": len(self._keys) + len(self._calls) + len(self._groupings),
         }
 
         def change(each: Any) -> Any:
@@ -382,6 +406,12 @@ class GroupBinder(ExpressionBinder):
             return each
 
         return transform(expression, change)
+
+
+def _is_subquery(node: Node) -> bool:
+    if isinstance(node, nodes.QuantifiedComparison):
+        return not isinstance(node.right, tuple)
+    return isinstance(node, nodes.ScalarQuery | nodes.InQuery | nodes.Exists)
 
 
 def _key_name(key: Expression, number: int) -> str:

@@ -17,6 +17,7 @@ from millstream.sql.binder.calls import inline_call, user_call
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.hints import no_hints, table_options
 from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.lateral import lateral
 from millstream.sql.binder.matches import match_recognize
 from millstream.sql.binder.names import output_names
 from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
@@ -110,20 +111,8 @@ class RelationBinder:
         return plan, Scope.of(plan.row, found.identifier.parts)
 
     def _derived(self, node: Any) -> tuple[LogicalNode, Scope]:
-        if node.lateral:
-            message = (
-                "LATERAL in front of a sub-query is not in this release. One without columns of "
-                "other tables needs none; the first rows of each group are those that a filter of "
-                "ROW_NUMBER() leaves; others are joins of groups."
-            )
-            raise self.context.error(node, message)
         plan = self.queries.nested(None).bind(node.query)
-        names = output_names(node.query)
-        if len(names) != len(plan.row):
-            return plan, Scope.of(plan.row)
-        # Two columns of one name stay so: the name alone is ambiguous.
-        columns = tuple((name, index) for index, name in enumerate(names))
-        return plan, Scope(plan.row, [ScopeTable((), columns)])
+        return plan, _derived_scope(node, plan.row)
 
     def _aliased(self, node: Any) -> tuple[LogicalNode, Scope]:
         plan, scope = self.bind(node.relation)
@@ -174,11 +163,15 @@ class RelationBinder:
         if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not _is_window(inner):
             plan, scope = self._correlated(left, left_scope, node.right, kind)
             return self._correlated_condition(node, plan, scope), scope
+        if isinstance(inner, nodes.DerivedTable) and inner.lateral:
+            plan, scope = self._lateral(left, left_scope, node.right, kind)
+            return self._correlated_condition(node, plan, scope), scope
         if isinstance(inner, nodes.TableReference) and inner.as_of is not None:
             return self._temporal(node, left, left_scope, inner.as_of)
         right, right_scope = self.bind(node.right)
         row = _joined_row(left, right, kind)
         scope = left_scope.joined(right_scope, row)
+        scope.outer = self.queries.outer
         condition = self._condition(node, left_scope, right_scope, scope, kind)
         join = JoinNode(
             row=row,
@@ -192,6 +185,19 @@ class RelationBinder:
             names = self._shared(node, left_scope, right_scope)
             return self._merged(node, join, scope, right_scope, names)
         return join, scope
+
+    def _lateral(
+        self, left: LogicalNode, left_scope: Scope, node: Any, kind: JoinType
+    ) -> tuple[LogicalNode, Scope]:
+        """A sub-query that names columns of the left."""
+        aliased = node if isinstance(node, nodes.AliasedRelation) else None
+        derived = node.relation if aliased is not None else node
+        plan = lateral(self.queries, left, left_scope, derived, kind)
+        width = len(left.row)
+        made = _derived_scope(derived, row_of(plan.row.names[width:], plan.row.children[width:]))
+        if aliased is not None:
+            _, made = self.aliased(_Shown(made.row), made, aliased)  # type: ignore[arg-type]
+        return plan, left_scope.joined(made, plan.row)
 
     def _merged(
         self, node: Any, join: JoinNode, scope: Scope, right: Scope, names: list[str]
@@ -225,9 +231,11 @@ class RelationBinder:
         return list(dict.fromkeys(name for name, _ in left.columns() if name in known))
 
     def _correlated_condition(self, node: Any, plan: LogicalNode, scope: Scope) -> LogicalNode:
-        """What ON says of the rows that UNNEST or a table function makes."""
+        """What ON says of the rows that UNNEST, a table function or LATERAL makes."""
         if node.using or node.natural:
-            message = "UNNEST and table functions are joined by ON, not by USING or NATURAL."
+            message = (
+                "UNNEST, table functions and LATERAL are joined by ON, not by USING or NATURAL."
+            )
             raise self.context.error(node, message)
         if node.condition is None:
             return plan
@@ -235,7 +243,7 @@ class RelationBinder:
         if isinstance(condition, Literal) and condition.value is True:
             return plan
         if _KINDS[node.kind] is JoinType.LEFT:
-            message = "LEFT JOIN of UNNEST or a table function takes ON TRUE alone."
+            message = "LEFT JOIN of UNNEST, a table function or LATERAL takes ON TRUE alone."
             raise self.context.error(node.condition, message)
         return FilterNode(row=plan.row, input=plan, condition=condition)
 
@@ -366,6 +374,15 @@ class RelationBinder:
 def _is_window(node: Any) -> bool:
     call = getattr(node, "call", None)
     return isinstance(call, nodes.FunctionCall) and call.name.last.upper() in WINDOWS
+
+
+def _derived_scope(node: nodes.DerivedTable, row: RowType) -> Scope:
+    names = output_names(node.query)
+    if len(names) != len(row):
+        return Scope.of(row)
+    # Two columns of one name stay so: the name alone is ambiguous.
+    columns = tuple((name, index) for index, name in enumerate(names))
+    return Scope(row, [ScopeTable((), columns)])
 
 
 class _Shown:

@@ -24,6 +24,7 @@ from millstream.sql.binder.names import item_name
 from millstream.sql.binder.overs import OverCalls
 from millstream.sql.binder.queries import one_row, sort_key
 from millstream.sql.binder.scope import NameProblem, Scope
+from millstream.sql.binder.subquery_values import subquery_value
 from millstream.sql.binder.walking import conjuncts
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import DistinctNode, FilterNode, ProjectNode, row_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.queries import QueryBinder
+    from millstream.sql.binder.subquery_values import SubqueryValue
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode, SortKey
 
@@ -58,7 +60,7 @@ class _RowBinder(ExpressionBinder):
         raise self.context.error(node, message)
 
     def subquery(self, node: Node) -> Expression:
-        return self._select.scalar(node)
+        return self._select.value(self, node)
 
 
 class SelectBinder:
@@ -136,24 +138,25 @@ class SelectBinder:
         if condition is not None:
             self.plan = FilterNode(row=self.plan.row, input=self.plan, condition=condition)
         for each in predicates:
-            self.plan = subqueries.filtered(self.queries, self.plan, self.scope, each)
+            self.plan = self._filtered(binder, each)
 
-    def scalar(self, node: Node) -> Expression:
-        """A sub-query as a value: its column behind those of the plan."""
-        if not isinstance(node, nodes.ScalarQuery):
-            if isinstance(node, nodes.QuantifiedComparison):
-                message = (
-                    "ANY, SOME and ALL with a sub-query are not in this release: = ANY is IN, "
-                    "<> ALL is NOT IN, and others compare with a MIN or MAX."
-                )
-                raise self.context.error(node, message)
-            message = "IN and EXISTS with a sub-query can stand only in WHERE, connected by AND."
-            raise self.context.error(node, message)
-        self.plan, found = subqueries.with_scalar(self.queries, self.plan, self.scope, node)
+    def _filtered(self, binder: ExpressionBinder, node: Node) -> LogicalNode:
+        """The rows for which IN or EXISTS is true."""
+        found = subqueries.filtered(self.queries, self.plan, self.scope, node)
+        if found is not None:
+            return found
+        condition = binder.condition(node)
+        return FilterNode(row=self.plan.row, input=self.plan, condition=condition)
+
+    def value(self, binder: ExpressionBinder, node: Node) -> Expression:
+        """A sub-query as a value, by columns behind those of the plan."""
+        value = subquery_value(self.queries, binder, self.scope, node)
+        self.plan, found = subqueries.with_value(self.plan, value)
+        self.scope.row = self.plan.row
         return found
 
-    def _scalar_plan(self, node: Node) -> LogicalNode:
-        return subqueries.scalar_plan(self.queries, self.scope, node)
+    def _value_beside(self, binder: ExpressionBinder, node: Node) -> SubqueryValue:
+        return subquery_value(self.queries, binder, self.scope, node)
 
     def _item_binder(self) -> tuple[ExpressionBinder, GroupBinder | None]:
         stars = (nodes.Star,)
@@ -174,7 +177,7 @@ class SelectBinder:
             self.plan, window = found
             self.scope.row = self.plan.row
         windows = logical_windows(self.plan)
-        groups = GroupBinder(base, keys, self.overs, self._scalar_plan, windows, window)
+        groups = GroupBinder(base, keys, self.overs, self._value_beside, windows, window)
         return groups, groups
 
     def _items(self, binder: ExpressionBinder) -> list[tuple[str, Expression]]:

@@ -1,0 +1,347 @@
+"""Sub-queries among values: scalar ones, and IN, EXISTS and ``> ANY`` wherever a BOOLEAN can stand.
+
+What it is: the sub-query becomes a plan of one row, or one row for each of the values that it is
+correlated by, which is joined to the query around it; the value is an expression over its columns.
+IN and ``> ANY`` count what there is to compare with, so that they are unknown where SQL says so.
+What it is not: IN and EXISTS in WHERE, which are semi joins (``sql/binder/subqueries.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.expressions.nodes import InputReference, Literal, transform, walk
+from millstream.sql.binder import calls
+from millstream.sql.binder.aggregates import Placeholder, aggregate_type, plain_type
+from millstream.sql.binder.correlation import all_of, mentions_outer, pulled
+from millstream.sql.parser import nodes
+from millstream.sql.planner.calcs import substituted
+from millstream.sql.planner.logical import (
+    AggregateCall,
+    AggregateNode,
+    FilterNode,
+    JoinNode,
+    JoinType,
+    ProjectNode,
+    references,
+    row_of,
+)
+from millstream.types.logical_types import BigIntType, BooleanType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.binder.expressions import ExpressionBinder
+    from millstream.sql.binder.queries import QueryBinder
+    from millstream.sql.binder.scope import Scope
+    from millstream.sql.planner.logical import LogicalNode
+
+__all__ = ["SubqueryValue", "beside", "is_group_of_all", "row_values", "subquery_value"]
+
+_COUNT: Final = BigIntType(nullable=False)
+#: What an ANY compares with, if one value is enough to know: of all that are there.
+_EXTREMES: Final = {">": ("MIN",), ">=": ("MIN",), "<": ("MAX",), "<=": ("MAX",)}
+_NEGATED: Final = {"=": "<>", "<>": "=", "!=": "=", ">": "<=", "<": ">=", ">=": "<", "<=": ">"}
+
+
+@dataclass(frozen=True)
+class SubqueryValue:
+    """A sub-query as columns that are joined, and what it is worth by them.
+
+    In the value and the conditions a column that is joined is a `Placeholder` ``inner``, counted
+    over all plans; an `OuterReference` is a column of the query around, or of one further out.
+    """
+
+    #: Plans, and what of them goes with a row of the query around; None: all.
+    joins: tuple[tuple[LogicalNode, Expression | None], ...]
+    value: Expression
+
+
+def subquery_value(
+    queries: QueryBinder, binder: ExpressionBinder, scope: Scope, node: Any
+) -> SubqueryValue:
+    """What a sub-query is worth.
+
+    Args:
+        queries: of the query around.
+        binder: of what is compared with the sub-query.
+        scope: of the query around.
+        node: a scalar sub-query, IN, EXISTS or a quantified comparison.
+
+    Raises:
+        ValidationError: it cannot be had as joins; says where.
+    """
+    value = _Value(queries, binder, scope, node)
+    if isinstance(node, nodes.ScalarQuery):
+        return value.scalar(node.query)
+    if isinstance(node, nodes.Exists):
+        return value.exists(node.query)
+    if isinstance(node, nodes.InQuery):
+        return value.in_query(node.operand, node.query, negated=node.negated)
+    return value.quantified(node)
+
+
+def beside(
+    plan: LogicalNode, inner: LogicalNode, condition: Expression | None = None
+) -> LogicalNode:
+    """The rows of a plan with what there is of another behind their columns."""
+    types = [each.with_nullability(True) for each in inner.row.children]  # noqa: FBT003
+    row = row_of([*plan.row.names, *inner.row.names], [*plan.row.children, *types])
+    return JoinNode(row=row, left=plan, right=inner, kind=JoinType.LEFT, condition=condition)
+
+
+def is_group_of_all(plan: LogicalNode) -> bool:
+    """Whether a plan is an aggregate without keys: one row, or none if HAVING says so."""
+    while isinstance(plan, ProjectNode | FilterNode):
+        plan = plan.input
+    return isinstance(plan, AggregateNode) and not plan.keys and plan.sets is None
+
+
+def row_values(
+    queries: QueryBinder, bound: LogicalNode, node: Any
+) -> tuple[tuple[LogicalNode, Expression | None], list[Expression], Expression | None]:
+    """A correlated aggregate of all rows: its join, its columns, and when there is the row.
+
+    Where it finds none, the aggregates are those of no rows, and columns are made of them.
+
+    Raises:
+        ValidationError: it is correlated by other things than equalities.
+    """
+    values: list[Expression] = list(references(bound.row))
+    conditions: list[Expression] = []
+    below: Any = bound
+    while not isinstance(below, AggregateNode):
+        if isinstance(below, FilterNode):
+            conditions.append(below.condition)
+        else:
+            values = [substituted(each, below.expressions) for each in values]
+            conditions = [substituted(each, below.expressions) for each in conditions]
+        below = below.input
+    inner, found = pulled(queries, below, node)
+    columns: list[Expression] = []
+    for index, call in enumerate(below.calls):
+        column = _inner(index, call.type.with_nullability(True))  # noqa: FBT003
+        if call.function == "COUNT":
+            columns.append(calls.resolve("COALESCE", [column, Literal(0, call.type)]))
+        elif call.type.nullable:
+            columns.append(column)
+        else:
+            message = f"{call.function} in a correlated sub-query is not in this release."
+            raise queries.context.error(node, message)
+    present = all_of([substituted(each, columns) for each in conditions])
+    join = (inner, _condition(found))
+    return join, [substituted(each, columns) for each in values], present
+
+
+def _inner(index: int, kind: Any) -> Expression:
+    return Placeholder("inner", index, kind)  # type: ignore[return-value]
+
+
+def _condition(found: Sequence[Expression]) -> Expression | None:
+    """Conditions over a plan that is joined, with placeholders of its columns."""
+
+    def change(each: Any) -> Any:
+        return _inner(each.index, each.type) if isinstance(each, InputReference) else each
+
+    return all_of([transform(each, change) for each in found])
+
+
+class _Value:
+    def __init__(
+        self, queries: QueryBinder, binder: ExpressionBinder, scope: Scope, node: Any
+    ) -> None:
+        self._queries = queries
+        self._context = queries.context
+        self._binder = binder
+        self._scope = scope
+        self._node = node
+
+    def _bound(self, query: Any) -> LogicalNode:
+        return self._queries.nested(self._scope).bind(query)
+
+    def _one_column(self, query: Any, what: str = "A sub-query as a value") -> LogicalNode:
+        bound = self._bound(query)
+        if len(bound.row) != 1:
+            message = f"{what} has one column; this has {len(bound.row)}."
+            raise self._context.error(self._node, message)
+        return bound
+
+    # -- kinds -----------------------------------------------------------------------------------
+
+    def scalar(self, query: Any) -> SubqueryValue:
+        return self._scalar(self._one_column(query))
+
+    def _scalar(self, bound: LogicalNode) -> SubqueryValue:
+        if not mentions_outer(bound):
+            row = bound if _is_one_row(bound) else _single(bound)
+            kind = row.row.children[0].with_nullability(True)  # noqa: FBT003
+            return SubqueryValue(((row, None),), _inner(0, kind))
+        if not is_group_of_all(bound):
+            bound = _single(bound)
+        join, (value,), present = row_values(self._queries, bound, self._node)
+        if present is not None:
+            missing = Literal(None, value.type.with_nullability(True))  # noqa: FBT003
+            value = self._call("CASE", present, value, missing)
+        return SubqueryValue((join,), value)
+
+    def exists(self, query: Any) -> SubqueryValue:
+        bound = self._bound(query)
+        if mentions_outer(bound) and is_group_of_all(bound):
+            join, _, present = row_values(self._queries, bound, self._node)
+            there = _boolean(True) if present is None else present  # noqa: FBT003
+            return SubqueryValue((join,), self._call("IS TRUE", there))
+        inner = _grouped(bound, [AggregateCall("COUNT", (), _COUNT)])
+        join, (count,), _ = row_values(self._queries, inner, self._node)
+        return SubqueryValue((join,), self._call(">", count, Literal(0, _COUNT)))
+
+    def in_query(self, operand: Any, query: Any, *, negated: bool) -> SubqueryValue:
+        if isinstance(operand, nodes.RowConstructor):
+            message = (
+                "IN of several columns with a sub-query can stand only in WHERE, connected by AND."
+            )
+            raise self._context.error(self._node, message)
+        found = self._is_in(self._operand(operand), self._one_column(query, "IN with a sub-query"))
+        if negated:
+            found = SubqueryValue(found.joins, self._call("NOT", found.value))
+        return found
+
+    def quantified(self, node: Any) -> SubqueryValue:
+        if isinstance(node.left, nodes.RowConstructor):
+            message = "ANY, SOME and ALL compare one value; = ANY of several is IN."
+            raise self._context.error(node, message)
+        operand = self._operand(node.left)
+        bound = self._one_column(node.right, f"{node.quantifier} with a sub-query")
+        if node.quantifier == "ANY":
+            return self._any(node.operator, operand, bound)
+        # All are so if there is none that is not.
+        found = self._any(_NEGATED[node.operator], operand, bound)
+        return SubqueryValue(found.joins, self._call("NOT", found.value))
+
+    # -- comparisons -----------------------------------------------------------------------------
+
+    def _operand(self, node: Any) -> Expression:
+        bound = self._binder.bind(node)
+        parts: Iterator[Any] = walk(bound)
+        if any(isinstance(each, Placeholder) and each.kind == "over" for each in parts):
+            message = "OVER cannot be compared with a sub-query; compute it in a query below."
+            raise self._context.error(self._node, message)
+        return bound
+
+    def _compared_with_row(
+        self, operator: str, operand: Expression, bound: LogicalNode
+    ) -> SubqueryValue:
+        """A comparison with the one row of a correlated aggregate, if that is there."""
+        join, (value,), present = row_values(self._queries, bound, self._node)
+        same = self._call(operator, operand, value)
+        if present is not None:
+            same = self._call("CASE", present, same, _boolean(False))  # noqa: FBT003
+        return SubqueryValue((join,), same)
+
+    def _any(self, operator: str, operand: Expression, bound: LogicalNode) -> SubqueryValue:
+        if operator == "=":
+            return self._is_in(operand, bound)
+        if mentions_outer(bound) and is_group_of_all(bound):
+            return self._compared_with_row(operator, operand, bound)
+        extremes = _EXTREMES.get(operator, ("MIN", "MAX"))
+        join, values = self._counted(bound, extremes)
+        compared = [self._call(operator, operand, each) for each in values[2:]]
+        true = compared[0] if len(compared) == 1 else self._call("OR", *compared)
+        return SubqueryValue((join,), self._known(true, operand, values))
+
+    def _is_in(self, operand: Expression, bound: LogicalNode) -> SubqueryValue:
+        if mentions_outer(bound) and is_group_of_all(bound):
+            return self._compared_with_row("=", operand, bound)
+        counted, values = self._counted(bound, ())
+        column = references(bound.row)[0]
+        same: Any = self._call("=", operand, column)
+        if same.arguments[1] != column:
+            # Values that are the same for the comparison are to be one.
+            bound = _projected(bound, same.arguments[1])
+        kind = bound.row.children[0]
+        groups = _grouped(bound, [AggregateCall("COUNT", (), _COUNT)], keys=(0,))
+        inner, found = pulled(self._queries, groups, self._node)
+        width = len(counted[0].row)
+        condition = self._call("=", operand, _inner(0, kind))
+        conditions = [each for each in (condition, _condition(found)) if each is not None]
+        shifted = _shifted(all_of(conditions), width)
+        there = _inner(width + 1, _COUNT.with_nullability(True))  # noqa: FBT003
+        true = self._call("IS NOT NULL", there)
+        return SubqueryValue((counted, (inner, shifted)), self._known(true, operand, values))
+
+    def _counted(
+        self, bound: LogicalNode, extremes: Sequence[str]
+    ) -> tuple[tuple[LogicalNode, Expression | None], list[Expression]]:
+        """A join with how many rows there are, how many values, and some of the values."""
+        kind = plain_type(bound.row.children[0])
+        aggregates = [AggregateCall("COUNT", (), _COUNT), AggregateCall("COUNT", (0,), _COUNT)]
+        for each in extremes:
+            name, result = aggregate_type(each, [kind], grouped=False, filtered=False)
+            aggregates.append(AggregateCall(name, (0,), result))
+        join, values, _ = row_values(self._queries, _grouped(bound, aggregates), self._node)
+        return join, values
+
+    def _known(
+        self, true: Expression, operand: Expression, values: Sequence[Expression]
+    ) -> Expression:
+        """True if it is; else unknown if something is NULL and there is something at all."""
+        rows, known = values[:2]
+        unknown = self._call("IS NULL", operand)
+        unknown = self._call("OR", unknown, self._call(">", rows, known))
+        false = _boolean(False)  # noqa: FBT003
+        return self._call(
+            "CASE",
+            self._call("=", rows, Literal(0, _COUNT)),
+            false,
+            true,
+            _boolean(True),  # noqa: FBT003
+            unknown,
+            Literal(None, BooleanType()),
+            false,
+        )
+
+    def _call(self, function: str, *arguments: Expression) -> Expression:
+        return self._binder.call(self._node, function, *arguments)
+
+
+def _boolean(value: bool) -> Expression:  # noqa: FBT001
+    return Literal(value, BooleanType(nullable=False))
+
+
+def _shifted(condition: Expression | None, by: int) -> Expression | None:
+    """A condition whose plan is joined behind others."""
+
+    def change(each: Any) -> Any:
+        if isinstance(each, Placeholder) and each.kind == "inner":
+            return _inner(each.index + by, each.type)
+        return each
+
+    return None if condition is None else transform(condition, change)
+
+
+def _projected(plan: LogicalNode, expression: Expression) -> LogicalNode:
+    row = row_of(plan.row.names[:1], [expression.type])
+    return ProjectNode(row=row, input=plan, expressions=(expression,))
+
+
+def _grouped(
+    plan: LogicalNode, aggregates: Sequence[AggregateCall], keys: tuple[int, ...] = ()
+) -> LogicalNode:
+    names = [plan.row.names[key] for key in keys]
+    names += [f"EXPR${number}" for number in range(len(aggregates))]
+    types = [plan.row.children[key] for key in keys]
+    row = row_of(names, [*types, *(each.type for each in aggregates)])
+    return AggregateNode(row=row, input=plan, keys=keys, calls=tuple(aggregates))
+
+
+def _single(plan: LogicalNode) -> LogicalNode:
+    kind = plan.row.children[0].with_nullability(True)  # noqa: FBT003
+    call = AggregateCall("SINGLE_VALUE", (0,), kind)
+    return AggregateNode(row=row_of(plan.row.names, [kind]), input=plan, keys=(), calls=(call,))
+
+
+def _is_one_row(plan: LogicalNode) -> bool:
+    while isinstance(plan, ProjectNode):
+        plan = plan.input
+    return isinstance(plan, AggregateNode) and not plan.keys and plan.sets is None
