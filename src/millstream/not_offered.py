@@ -56,7 +56,6 @@ NOT_OFFERED: Final = {
     "millstream.table.functions": "it is the inside of PyFlink's workers",
     "millstream.table.model_descriptor": "models are not in this release; call the model in a udf",
     "millstream.table.module": "modules are not in this release; functions are in catalogs",
-    "millstream.table.resolved_expression": "Expression of millstream.table is what programs have",
     "millstream.table.serializers": "it is the inside of PyFlink",
     "millstream.table.table_schema": "take Schema, or what get_resolved_schema() gives",
     "millstream.util": "it is the inside of PyFlink",

@@ -17,7 +17,8 @@ from millstream.cli.shell.shell import Shell, is_whole
 from millstream.cli.shell.terminal import Terminal, history_file
 from millstream.errors import ConfigurationError, JobError, SqlParserError, ValidationError
 from millstream.execution.job_client import JobStatus
-from millstream.sql.catalog.schema import Column, ResolvedSchema
+from millstream.sql.catalog.columns import PhysicalColumn
+from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.types.logical_types import BigIntType, VarCharType
 from millstream.types.row import Row, RowKind
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SCHEMA = ResolvedSchema((Column("name", VarCharType()), Column("count", BigIntType())))
+SCHEMA = ResolvedSchema(
+    (PhysicalColumn("name", VarCharType()), PhysicalColumn("count", BigIntType()))
+)
 
 
 def change(kind: RowKind, *values: object) -> Row:

@@ -12,10 +12,11 @@ from tests.table.query_running import environment
 
 from millstream.errors import CatalogError, ValidationError
 from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
+from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.file_catalog import FileCatalog
 from millstream.sql.catalog.identifiers import ObjectPath
 from millstream.sql.catalog.objects import CatalogDatabase, CatalogFunction, CatalogTable
-from millstream.sql.catalog.schema import Column, ResolvedSchema
+from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.table.udf import udf
 from millstream.types.logical_types import IntType
 
@@ -84,7 +85,7 @@ def test_a_later_session_finds_everything(tmp_path: Path) -> None:
 
 
 def _table(number: int) -> CatalogTable:
-    schema = ResolvedSchema((Column("a", IntType()),))
+    schema = ResolvedSchema((PhysicalColumn("a", IntType()),))
     return CatalogTable(schema=schema, options={"number": str(number)})
 
 

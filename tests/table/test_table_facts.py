@@ -22,7 +22,6 @@ from millstream.table.catalog import (
     CatalogPartitionSpec,
     CatalogTable,
     CatalogTableStatistics,
-    Column,
     GenericInMemoryCatalog,
     ObjectPath,
     ResolvedSchema,
@@ -39,7 +38,7 @@ Spec = CatalogPartitionSpec
 
 def _schema() -> ResolvedSchema:
     kinds = {"v": DataTypes.INT(), "dt": DataTypes.STRING(), "h": DataTypes.INT()}
-    return ResolvedSchema(tuple(Column(name, kind) for name, kind in kinds.items()))
+    return ResolvedSchema.physical(list(kinds), list(kinds.values()))
 
 
 def _opened(kind: str, root: Path) -> Catalog:

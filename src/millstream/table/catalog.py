@@ -10,6 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
+from millstream.sql.catalog.columns import (
+    Column,
+    ComputedColumn,
+    MetadataColumn,
+    PhysicalColumn,
+)
 from millstream.sql.catalog.identifiers import (
     CatalogPartitionSpec,
     ObjectIdentifier,
@@ -25,7 +31,6 @@ from millstream.sql.catalog.objects import (
     CatalogView,
 )
 from millstream.sql.catalog.schema import (
-    Column,
     Constraint,
     ResolvedSchema,
     UniqueConstraint,
@@ -49,10 +54,13 @@ __all__ = [
     "CatalogTableStatistics",
     "CatalogView",
     "Column",
+    "ComputedColumn",
     "Constraint",
     "GenericInMemoryCatalog",
+    "MetadataColumn",
     "ObjectIdentifier",
     "ObjectPath",
+    "PhysicalColumn",
     "ResolvedSchema",
     "UniqueConstraint",
     "WatermarkSpec",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.objects import CatalogBaseTable
-from millstream.sql.catalog.schema import Column, ResolvedSchema
+from millstream.sql.catalog.schema import ResolvedSchema
 
 if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
@@ -23,7 +24,7 @@ class PlanView(CatalogBaseTable):
     @staticmethod
     def of(plan: LogicalNode) -> PlanView:
         """A view of a plan."""
-        columns = tuple(Column(each.name, each.type) for each in plan.row.fields)
+        columns = tuple(PhysicalColumn(each.name, each.type) for each in plan.row.fields)
         return PlanView(schema=ResolvedSchema(columns), plan=plan)
 
     @property

@@ -18,7 +18,9 @@ from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.binder.tables import watermarked
+from millstream.sql.catalog.columns import ComputedColumn
 from millstream.sql.catalog.connectors import INSERT_ONLY, TableSink
+from millstream.sql.catalog.identifiers import quoted
 from millstream.sql.lowering.conversion import external_type, logical_row
 from millstream.sql.lowering.pieces import parallelism_of
 from millstream.sql.lowering.stream_types import stream_type
@@ -28,6 +30,7 @@ from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
 from millstream.sql.planner.physical import SinkNode
 from millstream.table.building import column_of
 from millstream.table.rewriting import WindowProperty
+from millstream.table.schema import resolved
 from millstream.types.logical_types import LocalZonedTimestampType
 
 if TYPE_CHECKING:
@@ -71,7 +74,7 @@ def read_stream(
         )
         raise ProgramError(message)
     row = logical_row(kind)
-    declared = None if schema is None else schema.resolve(session.context(None), row)
+    declared = None if schema is None else resolved(schema, session.context(None), row)
     if declared is not None:
         row = _physical(row, declared, kind.arrow_schema.names)
     given = stream._transformation  # noqa: SLF001 - the facade beside it
@@ -109,17 +112,17 @@ def read_stream(
     if declared is None:
         return plan
     context = session.context(None)
-    if not all(each.is_physical for each in declared.columns):
+    if not all(each.is_physical() for each in declared.columns):
         plan = _computed(ExpressionBinder(context, Scope.of(row)), plan, declared)
     return watermarked(context, plan, declared)
 
 
 def _physical(row: RowType, declared: ResolvedSchema, known: Sequence[str]) -> RowType:
     """What is read of the stream: declared columns, and those that others are computed of."""
-    read = [each for each in declared.columns if each.is_physical]
+    read = [each for each in declared.columns if each.is_physical()]
     names = {each.name for each in read}
     pairs = [(each.name, each.type) for each in read]
-    if any(each.is_computed for each in declared.columns) and names <= set(known):
+    if any(each.is_computed() for each in declared.columns) and names <= set(known):
         pairs += [(each.name, each.type) for each in row.fields if each.name not in names]
     return row_of([name for name, _ in pairs], [type_ for _, type_ in pairs])
 
@@ -130,7 +133,7 @@ def _asks_for_time(declared: ResolvedSchema) -> bool:
     Raises:
         ValidationError: a column is of other metadata, which streams have not.
     """
-    asked = [each for each in declared.columns if each.is_metadata]
+    asked = [each for each in declared.columns if each.is_metadata()]
     for each in asked:
         if each.key != _ROWTIME:
             message = (
@@ -144,9 +147,11 @@ def _asks_for_time(declared: ResolvedSchema) -> bool:
 def _computed(binder: ExpressionBinder, plan: LogicalNode, declared: ResolvedSchema) -> LogicalNode:
     expressions = []
     for each in declared.columns:
-        text = f"`{_TIME if each.is_metadata else each.name}`"
-        made = binder.bind(parse_expression(each.expression or text))
-        expressions.append(calls.cast(made, each.type) if each.is_metadata else made)
+        text = quoted(_TIME if each.is_metadata() else each.name)
+        if isinstance(each, ComputedColumn):
+            text = each.expression
+        made = binder.bind(parse_expression(text))
+        expressions.append(calls.cast(made, each.type) if each.is_metadata() else made)
     row = row_of(declared.names, [each.type for each in expressions])
     return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
 

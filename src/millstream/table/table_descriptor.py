@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.schema import ResolvedSchema
-from millstream.table.schema import Schema
+from millstream.table.schema import Schema, resolved
 
 if TYPE_CHECKING:
     from millstream.sql.binder.context import BindingContext
@@ -152,7 +152,7 @@ class TableDescriptor:
 
     def to_catalog_table(self, context: BindingContext) -> CatalogTable:
         """The table as catalogs keep it."""
-        schema = ResolvedSchema(()) if self.schema is None else self.schema.resolve(context)
+        schema = ResolvedSchema() if self.schema is None else resolved(self.schema, context)
         return CatalogTable(
             schema=schema,
             comment=self.comment,

@@ -16,7 +16,8 @@ from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.running_jobs import note_reader, wait_for
 from millstream.errors import ProgramError
 from millstream.execution.collecting import collected_records
-from millstream.sql.catalog.schema import Column, ResolvedSchema
+from millstream.sql.catalog.columns import PhysicalColumn
+from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
 from millstream.table.texts import cell_text, column_width
 from millstream.types.row import Row, RowKind
@@ -79,10 +80,10 @@ class TableResult:
             from millstream.types.logical_types import BigIntType
 
             return ResolvedSchema(
-                tuple(Column(name, BigIntType()) for name in self._result.targets)
+                tuple(PhysicalColumn(name, BigIntType()) for name in self._result.targets)
             )
         fields = self._result.row.fields
-        return ResolvedSchema(tuple(Column(each.name, each.type) for each in fields))
+        return ResolvedSchema(tuple(PhysicalColumn(each.name, each.type) for each in fields))
 
     def get_result_kind(self) -> ResultKind:
         """Whether there are rows of interest."""

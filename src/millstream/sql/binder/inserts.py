@@ -117,7 +117,7 @@ def with_metadata(
     """The rows of a table with the metadata in it as the types in which the sink takes it."""
     columns = references(plan.row)
     made = [
-        calls.cast(each, said[column.key]) if column.is_metadata else each
+        calls.cast(each, said[column.key]) if column.is_metadata() else each
         for each, column in zip(columns, table.schema.persisted, strict=True)
     ]
     if made == columns:

@@ -16,6 +16,7 @@ from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.catalog import connectors
+from millstream.sql.catalog.columns import ComputedColumn
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression, parse_query
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.queries import QueryBinder
+    from millstream.sql.catalog.columns import Column
     from millstream.sql.catalog.manager import FoundTable
-    from millstream.sql.catalog.schema import Column, ResolvedSchema, WatermarkSpec
+    from millstream.sql.catalog.schema import ResolvedSchema, WatermarkSpec
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
@@ -105,7 +107,7 @@ def scan(
 
 def _read_type(column: Column, said: Mapping[str, LogicalType]) -> LogicalType:
     """What the connector gives for a column."""
-    if not column.is_metadata:
+    if not column.is_metadata():
         return column.type
     kind = said[column.key]
     is_same = kind.with_nullability(column.type.nullable) == column.type
@@ -116,7 +118,7 @@ def _cast_metadata(plan: LogicalNode, read: Sequence[Column]) -> LogicalNode:
     """Metadata as the types that the columns are declared with."""
     columns = references(plan.row)
     made = [
-        calls.cast(each, column.type) if column.is_metadata else each
+        calls.cast(each, column.type) if column.is_metadata() else each
         for each, column in zip(columns, read, strict=True)
     ]
     if made == columns:
@@ -144,13 +146,13 @@ def _view(
 
 
 def _computed(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
-    if not any(column.is_computed for column in schema.columns):
+    if not any(column.is_computed() for column in schema.columns):
         return plan
     scope = Scope.of(plan.row)
     expressions: list[Expression] = []
     for column in schema.columns:
-        if column.is_computed:
-            text = column.expression or ""
+        if isinstance(column, ComputedColumn):
+            text = column.expression
             binder = ExpressionBinder(context.with_text(text), scope)
             try:
                 expressions.append(binder.bind(parse_expression(text)))

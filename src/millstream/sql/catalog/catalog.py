@@ -100,6 +100,11 @@ class Catalog(FactsOfTables):
         names = self.list_tables(database_name)
         return [name for name in names if self._table(database_name, name).is_view]
 
+    def list_materialized_tables(self, database_name: str) -> list[str]:
+        """None: there are no materialised tables."""
+        self.get_database(database_name)
+        return []
+
     def _table(self, database_name: str, name: str) -> CatalogBaseTable:
         from millstream.sql.catalog.identifiers import ObjectPath
 

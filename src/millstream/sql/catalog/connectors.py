@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.expressions.nodes import Expression
+    from millstream.sql.catalog.columns import Column
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
-    from millstream.sql.catalog.schema import Column
     from millstream.types.logical_types import LogicalType
     from millstream.types.typeinfo import TypeInformation
 
@@ -79,7 +79,7 @@ class FactoryContext:
     @property
     def physical(self) -> Sequence[Column]:
         """The columns that records hold."""
-        return self.table.schema.physical
+        return self.table.schema.stored
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def _check_metadata(
         ValidationError: names the column.
     """
     for column in columns:
-        if not column.is_metadata:
+        if not column.is_metadata():
             continue
         if column.key not in known:
             hint = did_you_mean(column.key, known)

@@ -7,12 +7,14 @@ What it is not: the catalog (``sql/catalog/catalog.py``).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from millstream.errors import CatalogError
+from millstream.sql.catalog.unresolved_schema import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from millstream.sql.catalog.schema import ResolvedSchema
 
@@ -32,6 +34,71 @@ class CatalogBaseTable:
 
     schema: ResolvedSchema
     comment: str | None = None
+
+    @staticmethod
+    def create_table(
+        schema: Schema,
+        partition_keys: Sequence[str] = (),
+        properties: Mapping[str, str] = MappingProxyType({}),
+        comment: str | None = None,
+    ) -> CatalogBaseTable:
+        """A table, for ``Catalog.create_table``.
+
+        Args:
+            schema: its columns; their expressions know no functions of users.
+            partition_keys: the columns of PARTITIONED BY.
+            properties: the options of its connector.
+            comment: what it is for.
+
+        Raises:
+            ValidationError: an expression makes no sense.
+            CatalogError: it has no such column to be partitioned by.
+        """
+        made = schema.resolved()
+        for each in partition_keys:
+            if each not in made.names:
+                message = f"A table cannot be partitioned by '{each}', which is no column of it."
+                raise CatalogError(message)
+        return CatalogTable(
+            schema=made,
+            comment=comment,
+            options=dict(properties),
+            partition_keys=tuple(partition_keys),
+        )
+
+    @staticmethod
+    def create_view(
+        original_query: str,
+        expanded_query: str,
+        schema: Schema,
+        properties: Mapping[str, str],
+        comment: str | None = None,
+    ) -> CatalogBaseTable:
+        """A view, for ``Catalog.create_table``.
+
+        Args:
+            original_query: as a person wrote it.
+            expanded_query: with all names in full, so that it means the same from any database.
+            schema: the columns that the query gives.
+            properties: none.
+            comment: what it is for.
+
+        Raises:
+            CatalogError: there are properties.
+        """
+        if properties:
+            message = f"A view has no options; there are: {', '.join(sorted(properties))}."
+            raise CatalogError(message)
+        return CatalogView(
+            schema=schema.resolved(),
+            comment=comment,
+            original_query=original_query,
+            expanded_query=expanded_query,
+        )
+
+    def get_unresolved_schema(self) -> Schema:
+        """The columns, as programs describe them."""
+        return Schema.new_builder().from_resolved_schema(self.schema).build()
 
     @property
     def is_view(self) -> bool:

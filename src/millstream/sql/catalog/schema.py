@@ -1,20 +1,18 @@
-"""Schemas of tables: columns of three kinds, watermarks, the primary key.
+"""Schemas of tables: columns, watermarks, the primary key.
 
-What it is: the resolved schema of a catalog table.  A physical column is read from and written to
-the connector, a metadata column is what the connector says of a record, a computed column is an
-expression over the others.  Expressions are kept as text, as in Flink, so that a catalog can be
-written to a file; they are bound when a query reads the table.
-
-What it is not: the builder that programs use (``table/schema.py``).
+What it is: the resolved schema of a catalog table.
+What it is not: its columns (``sql/catalog/columns.py``), or the builder that programs use
+(``sql/catalog/unresolved_schema.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from millstream.errors import ValidationError
+from millstream.sql.catalog.columns import Column, PhysicalColumn, ResolvedExpression
 from millstream.sql.catalog.identifiers import quoted
 from millstream.types.logical_types import RowField, RowType
 
@@ -24,119 +22,12 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 __all__ = [
-    "Column",
-    "ColumnKind",
     "Constraint",
     "PrimaryKey",
     "ResolvedSchema",
     "UniqueConstraint",
     "WatermarkSpec",
 ]
-
-
-class ColumnKind(Enum):
-    """Where the values of a column come from."""
-
-    PHYSICAL = "physical"
-    COMPUTED = "computed"
-    METADATA = "metadata"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table."""
-
-    name: str
-    #: For a computed column: what its expression gives.
-    type: LogicalType
-    kind: ColumnKind = ColumnKind.PHYSICAL
-    #: The SQL of a computed column.
-    expression: str | None = None
-    #: The connector's key of a metadata column, if it is not the name.
-    metadata_key: str | None = None
-    #: A metadata column that is only read.
-    is_virtual: bool = False
-    comment: str | None = None
-
-    @property
-    def is_physical(self) -> bool:
-        """Whether the connector's records hold it."""
-        return self.kind is ColumnKind.PHYSICAL
-
-    @property
-    def is_computed(self) -> bool:
-        """Whether it is an expression over other columns."""
-        return self.kind is ColumnKind.COMPUTED
-
-    @property
-    def is_metadata(self) -> bool:
-        """Whether the connector adds it."""
-        return self.kind is ColumnKind.METADATA
-
-    @property
-    def is_persisted(self) -> bool:
-        """Whether it can be written."""
-        return self.is_physical or (self.is_metadata and not self.is_virtual)
-
-    @property
-    def key(self) -> str:
-        """The connector's name of a metadata column."""
-        return self.metadata_key or self.name
-
-    def extras(self) -> str:
-        """What DESCRIBE shows of a column beside its type."""
-        if self.is_computed:
-            return f"AS {self.expression}"
-        if self.is_metadata:
-            source = f" FROM '{self.metadata_key}'" if self.metadata_key else ""
-            return f"METADATA{source}{' VIRTUAL' if self.is_virtual else ''}"
-        return ""
-
-    def __str__(self) -> str:
-        """As ``as_summary_string``."""
-        return self.as_summary_string()
-
-    def get_name(self) -> str:
-        """The name."""
-        return self.name
-
-    def get_data_type(self) -> LogicalType:
-        """The type."""
-        return self.type
-
-    def get_comment(self) -> str | None:
-        """What CREATE has behind COMMENT; None if nothing."""
-        return self.comment
-
-    def explain_extras(self) -> str | None:
-        """What there is to say beside name and type; None if nothing."""
-        return self.extras() or None
-
-    def as_summary_string(self) -> str:
-        """``name: TYPE``, and what else there is to say."""
-        extras = self.extras()
-        return f"{self.name}: {self.type.as_summary_string()}{f' {extras}' if extras else ''}"
-
-    def with_comment(self, comment: str) -> Column:
-        """The same column with a comment."""
-        return replace(self, comment=comment)
-
-    def copy(self, new_type: LogicalType) -> Column:
-        """The same column with another type."""
-        return replace(self, type=new_type)
-
-    def rename(self, new_name: str) -> Column:
-        """The same column with another name; metadata keep their key."""
-        key = self.key if self.is_metadata else None
-        return replace(self, name=new_name, metadata_key=key)
-
-    def as_sql(self) -> str:
-        """The column as CREATE TABLE has it."""
-        comment = "" if self.comment is None else f" COMMENT '{self.comment}'"
-        if self.is_computed:
-            return f"{quoted(self.name)} {self.extras()}{comment}"
-        extras = f" {self.extras()}" if self.is_metadata else ""
-        return f"{quoted(self.name)} {self.type.as_summary_string()}{extras}{comment}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +37,46 @@ class WatermarkSpec:
     rowtime: str
     #: SQL.
     expression: str
+    #: What the expression gives; None where nobody has asked for it.
+    type: LogicalType | None = field(default=None, compare=False)
+
+    @staticmethod
+    def of(rowtime_attribute: str, watermark_expression: ResolvedExpression) -> WatermarkSpec:
+        """The watermark of a column.
+
+        Args:
+            rowtime_attribute: the column.
+            watermark_expression: how far time has got when a row was seen.
+        """
+        expression, kind = watermark_expression.expression, watermark_expression.data_type
+        return WatermarkSpec(rowtime_attribute, expression, kind)
 
     def get_rowtime_attribute(self) -> str:
         """The column."""
         return self.rowtime
+
+    def get_watermark_expression(self) -> ResolvedExpression:
+        """How far time has got when a row was seen.
+
+        Raises:
+            ValidationError: it is none of a resolved schema, so that its type is not known.
+        """
+        if self.type is None:
+            message = (
+                f"The type of the watermark of '{self.rowtime}' is not known; take the watermark "
+                "from get_watermark_specs() of a resolved schema."
+            )
+            raise ValidationError(message)
+        return ResolvedExpression(self.expression, self.type)
+
+    def as_summary_string(self) -> str:
+        """The watermark with its type."""
+        kind = "" if self.type is None else f": {self.type.as_summary_string()}"
+        return f"WATERMARK FOR {quoted(self.rowtime)}{kind} AS {self.expression}"
+
+    def __str__(self) -> str:
+        """As ``as_summary_string``."""
+        return self.as_summary_string()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,20 +136,77 @@ class UniqueConstraint(Constraint):
 PrimaryKey = UniqueConstraint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ResolvedSchema:
-    """What a table looks like."""
+    """What a table looks like.
+
+    Args:
+        columns: in their order.
+        watermark_specs: none or one.
+        primary_key: what is unique, if anything.
+
+    Raises:
+        ValidationError: names are not unique, the key is not made of physical columns, or there are
+            several watermarks.
+    """
 
     columns: tuple[Column, ...]
-    watermark: WatermarkSpec | None = None
-    primary_key: PrimaryKey | None = None
+    watermark: WatermarkSpec | None
+    primary_key: PrimaryKey | None
 
-    def __post_init__(self) -> None:
-        """Check that names are unique and that the key is made of columns.
+    def __init__(
+        self,
+        columns: Sequence[Column] | None = None,
+        watermark_specs: Sequence[WatermarkSpec] | None = None,
+        primary_key: PrimaryKey | None = None,
+    ) -> None:
+        specs = list(watermark_specs or ())
+        if len(specs) > 1:
+            message = "Multiple watermark definitions are not supported yet."
+            raise ValidationError(message)
+        object.__setattr__(self, "columns", tuple(columns or ()))
+        object.__setattr__(self, "watermark", specs[0] if specs else None)
+        object.__setattr__(self, "primary_key", primary_key)
+        self._check()
+
+    @staticmethod
+    def of(columns: Sequence[Column]) -> ResolvedSchema:
+        """A schema of columns alone."""
+        return ResolvedSchema(columns)
+
+    @staticmethod
+    def physical(
+        column_names: Sequence[str], column_data_types: Sequence[LogicalType]
+    ) -> ResolvedSchema:
+        """A schema of physical columns alone.
 
         Raises:
-            ValidationError: they are not.
+            ValidationError: there are more names than types, or fewer.
         """
+        if len(column_names) != len(column_data_types):
+            message = "Mismatch between number of columns names and data types."
+            raise ValidationError(message)
+        pairs = zip(column_names, column_data_types, strict=True)
+        return ResolvedSchema([PhysicalColumn(name, kind) for name, kind in pairs])
+
+    def with_columns(self, columns: Sequence[Column]) -> ResolvedSchema:
+        """The same with other columns."""
+        return ResolvedSchema(columns, self._specs, self.primary_key)
+
+    def with_watermark(self, watermark: WatermarkSpec | None) -> ResolvedSchema:
+        """The same with another watermark, or without one."""
+        specs = [] if watermark is None else [watermark]
+        return ResolvedSchema(self.columns, specs, self.primary_key)
+
+    def with_primary_key(self, key: PrimaryKey | None) -> ResolvedSchema:
+        """The same with another primary key, or without one."""
+        return ResolvedSchema(self.columns, self._specs, key)
+
+    @property
+    def _specs(self) -> list[WatermarkSpec]:
+        return [] if self.watermark is None else [self.watermark]
+
+    def _check(self) -> None:
         names = self.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -235,7 +219,7 @@ class ResolvedSchema:
                     f"Column '{name}' does not exist."
                 )
                 raise ValidationError(message)
-            if not self.column(name).is_physical:
+            if not self.column(name).is_physical():
                 message = (
                     f"Invalid primary key '{self.primary_key.name}'. "  # type: ignore[union-attr]
                     f"Column '{name}' is not a physical column."
@@ -260,19 +244,19 @@ class ResolvedSchema:
         raise KeyError(name)
 
     @property
-    def physical(self) -> Sequence[Column]:
+    def stored(self) -> Sequence[Column]:
         """The columns that the connector's records hold."""
-        return [column for column in self.columns if column.is_physical]
+        return [column for column in self.columns if column.is_physical()]
 
     @property
     def read(self) -> Sequence[Column]:
         """The columns that the connector gives: physical ones, and metadata."""
-        return [column for column in self.columns if not column.is_computed]
+        return [column for column in self.columns if not column.is_computed()]
 
     @property
     def persisted(self) -> Sequence[Column]:
         """The columns that can be written."""
-        return [column for column in self.columns if column.is_persisted]
+        return [column for column in self.columns if column.is_persisted()]
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -292,8 +276,11 @@ class ResolvedSchema:
         return next(named, None)
 
     def get_watermark_specs(self) -> list[WatermarkSpec]:
-        """The watermark, if there is one."""
-        return [] if self.watermark is None else [self.watermark]
+        """The watermark, if there is one, with the type that it has for the column."""
+        if self.watermark is None or self.watermark.type is not None:
+            return self._specs
+        timed = self.get_column(self.watermark.rowtime)
+        return [replace(self.watermark, type=None if timed is None else timed.type)]
 
     def get_primary_key(self) -> UniqueConstraint | None:
         """The primary key; None if there is none."""
@@ -309,11 +296,18 @@ class ResolvedSchema:
 
     def to_physical_row_data_type(self) -> RowType:
         """The columns that the connector's records hold, as a row."""
-        return _row(self.physical)
+        return _row(self.stored)
 
     def to_sink_row_data_type(self) -> RowType:
         """The columns that can be written, as a row."""
         return _row(self.persisted)
+
+    def __str__(self) -> str:
+        """One line for each part."""
+        parts: list[object] = [*self.columns, *self.get_watermark_specs()]
+        if self.primary_key is not None:
+            parts.append(self.primary_key.as_summary_string())
+        return "(\n" + ",\n".join(f"  {each}" for each in parts) + "\n)"
 
     def get_column_names(self) -> list[str]:
         """PyFlink's name of ``names``."""

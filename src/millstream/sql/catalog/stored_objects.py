@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import CatalogError, MillstreamError
+from millstream.sql.catalog.columns import Column, ComputedColumn, MetadataColumn, PhysicalColumn
 from millstream.sql.catalog.identifiers import CatalogPartitionSpec
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
@@ -18,13 +19,7 @@ from millstream.sql.catalog.objects import (
     CatalogTable,
     CatalogView,
 )
-from millstream.sql.catalog.schema import (
-    Column,
-    ColumnKind,
-    PrimaryKey,
-    ResolvedSchema,
-    WatermarkSpec,
-)
+from millstream.sql.catalog.schema import PrimaryKey, ResolvedSchema, WatermarkSpec
 from millstream.sql.catalog.statistics import CatalogColumnStatistics, CatalogTableStatistics
 from millstream.sql.catalog.table_facts import TableFacts
 from millstream.sql.parser.parser import parse_type
@@ -38,6 +33,11 @@ __all__ = ["VERSION", "read_object", "text_of"]
 
 #: Of the format; others are refused.
 VERSION: Final = 1
+_KINDS: Final[dict[type[Column], str]] = {
+    PhysicalColumn: "physical",
+    ComputedColumn: "computed",
+    MetadataColumn: "metadata",
+}
 
 
 def text_of(
@@ -154,10 +154,10 @@ def _column(column: Column, name: str) -> dict[str, Any]:
     return {
         "name": column.name,
         "type": kind,
-        "kind": column.kind.value,
-        "expression": column.expression,
-        "metadata_key": column.metadata_key,
-        "virtual": column.is_virtual,
+        "kind": _KINDS[type(column)],
+        "expression": column.expression if isinstance(column, ComputedColumn) else None,
+        "metadata_key": column.metadata_key if isinstance(column, MetadataColumn) else None,
+        "virtual": isinstance(column, MetadataColumn) and column.virtual,
         "comment": column.comment,
     }
 
@@ -184,23 +184,24 @@ def read_object(text: str, place: str) -> Any:
         raise CatalogError(message) from error
 
 
+def _read_column(said: Mapping[str, Any]) -> Column:
+    name, kind, comment = said["name"], parse_type(said["type"]), said["comment"]
+    made: dict[str, Column] = {
+        "physical": PhysicalColumn(name, kind, comment=comment),
+        "computed": ComputedColumn(name, kind, said["expression"], comment=comment),
+        "metadata": MetadataColumn(
+            name, kind, said["metadata_key"], virtual=said["virtual"], comment=comment
+        ),
+    }
+    return made[said["kind"]]
+
+
 def _read_schema(content: Mapping[str, Any]) -> ResolvedSchema:
-    columns = tuple(
-        Column(
-            each["name"],
-            parse_type(each["type"]),
-            ColumnKind(each["kind"]),
-            each["expression"],
-            each["metadata_key"],
-            each["virtual"],
-            each["comment"],
-        )
-        for each in content["columns"]
-    )
+    columns = [_read_column(each) for each in content["columns"]]
     watermark, key = content["watermark"], content["primary_key"]
     return ResolvedSchema(
         columns,
-        None if watermark is None else WatermarkSpec(watermark["column"], watermark["expression"]),
+        [] if watermark is None else [WatermarkSpec(watermark["column"], watermark["expression"])],
         None if key is None else PrimaryKey(key["name"], tuple(key["columns"])),
     )
 

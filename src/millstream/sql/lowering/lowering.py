@@ -260,7 +260,7 @@ class Lowering:
             source=source,
         )
         columns = tuple(
-            METADATA_PREFIX + column.key if column.is_metadata else column.name
+            METADATA_PREFIX + column.key if column.is_metadata() else column.name
             for column in node.read_columns
         )
         conform = ConformFactory(columns, table=f"table '{node.identifier.as_summary_string()}'")

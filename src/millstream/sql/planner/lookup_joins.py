@@ -116,7 +116,7 @@ def _looked_up(node: LogicalNode) -> tuple[ScanNode, list[Expression], list[Expr
             conditions.append(substituted(each.condition, columns))
         elif isinstance(each, ProjectNode):
             columns = [substituted(one, columns) for one in each.expressions]
-    if any(column.is_metadata for column in below.table.schema.columns):
+    if any(column.is_metadata() for column in below.table.schema.columns):
         shown = below.identifier.as_summary_string()
         message = f"Table '{shown}' has METADATA columns, which rows that are looked up have not."
         raise ValidationError(message)

@@ -28,10 +28,10 @@ from millstream.sql.planner.texts import (
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
+    from millstream.sql.catalog.columns import Column
     from millstream.sql.catalog.connectors import TableSink, TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
-    from millstream.sql.catalog.schema import Column
     from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
     from millstream.types.logical_types import RowType
 
@@ -129,10 +129,10 @@ class TableSourceScan(PhysicalNode):
             path += f", partitions=[{expression_text(self.partitions)}]"
         read = self.read_columns
         if len(read) < len(self.table.schema.read):
-            columns = ", ".join(each.name for each in read if not each.is_metadata)
+            columns = ", ".join(each.name for each in read if not each.is_metadata())
             path += f", project=[{columns}]"
             if self.source.metadata():
-                keys = ", ".join(each.key for each in read if each.is_metadata)
+                keys = ", ".join(each.key for each in read if each.is_metadata())
                 path += f", metadata=[{keys}]"
         return f"table=[[{path}]], fields=[{self.fields_text()}]"
 

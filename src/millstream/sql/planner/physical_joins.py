@@ -53,7 +53,7 @@ class LookupJoin(PhysicalNode):
     def details(self) -> str:
         pairs = zip(self.names, self.texts, strict=True)
         path = self.identifier.as_summary_string()
-        if len(self.table_row) < len(self.table.schema.physical):
+        if len(self.table_row) < len(self.table.schema.stored):
             path += f", project=[{', '.join(self.table_row.names)}]"
         parts = [
             f"table=[{path}]",

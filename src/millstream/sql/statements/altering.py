@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.sql.catalog.schema import ResolvedSchema, WatermarkSpec
+from millstream.sql.catalog.columns import ComputedColumn
+from millstream.sql.catalog.schema import WatermarkSpec
 from millstream.sql.parser import nodes
 from millstream.sql.statements.schemas import column_of, source_text, with_key
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
     from millstream.sql.binder.context import BindingContext
+    from millstream.sql.catalog.columns import Column
     from millstream.sql.catalog.objects import CatalogTable
-    from millstream.sql.catalog.schema import Column
+    from millstream.sql.catalog.schema import ResolvedSchema
 
 __all__ = ["altered"]
 
@@ -47,11 +49,11 @@ def altered(  # noqa: C901 - one branch per action
     elif isinstance(action, nodes.DropPrimaryKey | nodes.DropConstraint):
         if schema.primary_key is None:
             raise context.error(action, "The table has no primary key.")
-        schema = replace(schema, primary_key=None)
+        schema = schema.with_primary_key(None)
     elif isinstance(action, nodes.DropWatermark):
         if schema.watermark is None:
             raise context.error(action, "The table has no watermark.")
-        schema = replace(schema, watermark=None)
+        schema = schema.with_watermark(None)
     else:
         what = type(action).__name__
         raise context.error(action, f"ALTER TABLE: {what} is not in this release.")
@@ -70,7 +72,7 @@ def _position(context: BindingContext, columns: list[Column], name: str, node: A
 def _changed(context: BindingContext, schema: ResolvedSchema, action: Any) -> ResolvedSchema:
     columns = list(schema.columns)
     for change in action.columns:
-        real = [each for each in columns if not each.is_computed]
+        real = [each for each in columns if not each.is_computed()]
         column = column_of(context, change.column, real)
         if action.modify:
             at = _position(context, columns, column.name, change)
@@ -84,7 +86,7 @@ def _changed(context: BindingContext, schema: ResolvedSchema, action: Any) -> Re
         elif change.after is not None:
             at = _position(context, columns, change.after.value, change) + 1
         columns.insert(at, column)
-    made = replace(schema, columns=tuple(columns))
+    made = schema.with_columns(columns)
     if action.primary_key is not None:
         if schema.primary_key is not None and not action.modify:
             raise context.error(action, "The table has a primary key already; MODIFY changes it.")
@@ -95,7 +97,7 @@ def _changed(context: BindingContext, schema: ResolvedSchema, action: Any) -> Re
         name = ".".join(action.watermark.column.names)
         _position(context, columns, name, action.watermark)
         text = source_text(context.text, action.watermark.expression)
-        made = replace(made, watermark=WatermarkSpec(name, text))
+        made = made.with_watermark(WatermarkSpec(name, text))
     return made
 
 
@@ -108,8 +110,10 @@ def _check_unused(context: BindingContext, schema: ResolvedSchema, name: str, no
     ):
         raise context.error(node, f"Column '{name}' is used by the watermark.")
     for column in schema.columns:
-        words = (column.expression or "").replace("`", " ").replace("(", " ").split()
-        if column.is_computed and name in words:
+        if not isinstance(column, ComputedColumn):
+            continue
+        words = column.expression.replace("`", " ").replace("(", " ").split()
+        if name in words:
             message = f"Column '{name}' is used by the computed column '{column.name}'."
             raise context.error(node, message)
 
@@ -118,8 +122,8 @@ def _renamed(context: BindingContext, schema: ResolvedSchema, action: Any) -> Re
     columns = list(schema.columns)
     at = _position(context, columns, action.column.last, action.column)
     _check_unused(context, schema, action.column.last, action)
-    columns[at] = replace(columns[at], name=action.to.value)
-    return replace(schema, columns=tuple(columns))
+    columns[at] = columns[at].rename(action.to.value)
+    return schema.with_columns(columns)
 
 
 def _without(context: BindingContext, schema: ResolvedSchema, action: Any) -> ResolvedSchema:
@@ -128,4 +132,4 @@ def _without(context: BindingContext, schema: ResolvedSchema, action: Any) -> Re
         at = _position(context, columns, each.last, each)
         _check_unused(context, schema, each.last, each)
         del columns[at]
-    return replace(schema, columns=tuple(columns))
+    return schema.with_columns(columns)

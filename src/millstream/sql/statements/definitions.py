@@ -13,6 +13,7 @@ from millstream.configuration.options import LOCAL_TIME_ZONE, RUNTIME_MODE
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.time_zones import zone_of
 from millstream.sql.catalog.catalog import GenericInMemoryCatalog
+from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.file_catalog import FileCatalog
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
@@ -20,7 +21,7 @@ from millstream.sql.catalog.objects import (
     CatalogTable,
     CatalogView,
 )
-from millstream.sql.catalog.schema import Column, ResolvedSchema
+from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.sql.parser import nodes
 from millstream.sql.statements.altering import altered
 from millstream.sql.statements.results import OK, JobResult, RowsResult, texts
@@ -105,11 +106,11 @@ def _selected(context: Any, node: Any, schema: ResolvedSchema, plan: LogicalNode
         raise context.error(node, "Column names alone before AS SELECT are not in this release.")
     from millstream.sql.binder.aggregates import plain_type
 
-    selected = [Column(each.name, plain_type(each.type)) for each in plan.row.fields]
+    selected = [PhysicalColumn(each.name, plain_type(each.type)) for each in plan.row.fields]
     if schema.columns or schema.watermark is not None:
         message = "Columns or WATERMARK with AS SELECT are not in this release."
         raise context.error(node, message)
-    made = ResolvedSchema(tuple(selected))
+    made = ResolvedSchema(selected)
     if node.primary_key is not None:
         from millstream.sql.statements.schemas import with_key
 
@@ -142,12 +143,12 @@ def _like(
     columns = tuple(
         each
         for each in schema.columns
-        if not (each.is_computed and "GENERATED" in excluded)
-        and not (each.is_metadata and "METADATA" in excluded)
+        if not (each.is_computed() and "GENERATED" in excluded)
+        and not (each.is_metadata() and "METADATA" in excluded)
     )
     kept = ResolvedSchema(
         columns,
-        None if "WATERMARKS" in excluded else schema.watermark,
+        [] if "WATERMARKS" in excluded else schema.get_watermark_specs(),
         None if "CONSTRAINTS" in excluded else schema.primary_key,
     )
     options = {} if "OPTIONS" in excluded else dict(other.options)
@@ -200,7 +201,7 @@ def _view(
         message = f"{len(names)} names for {len(plan.row)} columns."
         raise session.context(text).error(node, message)
     pairs = zip(names, plan.row.fields, strict=True)
-    schema = ResolvedSchema(tuple(Column(name, field.type) for name, field in pairs))
+    schema = ResolvedSchema([PhysicalColumn(name, field.type) for name, field in pairs])
     original = source_text(text, query)
     return CatalogView(
         schema=schema, comment=comment, original_query=original, expanded_query=expanded

@@ -177,7 +177,7 @@ def _shape(table: Any) -> str:
     """What must be the same in a plan and in a catalog."""
     schema = table.schema
     columns = [
-        f"{each.name} {each.type.as_serializable_string()} {each.extras()}".rstrip()
+        f"{each.name} {each.type.as_serializable_string()} {each.explain_extras() or ''}".rstrip()
         for each in schema.columns
     ]
     key = [f"PRIMARY KEY ({', '.join(schema.key_columns)})"] if schema.key_columns else []

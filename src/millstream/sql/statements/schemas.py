@@ -6,20 +6,14 @@ What it is not: ALTER (``sql/statements/altering.py``).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ValidationError
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.binder.tables import is_source_watermark, watermarked
-from millstream.sql.catalog.schema import (
-    Column,
-    ColumnKind,
-    PrimaryKey,
-    ResolvedSchema,
-    WatermarkSpec,
-)
+from millstream.sql.catalog.columns import Column, ComputedColumn, MetadataColumn, PhysicalColumn
+from millstream.sql.catalog.schema import PrimaryKey, ResolvedSchema, WatermarkSpec
 from millstream.sql.parser import nodes
 from millstream.sql.parser.unparser import unparse
 from millstream.sql.planner.logical import ProjectNode, ValuesNode, references, row_of
@@ -50,23 +44,14 @@ def column_of(context: BindingContext, node: nodes.Column, before: Sequence[Colu
     """
     name = node.name.value
     if isinstance(node, nodes.PhysicalColumn):
-        return Column(name, node.type, comment=node.comment)
+        return PhysicalColumn(name, node.type, comment=node.comment)
     if isinstance(node, nodes.MetadataColumn):
-        return Column(
-            name,
-            node.type,
-            ColumnKind.METADATA,
-            metadata_key=node.key,
-            is_virtual=node.virtual,
-            comment=node.comment,
-        )
+        return MetadataColumn(name, node.type, node.key, virtual=node.virtual, comment=node.comment)
     assert isinstance(node, nodes.ComputedColumn)  # noqa: S101 - the third kind
     scope = Scope.of(row_of([each.name for each in before], [each.type for each in before]))
     bound = ExpressionBinder(context, scope).bind(node.expression)
     expression = source_text(context.text, node.expression)
-    return Column(
-        name, bound.type, ColumnKind.COMPUTED, expression=expression, comment=node.comment
-    )
+    return ComputedColumn(name, bound.type, expression, comment=node.comment)
 
 
 def schema_of(
@@ -89,7 +74,7 @@ def schema_of(
         ValidationError: a name, type or expression is wrong.
     """
     inherited = () if base is None else base.columns
-    real = [each for each in inherited if not each.is_computed]
+    real = [each for each in inherited if not each.is_computed()]
     stored = [each for each in columns if not isinstance(each, nodes.ComputedColumn)]
     real += [column_of(context, each, ()) for each in stored]
     own = [column_of(context, each, real) for each in columns]
@@ -99,7 +84,9 @@ def schema_of(
         spec = WatermarkSpec(".".join(watermark.column.names), expression)
     try:
         schema = ResolvedSchema(
-            (*inherited, *own), spec, None if base is None else base.primary_key
+            (*inherited, *own),
+            [] if spec is None else [spec],
+            None if base is None else base.primary_key,
         )
         if key is not None:
             schema = with_key(schema, [each.value for each in key.columns], key.name)
@@ -114,11 +101,11 @@ def with_key(schema: ResolvedSchema, columns: Sequence[str], name: Any = None) -
     named = f"PK_{'_'.join(columns)}" if name is None else name.value
     key = PrimaryKey(named, tuple(columns))
     ResolvedSchema(schema.columns, None, key)  # refuses what is no column
-    made = tuple(
-        replace(each, type=each.type.with_nullability(False)) if each.name in columns else each  # noqa: FBT003
+    made = [
+        each.copy(each.type.with_nullability(False)) if each.name in columns else each  # noqa: FBT003
         for each in schema.columns
-    )
-    return replace(schema, columns=made, primary_key=key)
+    ]
+    return schema.with_columns(made).with_primary_key(key)
 
 
 def _check_watermark(context: BindingContext, schema: ResolvedSchema, node: Any) -> None:

@@ -140,7 +140,7 @@ def _described(schema: ResolvedSchema) -> list[tuple[object, ...]]:
         watermark = None
         if schema.watermark is not None and schema.watermark.rowtime == column.name:
             watermark = schema.watermark.expression
-        rows.append((column.name, shown, nullable, key, column.extras() or None, watermark))
+        rows.append((column.name, shown, nullable, key, column.explain_extras(), watermark))
     return rows
 
 

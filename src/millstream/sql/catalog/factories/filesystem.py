@@ -243,7 +243,7 @@ class _FilesSource(TableSource):
     def create(self) -> Source:
         options, made = self._options, self._format()
         columns = self._context.table.schema.columns
-        said = [each for each in columns if each.is_metadata]
+        said = [each for each in columns if each.is_metadata()]
         if said or self._partition:
             partition = {n: kind for n, kind in self._partition.items() if self._is_read(n)}
             made = FileColumns(
@@ -283,7 +283,7 @@ class _FilesSource(TableSource):
 
     def lookup(self, keys: Sequence[str]) -> TableLookup | None:
         columns = self._context.table.schema.columns
-        if self.changes != INSERT_ONLY or any(each.is_metadata for each in columns):
+        if self.changes != INSERT_ONLY or any(each.is_metadata() for each in columns):
             return None
         if self._partition:
             return None

@@ -306,7 +306,7 @@ class _KafkaTable(TableSource):
         keys = [
             each.key
             for each in layout.context.table.schema.columns
-            if each.is_metadata and (read is None or each.name in read)
+            if each.is_metadata() and (read is None or each.name in read)
         ]
         wanted = list(dict.fromkeys(keys))
         known = self.metadata()
@@ -353,7 +353,7 @@ class _KafkaTableSink(TableSink):
         self._layout = layout
         self._options = options = layout.options
         self.parallelism = options["sink.parallelism"]
-        said = {each.key for each in layout.context.table.schema.persisted if each.is_metadata}
+        said = {each.key for each in layout.context.table.schema.persisted if each.is_metadata()}
         one = len(positions.topics(options)) == 1 and options["topic-pattern"] is None
         if not one and "topic" not in said:
             message = f"{options.owner} needs one 'topic' to be written, or the metadata 'topic'."
@@ -373,7 +373,7 @@ class _KafkaTableSink(TableSink):
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
         del declared
         persisted = self._layout.context.table.schema.persisted
-        kinds = [_WRITABLE[each.key] if each.is_metadata else each.type for each in persisted]
+        kinds = [_WRITABLE[each.key] if each.is_metadata() else each.type for each in persisted]
         fields = (RowField(each.name, kind) for each, kind in zip(persisted, kinds, strict=True))
         return stream_type(RowType(tuple(fields), nullable=False))
 
@@ -393,8 +393,8 @@ class _KafkaTableSink(TableSink):
     def _messages(self) -> TableMessages:
         layout, options = self._layout, self._options
         persisted = layout.context.table.schema.persisted
-        physical = [at for at, each in enumerate(persisted) if each.is_physical]
-        metadata = {each.key: at for at, each in enumerate(persisted) if each.is_metadata}
+        physical = [at for at, each in enumerate(persisted) if each.is_physical()]
+        metadata = {each.key: at for at, each in enumerate(persisted) if each.is_metadata()}
         named = positions.topics(options)
         key = layout.key
         return TableMessages(
