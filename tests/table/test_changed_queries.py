@@ -251,10 +251,8 @@ def test_options_that_would_change_results_are_refused(tmp_path: Path) -> None:
     env = _environment(tmp_path)
     for key, value in [
         ("table.exec.sink.type-length-enforcer", "TRIM_PAD"),
-        ("table.exec.sink.upsert-materialize", "NONE"),
         ("table.exec.emit.early-fire.enabled", "true"),
         ("table.sql-dialect", "hive"),
-        ("table.exec.resource.default-parallelism", "7"),
     ]:
         env.execute_sql(f"SET '{key}' = '{value}'")
         with pytest.raises(UnsupportedSqlError, match=f"'{key}' = '{value}' is not in this"):

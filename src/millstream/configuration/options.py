@@ -25,8 +25,13 @@ from millstream.configuration.parsing import (
     parse_target,
     parse_uppercase,
 )
+from millstream.configuration.table_options import (
+    NOT_NULL_ENFORCER,
+    TABLE_PARALLELISM,
+    UPSERT_MATERIALIZE,
+)
 
-__all__ = ["ALL_OPTIONS"]
+__all__ = ["ALL_OPTIONS", "NOT_NULL_ENFORCER", "TABLE_PARALLELISM", "UPSERT_MATERIALIZE"]
 
 
 CHECKPOINTING_INTERVAL: Final = ConfigOption(
@@ -554,13 +559,6 @@ REUSE_SUB_PLANS: Final = ConfigOption(
 )
 LOCAL_TIME_ZONE: Final = ConfigOption(
     "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
-)
-NOT_NULL_ENFORCER: Final = ConfigOption(
-    "table.exec.sink.not-null-enforcer",
-    parse_string,
-    "ERROR",
-    "what happens to NULL that is written into a column NOT NULL",
-    choices=("ERROR", "DROP"),
 )
 ASYNC_LOOKUP_MODE: Final = ConfigOption(
     "table.exec.async-lookup.output-mode",

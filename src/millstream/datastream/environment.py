@@ -319,11 +319,12 @@ class StreamExecutionEnvironment(JobSettings):
         """The job of some ends and what they read."""
         note_use()
         name = job_name or self._configuration.get(options.JOB_NAME) or _DEFAULT_NAME
+        of_tables = self._configuration.get(options.TABLE_PARALLELISM)
         return translate(
             transformations,
             job_name=name,
             configuration=self._configuration.clone(),
-            parallelism=self.get_parallelism(),
+            parallelism=of_tables if of_tables > 0 else self.get_parallelism(),
             max_parallelism=self.get_max_parallelism(),
             runtime_mode=self._configuration.get(options.RUNTIME_MODE),
         )

@@ -29,6 +29,7 @@ from millstream.sql.binder.walking import conjuncts
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import DistinctNode, FilterNode, ProjectNode, row_of
 from millstream.sql.planner.window_columns import logical_windows
+from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,12 +198,29 @@ class SelectBinder:
         try:
             columns = self.scope.columns(None if operand is None else operand.names)
         except NameProblem as problem:
-            raise self.context.error(star, str(problem)) from None
+            fields = None if operand is None else self._fields(operand)
+            if fields is None:
+                raise self.context.error(star, str(problem)) from None
+            if self.context.stars is not None:
+                self.context.stars[id(star)] = [each.names for each in fields]
+            return [(each.names[-1], binder.bind(each)) for each in fields]
         if self.context.stars is not None:
             self.context.stars[id(star)] = [self.scope.full_name(*each) for each in columns]
         if isinstance(binder, GroupBinder):
             return [(name, binder.column(star, self.scope.reference(i))) for name, i in columns]
         return [(name, self.scope.reference(index)) for name, index in columns]
+
+    def _fields(self, operand: nodes.Identifier) -> list[nodes.Identifier] | None:
+        """The fields of a column of type ROW, by their names; None: it is no such column."""
+        try:
+            self.scope.find(operand.names)
+        except NameProblem:
+            return None
+        kind = ExpressionBinder(self.context, self.scope).bind(operand).type
+        if not isinstance(kind, RowType):
+            message = f"'{'.'.join(operand.names)}' is neither a table nor a column of type ROW."
+            raise self.context.error(operand, message)
+        return [nodes.identifier(*operand.names, name) for name in kind.names]
 
     def _order(
         self,

@@ -157,13 +157,18 @@ def _maker(node: PhysicalNode, unwanted: frozenset[str]) -> PhysicalNode:
 # -- the pass down -------------------------------------------------------------------------------
 
 
-def plan_changes(*sinks: SinkNode) -> list[SinkNode]:
+def plan_changes(*sinks: SinkNode, materialize: str = "AUTO") -> list[SinkNode]:
     """Plans with the kinds of changes on each node; what they share stays shared.
+
+    Args:
+        sinks: the ends of the plans.
+        materialize: AUTO: rows are kept where the sink's key is not the query's; FORCE: for each
+            sink with a key that takes updates; NONE: for none.
 
     Raises:
         ValidationError: a sink does not take the changes; names the node that makes them.
     """
-    planner = _Planner()
+    planner = _Planner(materialize)
     return [planner.sink(sink) for sink in sinks]
 
 
@@ -175,8 +180,14 @@ def _given(kinds: frozenset[str], updates: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def _takes_updates(sink: SinkNode) -> bool:
+    every = _given(frozenset("IUD"), _BOTH)
+    return sink.sink is not None and "UA" in sink.sink.accepts(every)
+
+
 class _Planner:
-    def __init__(self) -> None:
+    def __init__(self, materialize: str) -> None:
+        self._strategy = materialize
         self._done: dict[tuple[int, str], PhysicalNode | None] = {}
         self._kept: list[PhysicalNode] = []
 
@@ -199,15 +210,17 @@ class _Planner:
                 f"rows apart by: {culprit.kind}({culprit.details()}). Take ChangelogMode.all()."
             )
             raise ValidationError(message)
-        materialize = (
+        needed = (
             only_after
             and bool(sink.key)
             and kinds != _INSERTS
             and not any(key <= set(sink.key) for key in keys)
         )
+        forced = self._strategy == "FORCE" and bool(sink.key) and _takes_updates(sink)
+        materialize = forced or (needed and self._strategy != "NONE")
         wanted = [_NO_UPDATES]
         if has_updates:
-            exact = not sink.key or frozenset(sink.key) in keys
+            exact = not forced and (not sink.key or frozenset(sink.key) in keys)
             wanted = [_AFTER, _BOTH] if only_after and exact else [_BOTH]
         for each in wanted:
             below = self.visit(sink.input, each)

@@ -19,8 +19,6 @@ __all__ = ["refuse_options"]
 #: Key: values that are taken, and what to do instead.
 _TAKEN: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "table.sql-dialect": (("default",), "statements are in Flink's default dialect"),
-    "table.exec.resource.default-parallelism": (("-1",), "set parallelism.default"),
-    "table.exec.sink.upsert-materialize": (("auto",), "a materializer stands where one is needed"),
     "table.exec.sink.type-length-enforcer": (
         ("ignore",),
         "CAST shortens values in the query",

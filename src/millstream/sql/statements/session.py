@@ -273,7 +273,8 @@ class Session:
         plans = in_batch_mode(sinks) if self.is_batch else list(sinks)
         if get(options.REUSE_SUB_PLANS):
             plans = share_parts(plans)
-        plans = plan_changes(*prune_columns(plans))
+        strategy = get(options.UPSERT_MATERIALIZE)
+        plans = plan_changes(*prune_columns(plans), materialize=strategy)
         if get(options.NON_DETERMINISTIC_UPDATES) != "IGNORE":
             check_determinism(plans, is_batch=self.is_batch)
         if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
