@@ -103,6 +103,7 @@ def other_calls() -> list[tuple[str, tuple[LogicalType | Literal, ...]]]:
         ("CARDINALITY", (ArrayType(INT),)),
         ("ROW", (INT, STRING)),
         ("ROW", (INT, text("x"))),
+        ("OBJECT_OF", (text("app.User"), text("a"), INT, text("b"), text("x"))),
         ("GET", (row, number(0))),
         ("GET", (row, text("b"))),
         *(("HASH_CODE", (kind,)) for kind in (INT, BigIntType(), SmallIntType(), STRING)),

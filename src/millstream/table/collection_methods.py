@@ -1,4 +1,4 @@
-"""Methods of expressions that are arrays or maps.
+"""Methods of expressions that are arrays, maps or objects.
 
 What it is: PyFlink's names over functions of SQL, whose reference says what they do.
 What it is not: the functions (``expressions/functions/``).
@@ -17,7 +17,11 @@ __all__ = ["CollectionMethods"]
 
 
 class CollectionMethods(BaseExpression):
-    """What can be made of arrays and maps."""
+    """What can be made of arrays, maps and objects."""
+
+    def object_update(self, *kv: Any) -> Self:
+        """The object with other values of fields: names and values in turns."""
+        return self._call("OBJECT_UPDATE", *kv)
 
     @property
     def cardinality(self) -> Self:

@@ -58,6 +58,7 @@ __all__ = [
     "negative",
     "not_",
     "null_of",
+    "object_of",
     "or_",
     "pi",
     "proctime",
@@ -234,6 +235,11 @@ def _parts(*given: Any) -> tuple[Any, ...]:
 def row_interval(rows: int) -> Expression:
     """A number of rows as the length of a window."""
     return Expression(RowInterval(rows))
+
+
+def object_of(class_name: str, *args: Any) -> Expression:
+    """An object of a structured type, of the names and values of its fields in turns."""
+    return function("OBJECT_OF", class_name, *args)
 
 
 def source_watermark() -> Expression:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+from dataclasses import is_dataclass
 from decimal import Context, Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +44,7 @@ from millstream.types.logical_types import (
     TimeType,
 )
 from millstream.types.row import Row, row_class
+from millstream.types.structured_types import StructuredType, python_class
 from millstream.types.time import Duration, Instant
 from millstream.types.type_derivation import common_type
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -72,8 +74,9 @@ def to_external(type_: LogicalType) -> Callable[[Any], Any]:
 
     DATE becomes ``datetime.date``, TIME ``datetime.time``, TIMESTAMP a naive and TIMESTAMP_LTZ an
     aware ``datetime.datetime`` in UTC (nanoseconds are cut to microseconds), an interval of days
-    ``datetime.timedelta`` and one of months an int, ARRAY a list, ROW a ``Row``, RAW its object,
-    BITMAP a ``pyroaring.FrozenBitMap`` of numbers without a sign.
+    ``datetime.timedelta`` and one of months an int, ARRAY a list, ROW a ``Row``, STRUCTURED an
+    object of its class, or a ``Row``, RAW its object, BITMAP a ``pyroaring.FrozenBitMap`` of
+    numbers without a sign.
 
     Args:
         type_: the type of the values.
@@ -98,9 +101,23 @@ def _to_external(type_: LogicalType) -> Callable[[Any], Any] | None:
         return lambda value: {key(k): other(v) for k, v in value.items()}
     if isinstance(type_, RowType):
         parts = [to_external(child) for child in type_.children]
+        found = python_class(type_) if isinstance(type_, StructuredType) else None
+        if found is not None:
+            return _object_maker(found, type_.names, parts)
         make: Callable[[Any], Any] = row_class(type_.names)
         return lambda value: make(part(item) for part, item in zip(parts, value, strict=True))
     return _TO_EXTERNAL.get(type_.root)
+
+
+def _object_maker(
+    found: type, names: tuple[str, ...], parts: list[Callable[[Any], Any]]
+) -> Callable[[Any], Any]:
+    fields = list(zip(names, parts, strict=True))
+
+    def make(value: Any) -> Any:
+        return found(**{n: part(item) for (n, part), item in zip(fields, value, strict=True)})
+
+    return make
 
 
 def _date(days: int) -> dt.date:
@@ -207,6 +224,8 @@ def _row_taker(type_: RowType) -> Callable[[Any], Any]:
         given = value
         if isinstance(value, dict):
             given = [value.get(name) for name in names]
+        elif is_dataclass(value):
+            given = [getattr(value, name) for name in names]
         elif isinstance(value, Row):
             fields = value.get_field_names()
             if fields is not None and set(fields) == set(names):

@@ -36,6 +36,7 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
+from millstream.types.structured_types import StructuredType
 from millstream.types.type_casts import supports_implicit_cast
 from millstream.types.type_roots import TypeFamily, TypeRoot
 
@@ -89,6 +90,9 @@ def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
 
 
 def _castable(types: list[LogicalType]) -> LogicalType | None:
+    classes = {getattr(each, "class_name", None) for each in types if isinstance(each, RowType)}
+    if len(classes) > 1:
+        return None
     result = types[0]
     for type_ in types:
         if type_.root is TypeRoot.NULL:
@@ -252,8 +256,11 @@ def _merge_children(left: LogicalType, right: LogicalType) -> LogicalType | None
     if isinstance(left, MapType):
         return MapType(children[0], children[1])
     assert isinstance(left, RowType)  # noqa: S101
-    fields = zip(left.fields, children, strict=True)
-    return RowType(tuple(replace(field, type=child) for field, child in fields))
+    made = tuple(replace(each, type=of) for each, of in zip(left.fields, children, strict=True))
+    if isinstance(left, StructuredType) or isinstance(right, StructuredType):
+        names = {getattr(each, "class_name", None) for each in (left, right)}
+        return replace(left, fields=made, nullable=True) if len(names) == 1 else None
+    return RowType(made)
 
 
 # -- arithmetic -------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from millstream.types.logical_types import (
     TimestampType,
     TimeType,
 )
+from millstream.types.structured_types import StructuredType
 from millstream.types.type_roots import TypeRoot
 from millstream.types.value_texts import (
     date_text,
@@ -72,6 +73,11 @@ def text_function(type_: LogicalType, zone: str) -> Callable[[Any], str]:  # noq
         return lambda value: f"[{', '.join(map(item, value))}]"
     if isinstance(type_, MapType | MultisetType):
         return _map_text(type_, zone)
+    if isinstance(type_, StructuredType):
+        fields = [(each.name, _nullable(each.type, zone)) for each in type_]
+        return lambda value: (
+            f"({', '.join(f'{n}={f(part)}' for (n, f), part in zip(fields, value, strict=True))})"
+        )
     if isinstance(type_, RowType):
         items = [_nullable(child, zone) for child in type_.children]
         return lambda value: (

@@ -8,6 +8,7 @@ Read next: ``expressions/functions/collection.py``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from millstream.expressions.functions.collection_types import pairs_signature
 from millstream.expressions.functions.definition import FunctionGroup, NullBehaviour
 from millstream.expressions.functions.signatures import (
     Nullability,
+    Signature,
     any_type,
     character,
     common_of,
@@ -26,11 +28,13 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.types.logical_types import ArrayType, RowField, RowType
+from millstream.types.structured_types import StructuredType, is_class_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.expressions.functions.definition import CallInfo
+    from millstream.expressions.functions.signatures import ResultRule
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["functions"]
@@ -100,6 +104,138 @@ def array_of_values(*values: Any) -> tuple[Any, ...]:
 def map_of_pairs(*values: Any) -> dict[Any, Any]:
     """A map of keys and values in turns; of equal keys the last one counts."""
     return dict(zip(values[::2], values[1::2], strict=True))
+
+
+def _pairs(
+    types: Sequence[LogicalType], constants: Sequence[object]
+) -> list[tuple[str, LogicalType]]:
+    """Fields and their types behind the first argument.
+
+    Raises:
+        ProgramError: a field is no text of the statement, or is named twice.
+    """
+    found: dict[str, LogicalType] = {}
+    for at in range(1, len(types), 2):
+        name = constants[at]
+        if not isinstance(name, str):
+            message = (
+                f"The field key at position {at + 1} must be a non-nullable character string "
+                "literal."
+            )
+            raise ProgramError(message)
+        if name in found:
+            message = f"The field name '{name}' at position {at + 1} is repeated."
+            raise ProgramError(message)
+        found[name] = types[at + 1]
+    return list(found.items())
+
+
+def _object_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    name = constants[0]
+    if not isinstance(name, str):
+        message = (
+            "The first argument must be a non-nullable character string literal representing the "
+            "class name."
+        )
+        raise ProgramError(message)
+    if not is_class_name(name):
+        message = f"Invalid class name '{name}'. It must be identifiers with dots between them."
+        raise ProgramError(message)
+    return StructuredType(tuple(RowField(*pair) for pair in _pairs(types, constants)), name)
+
+
+def _object_kernel(info: CallInfo, *columns: Any) -> Any:
+    return _row_kernel(info, *columns[2::2])
+
+
+@dataclass(frozen=True)
+class _ObjectSignature(Signature):
+    """Names and values in turns behind one argument."""
+
+    def match(self, types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+        return super().match(types) if len(types) % 2 else None
+
+
+def _object_signature(result: ResultRule) -> Signature:
+    plain = signature(
+        any_type("class or object"),
+        any_type("name or value"),
+        result=result,
+        repeats=True,
+        optional=1,
+        nullability=Nullability.ALWAYS,
+    )
+    return _ObjectSignature(
+        plain.arguments,
+        plain.result,
+        optional=plain.optional,
+        repeats=plain.repeats,
+        nullability=plain.nullability,
+    )
+
+
+@functions.scalar(
+    "OBJECT_OF",
+    signatures=(_object_signature(_object_type),),
+    nulls=NullBehaviour.CALLED,
+    kernel=_object_kernel,
+    can_fail=False,
+    syntax="OBJECT_OF('module.Class', 'name1', value1, 'name2', value2, ...)",
+    examples=(("OBJECT_OF('app.User', 'name', 'Bob', 'age', 42)", "(name=Bob, age=42)"),),
+)
+def object_of(class_name: str, *pairs: Any) -> tuple[Any, ...]:
+    """An object of a structured type.
+
+    In Python it is one of that class if that is a dataclass of these fields that can be imported,
+    and a row with names otherwise.
+    """
+    del class_name
+    return pairs[1::2]
+
+
+def _updated_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    type_ = types[0]
+    if not isinstance(type_, StructuredType):
+        message = (
+            f"The first argument must be a structured type, but was {type_.as_summary_string()}."
+        )
+        raise ProgramError(message)
+    made = dict(_pairs(types, constants))
+    for at, name in enumerate(made):
+        if name not in type_.names:
+            message = (
+                f"The field name '{name}' at position {2 * at + 2} is not part of the structured "
+                f"type attributes. Available attributes: [{', '.join(type_.names)}]."
+            )
+            raise ProgramError(message)
+    return replace(
+        type_, fields=tuple(replace(each, type=made.get(each.name, each.type)) for each in type_)
+    )
+
+
+@functions.scalar(
+    "OBJECT_UPDATE",
+    signatures=(_object_signature(_updated_type),),
+    nulls=NullBehaviour.CALLED,
+    contextual=True,
+    can_fail=False,
+    syntax="OBJECT_UPDATE(object, 'name1', value1, 'name2', value2, ...)",
+    examples=(
+        (
+            "OBJECT_UPDATE(OBJECT_OF('app.User', 'name', 'Bob', 'age', 42), 'age', 43)",
+            "(name=Bob, age=43)",
+        ),
+    ),
+)
+def object_update(info: CallInfo, values: tuple[Any, ...] | None, *pairs: Any) -> Any:
+    """The object with other values of some fields; their types are those of the values."""
+    if values is None:
+        return None
+    type_ = info.argument_types[0]
+    assert isinstance(type_, StructuredType), "the signature asks for one"  # noqa: S101
+    made = dict(zip(type_.names, values, strict=True))
+    made.update(zip(pairs[::2], pairs[1::2], strict=True))
+    return tuple(made.values())
 
 
 def _position(type_: LogicalType, field: object) -> int:

@@ -36,6 +36,7 @@ from millstream.types.logical_types import (
     VarBinaryType,
     VarCharType,
 )
+from millstream.types.structured_types import has_class
 from millstream.types.typeinfo import RowTypeInfo, from_arrow_type
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def external_type(row: RowType) -> RowTypeInfo:
 
 
 def _external_field(kind: LogicalType) -> TypeInformation:
-    """The type of a column; where its bytes have a meaning, programs see that."""
-    if has_extension(kind):
+    """The type of a column; where its bytes or fields have a meaning, programs see that."""
+    if has_extension(kind) or has_class(kind):
         return LogicalTypeInfo(kind)
     return from_arrow_type(kind.to_arrow())
 

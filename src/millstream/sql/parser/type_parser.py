@@ -40,6 +40,7 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
+from millstream.types.structured_types import StructuredType, is_class_name
 
 _PLAIN: Final[dict[str, LogicalType]] = {
     "BOOLEAN": BooleanType(),
@@ -59,11 +60,11 @@ _PLAIN: Final[dict[str, LogicalType]] = {
 _CONSTRUCTED: Final = frozenset(
     """
     DOUBLE DECIMAL DEC NUMERIC CHAR CHARACTER VARCHAR BINARY VARBINARY TIME TIMESTAMP TIMESTAMP_LTZ
-    ARRAY MULTISET MAP ROW RAW
+    ARRAY MULTISET MAP ROW RAW STRUCTURED
     """.split()  # noqa: SIM905 - fixed sizes first
 )
 _TYPE_NAMES: Final = frozenset(_PLAIN) | _CONSTRUCTED
-_UNSUPPORTED: Final = frozenset({"VARIANT", "STRUCTURED", "ANY"})
+_UNSUPPORTED: Final = frozenset({"VARIANT", "ANY"})
 _UNITS: Final = {
     **{unit.value: unit for unit in TimeUnit},
     **{f"{unit.value}S": unit for unit in TimeUnit},
@@ -152,6 +153,8 @@ class TypeParser(TokenStream):
             return self._row_type()
         if word == "RAW":
             return self._raw()
+        if word == "STRUCTURED":
+            return self._structured()
         self.expect("<")
         if word == "MAP":
             key = self.type()
@@ -207,6 +210,22 @@ class TypeParser(TokenStream):
             self.expect("(")
         if self.accept(close):
             return RowType(())
+        return RowType(self._fields(close))
+
+    def _structured(self) -> LogicalType:
+        self.expect("<")
+        start = self.index
+        class_name = self.string()
+        if not is_class_name(class_name):
+            self.refuse_span(self.span(start), f"'{class_name}' cannot name a class")
+        fields: tuple[RowField, ...] = ()
+        if self.accept(",") and not self.at(">"):
+            fields = self._fields(">")
+        else:
+            self.expect(">")
+        return StructuredType(fields, class_name)
+
+    def _fields(self, close: str) -> tuple[RowField, ...]:
         start = self.index
         fields = self.listed(self._field)
         self.expect(close)
@@ -214,7 +233,7 @@ class TypeParser(TokenStream):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             self.refuse_span(self.span(start), f"the row has two fields of the name {twice}")
-        return RowType(fields)
+        return fields
 
     def _field(self) -> RowField:
         name = self.name().value

@@ -1,0 +1,67 @@
+"""Structured types: rows that are objects of a class, ``STRUCTURED<'module.Class', name STRING>``.
+
+What it is: a ROW with the name of a class, by which types of the same fields are told apart.  SQL
+knows the name alone; where values go to Python, they become objects of the class if it can be
+imported and is a dataclass with these fields, and named rows otherwise.
+
+What it is not: a way to call anything by a name in SQL: a class that is no dataclass is not made.
+
+Read next: ``types/external_values.py``, ``expressions/functions/value_construction.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from dataclasses import MISSING, dataclass
+from functools import lru_cache
+from typing import Final
+
+from millstream.types.logical_types import LogicalType, RowType
+
+__all__ = ["StructuredType", "has_class", "is_class_name", "python_class"]
+
+_NAME: Final = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
+
+
+@dataclass(frozen=True)
+class StructuredType(RowType):
+    """A row that is an object of a class."""
+
+    class_name: str = ""
+
+    def _text(self, *, summary: bool) -> str:
+        fields = super()._text(summary=summary).removeprefix("ROW<")
+        quoted = self.class_name.replace("'", "''")
+        return f"STRUCTURED<'{quoted}', {fields}"
+
+
+def is_class_name(name: str) -> bool:
+    """Whether a text may name a class: identifiers with dots between them."""
+    return _NAME.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1000)
+def python_class(type_: StructuredType) -> type | None:
+    """The dataclass whose objects values are in Python; None: they are rows."""
+    module, _, name = type_.class_name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None) if module else None
+    except ImportError:
+        return None
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        return None
+    fields = [each for each in dataclasses.fields(found) if each.init]
+    needed = {
+        each.name for each in fields if each.default is MISSING and each.default_factory is MISSING
+    }
+    fits = needed <= set(type_.names) <= {each.name for each in fields}
+    return found if fits else None
+
+
+def has_class(type_: LogicalType) -> bool:
+    """Whether objects of a Python class are in values of a type."""
+    if isinstance(type_, StructuredType) and python_class(type_) is not None:
+        return True
+    return any(map(has_class, type_.children))
