@@ -94,3 +94,37 @@ def test_agree_some_columns_with_all(kind: str, data: st.DataObject) -> None:
 def test_a_field_that_must_be_there_is_read() -> None:
     whole = codec("json", "a INT, b INT", fail_on_missing_field="true")
     assert whole.narrowed(row_of_columns(whole.row, {"a"})) is None
+
+
+@pytest.mark.parametrize("kind", ["debezium-json", "canal-json", "maxwell-json"])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_agree_changes_at_once_with_one_by_one(kind: str, data: st.DataObject) -> None:
+    decoder = codec(kind, COLUMNS)
+    given_messages = data.draw(messages(kind))
+    at_once = decoder.changes_at_once(given_messages)
+    one_by_one = [found(decoder, each) for each in given_messages]
+    if at_once is None:
+        return
+    assert None not in one_by_one
+    rows = [(at, kind, tuple(row)) for at, each in enumerate(one_by_one) for kind, row in each]
+    assert at_once.messages.tolist() == [at for at, _, _ in rows]
+    assert at_once.kinds.tolist() == [each for _, each, _ in rows]
+    assert at_once.rows == columns_of_rows(at_once.rows.schema, [row for _, _, row in rows])
+    at_once.rows.validate(full=True)
+
+
+@pytest.mark.parametrize("kind", ["debezium-json", "canal-json", "maxwell-json"])
+def test_usual_changes_are_read_at_once(kind: str) -> None:
+    """As what takes this way is compared above alone."""
+    decoder = codec(kind, COLUMNS)
+    row: dict[str, Any] = {"a": 1, "b": "x", "c": 1.5, "d": ["y"], "e": "2024-01-02 03:04:05"}
+    made = [json.dumps(_envelopes(kind, (row, row | {"a": 2}, what))).encode() for what in range(3)]
+    if kind == "canal-json":
+        made = [each.replace(b", {}]", b', {"b": "z"}]') for each in made]
+    found_changes = decoder.changes_at_once(made)
+    assert found_changes is not None
+    per_message = 2 if kind == "canal-json" else 1
+    assert len(found_changes.kinds) == 4 * per_message
+    assert decoder.changes_at_once([*made, b"{}"]) is None
+    assert codec(kind, "a MAP<STRING, INT>").changes_at_once(made) is None

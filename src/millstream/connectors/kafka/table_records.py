@@ -122,6 +122,8 @@ class TableRecords(KafkaRecordDeserializationSchema):
 
     def batch(self, messages: Sequence[Any], policy: MalformedPolicy) -> SourceBatch:
         made = self._at_once(messages)
+        if made is None:
+            made = self._changes_at_once(messages)
         if made is not None:
             return made
         rows: list[list[Any]] = []
@@ -174,6 +176,28 @@ class TableRecords(KafkaRecordDeserializationSchema):
         if gone.any():
             made = with_kind_column(made, np.where(gone, DELETE, INSERT).astype(np.int8))
         return SourceBatch(arrow=made, timestamps=[_timestamp(each) for each in messages])
+
+    def _changes_at_once(self, messages: Sequence[Any]) -> SourceBatch | None:
+        """All messages of a format of changes at once; None: some have to be looked at."""
+        plan = self._plan
+        values = [message.value() for message in messages]
+        # Those without a value say nothing.
+        there = [at for at, value in enumerate(values) if value]
+        if plan.key is not None or plan.upsert or not there:
+            return None
+        changes = plan.value.changes_at_once([values[at] for at in there])
+        if changes is None:
+            return None
+        said = [messages[there[at]] for at in changes.messages.tolist()]
+        arrays: list[Any] = [None] * len(self._schema)
+        for place, column in zip(plan.value_columns, changes.rows.columns, strict=True):
+            arrays[place] = column
+        for place, name in plan.metadata:
+            arrays[place] = pa.array(map(READERS[name], said), self._schema.field(place).type)
+        made = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if changes.kinds.any():
+            made = with_kind_column(made, changes.kinds)
+        return SourceBatch(arrow=made, timestamps=list(map(_timestamp, said)))
 
     def _keys_at_once(self, messages: Sequence[Any]) -> list[Any] | None:
         """The row's columns, those of the key set; None: a key is to be looked at by itself."""

@@ -15,6 +15,12 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from millstream.connectors.formats.tables.change_blocks import (
+    CANAL,
+    DEBEZIUM,
+    MAXWELL,
+    ChangeBlocks,
+)
 from millstream.connectors.formats.tables.codec import (
     DELETE,
     INSERT,
@@ -44,6 +50,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from millstream.connectors.formats.tables.change_blocks import Dialect
+    from millstream.connectors.formats.tables.codec import Changes
     from millstream.connectors.formats.tables.json_options import JsonOptions
     from millstream.types.logical_types import RowType
 
@@ -64,6 +72,7 @@ Change = tuple[int, "Sequence[Any]"]
 class _ChangeDecoder(RowDecoder):
     """What the three share: reading rows, and what becomes of messages that do not parse."""
 
+    dialect: ClassVar[Dialect]
     #: Key of metadata -> type, and where it stands in a message.
     known: ClassVar[Mapping[str, tuple[LogicalType, tuple[str, ...]]]] = {}
 
@@ -72,11 +81,14 @@ class _ChangeDecoder(RowDecoder):
         self._options = replace(options, fail_on_missing_field=False)
         self._wanted = tuple(metadata)
         self._reader: Callable[[Any], dict[str, Any]] | None = None
+        self._blocks: ChangeBlocks | None = None
+        #: Whether nothing of a message counts but what its dialect says.
+        self._is_plain = True
         row_reader(row, self._options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made of closures."""
-        return self.__dict__ | {"_reader": None}
+        return self.__dict__ | {"_reader": None, "_blocks": None}
 
     def decode(self, message: bytes | None) -> list[Change]:
         if not message:
@@ -96,10 +108,17 @@ class _ChangeDecoder(RowDecoder):
             raise
         return found
 
+    def changes_at_once(self, messages: Sequence[bytes]) -> Changes | None:
+        if self._wanted or not self._is_plain:
+            return None
+        if self._blocks is None:
+            self._blocks = ChangeBlocks(self.row, self.dialect, iso=bool(self._options.iso))
+        return self._blocks.read(messages)
+
     def narrowed(self, row: RowType) -> RowDecoder:
         """Those fields alone of the rows in a message."""
         made = copy(self)
-        made.row, made._reader = row, None  # noqa: SLF001 - of the same class
+        made.row, made._reader, made._blocks = row, None, None  # noqa: SLF001 - of the same class
         return made
 
     @abstractmethod
@@ -145,6 +164,7 @@ class DebeziumDecoder(_ChangeDecoder):
         metadata: keys that are wanted.
     """
 
+    dialect = DEBEZIUM
     known: ClassVar[Mapping[str, tuple[LogicalType, tuple[str, ...]]]] = {
         "schema": (_STRING, ("schema",)),
         "ingestion-timestamp": (_TIME, ("ts_ms",)),
@@ -165,6 +185,7 @@ class DebeziumDecoder(_ChangeDecoder):
     ) -> None:
         super().__init__(row, options, metadata)
         self._schema_include = schema_include
+        self._is_plain = not schema_include
 
     def changes(self, root: dict[str, Any]) -> list[Change]:
         envelope = root.get("payload") if self._schema_include else root
@@ -238,6 +259,7 @@ class CanalDecoder(_NamedDecoder):
         "ingestion-timestamp": (_TIME, ("ts",)),
         "event-timestamp": (_TIME, ("es",)),
     }
+    dialect = CANAL
 
     def __init__(
         self,
@@ -251,6 +273,7 @@ class CanalDecoder(_NamedDecoder):
         super().__init__(row, options, metadata)
         pairs = (("database", database), ("table", table))
         self._filters = [(name, re.compile(each)) for name, each in pairs if each is not None]
+        self._is_plain = not self._filters
 
     def changes(self, root: dict[str, Any]) -> list[Change]:
         for name, pattern in self._filters:
@@ -283,6 +306,8 @@ class CanalDecoder(_NamedDecoder):
 
 class MaxwellDecoder(_NamedDecoder):
     """Messages of Maxwell: a row in ``data`` and one in ``old``, and ``type``."""
+
+    dialect = MAXWELL
 
     known: ClassVar[Mapping[str, tuple[LogicalType, tuple[str, ...]]]] = {
         "database": (_STRING, ("database",)),

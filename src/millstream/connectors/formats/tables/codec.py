@@ -10,6 +10,7 @@ Read next: ``connectors/formats/tables/json_rows.py``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ __all__ = [
     "INSERT",
     "UPDATE_AFTER",
     "UPDATE_BEFORE",
+    "Changes",
     "RowDecoder",
     "RowEncoder",
     "arrow_schema",
@@ -43,6 +45,16 @@ UPDATE_AFTER: Final = 2
 DELETE: Final = 3
 
 
+@dataclass(frozen=True)
+class Changes:
+    """The rows of many messages, in order."""
+
+    rows: pa.RecordBatch
+    kinds: NDArray[np.int8]
+    #: For each row the position of its message.
+    messages: NDArray[np.int64]
+
+
 class RowDecoder(ABC):
     """Makes rows of messages; pickled to the workers.
 
@@ -50,7 +62,8 @@ class RowDecoder(ABC):
       1. ``decode`` gives the rows of one message in their order, as (kind, values); values are
          what ``pyarrow.array`` takes for the column's type: times as numbers.  (tests)
       2. ``decode`` raises ValueError for a message that does not parse.  (the connector names it)
-      3. ``columns`` gives the same rows as ``decode`` for each message, or None.  (tests)
+      3. ``columns`` and ``changes_at_once`` give the same rows as ``decode`` for each message, or
+         None.  (tests)
       4. ``narrowed`` gives the same rows, without the other columns; a value in these is not looked
          at.  (tests)
     """
@@ -64,6 +77,11 @@ class RowDecoder(ABC):
 
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
         """One inserted row per message, all at once; None: look at them one by one."""
+        del messages
+        return None
+
+    def changes_at_once(self, messages: Sequence[bytes]) -> Changes | None:
+        """The rows of messages whatever their kind, all at once; None: look at them one by one."""
         del messages
         return None
 

@@ -63,7 +63,15 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.tables.json_options import JsonOptions
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["JsonRowDecoder", "JsonRowEncoder", "json_as_text", "parsed_json", "row_reader"]
+__all__ = [
+    "JsonRowDecoder",
+    "JsonRowEncoder",
+    "json_as_text",
+    "parsed_json",
+    "readable_fields",
+    "row_reader",
+    "typed_arrays",
+]
 
 _FAST = (
     BooleanType,
@@ -278,6 +286,30 @@ def row_reader(row: RowType, options: JsonOptions) -> Callable[[Any], dict[str, 
     return _Readers(options).row(row)
 
 
+def readable_fields(row: RowType) -> list[pa.Field] | None:
+    """What pyarrow reads of objects for ``typed_arrays``; None: it does not read such rows."""
+    if not row.fields or not all(
+        _is_fast(each) or isinstance(each, _TEXTS) for each in row.children
+    ):
+        return None
+    return [
+        field.with_type(pa.string()) if isinstance(kind, _TEXTS) else field
+        for field, kind in zip(arrow_schema(row), row.children, strict=True)
+    ]
+
+
+def typed_arrays(arrays: Sequence[pa.Array], row: RowType, *, iso: bool) -> list[pa.Array]:
+    """The columns of a row, of what was read as ``readable_fields``.
+
+    Raises:
+        ValueError: a text does not parse.
+    """
+    return [
+        array_of_texts(each, kind, iso=iso) if isinstance(kind, _TEXTS) else each
+        for each, kind in zip(arrays, row.children, strict=True)
+    ]
+
+
 class JsonRowDecoder(RowDecoder):
     """One JSON object per message.
 
@@ -292,12 +324,8 @@ class JsonRowDecoder(RowDecoder):
         row_reader(row, options)
         self._reader: Callable[[Any], dict[str, Any]] | None = None
         self._columns: JsonColumns | None = None
-        fast = all(_is_fast(each.type) or isinstance(each.type, _TEXTS) for each in row.fields)
-        if fast and row.fields and not options.fail_on_missing_field:
-            fields = [
-                field.with_type(pa.string()) if isinstance(kind, _TEXTS) else field
-                for field, kind in zip(self._schema, row.children, strict=True)
-            ]
+        fields = None if options.fail_on_missing_field else readable_fields(row)
+        if fields is not None:
             self._columns = JsonColumns(row_type_of(pa.schema(fields)), texts=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -331,22 +359,14 @@ class JsonRowDecoder(RowDecoder):
             if table.num_rows != len(messages):
                 return None
             (batch,) = table.combine_chunks().to_batches(max_chunksize=len(messages) + 1)
-            return self._typed(batch)
+            arrays = typed_arrays(batch.columns, self.row, iso=bool(self.options.iso))
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         except (ValueError, pa.ArrowException):
             return None
 
     def narrowed(self, row: RowType) -> RowDecoder | None:
         """Those fields alone, unless each has to be there."""
         return None if self.options.fail_on_missing_field else JsonRowDecoder(row, self.options)
-
-    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [
-            array_of_texts(column, kind, iso=self.options.iso)
-            if isinstance(kind, _TEXTS)
-            else column
-            for column, kind in zip(batch.columns, self.row.children, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 class JsonRowEncoder(RowEncoder):
