@@ -55,7 +55,6 @@ NOT_OFFERED: Final = {
     "millstream.table.descriptors": "take TableDescriptor and Schema of millstream.table",
     "millstream.table.functions": "it is the inside of PyFlink's workers",
     "millstream.table.model_descriptor": "models are not in this release; call the model in a udf",
-    "millstream.table.module": "modules are not in this release; functions are in catalogs",
     "millstream.table.serializers": "it is the inside of PyFlink",
     "millstream.table.table_schema": "take Schema, or what get_resolved_schema() gives",
     "millstream.util": "it is the inside of PyFlink",

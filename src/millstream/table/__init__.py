@@ -19,6 +19,7 @@ from millstream.table.data_view import DataView, ListView, MapView
 from millstream.table.environment_settings import EnvironmentSettings
 from millstream.table.explain_detail import ExplainDetail
 from millstream.table.expression import Expression
+from millstream.table.module import Module, ModuleEntry
 from millstream.table.plan_reference import PlanReference
 from millstream.table.schema import Schema
 from millstream.table.sql_dialect import SqlDialect
@@ -64,6 +65,8 @@ __all__ = [
     "GroupedTable",
     "ListView",
     "MapView",
+    "Module",
+    "ModuleEntry",
     "ObjectPath",
     "OverWindowedTable",
     "PlanReference",

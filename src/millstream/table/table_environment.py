@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.parser.syntax import Query
     from millstream.table.catalog import CatalogDescriptor
+    from millstream.table.module import Module, ModuleEntry
     from millstream.table.plan_reference import PlanReference
     from millstream.table.table_descriptor import TableDescriptor
     from millstream.types.logical_types import LogicalType
@@ -329,8 +330,25 @@ class TableEnvironment(FrameSources):
         return []
 
     def list_modules(self) -> list[str]:
-        """The modules whose functions can be named."""
-        return list(self._session.modules)
+        """The modules that are used, in their order."""
+        return list(self._session.modules.used)
+
+    def list_full_modules(self) -> list[ModuleEntry]:
+        """The modules that are loaded, and whether they are used."""
+        return self._session.modules.entries()
+
+    def load_module(self, module_name: str, module: Module) -> None:
+        """Load a module; there is ``core`` alone."""
+        del module
+        self._session.modules.load(module_name)
+
+    def unload_module(self, module_name: str) -> None:
+        """Let go of a module."""
+        self._session.modules.unload(module_name)
+
+    def use_modules(self, *module_names: str) -> None:
+        """Use some modules, in this order, and no other."""
+        self._session.modules.use(module_names)
 
     def list_temporary_tables(self) -> list[str]:
         """The temporary tables and views of the current database."""

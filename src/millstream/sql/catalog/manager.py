@@ -18,11 +18,11 @@ from millstream.sql.catalog.identifiers import ObjectIdentifier, ObjectPath
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.sql.catalog.objects import CatalogBaseTable, CatalogFunction
 
-__all__ = ["CatalogManager", "FoundTable"]
+__all__ = ["CatalogDescription", "CatalogManager", "FoundTable"]
 
 _FULL: Final = 3
 
@@ -36,6 +36,16 @@ class FoundTable:
     is_temporary: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogDescription:
+    """What a statement has said of a catalog."""
+
+    kind: str | None
+    #: Without its type.
+    options: Mapping[str, str]
+    comment: str | None
+
+
 class CatalogManager:
     """The catalogs of a session."""
 
@@ -44,6 +54,8 @@ class CatalogManager:
     ) -> None:
         """Begin with one catalog in memory, with one database."""
         self._catalogs: dict[str, Catalog] = {catalog: GenericInMemoryCatalog(catalog, database)}
+        #: Of those that statements have made.
+        self._described: dict[str, CatalogDescription] = {}
         self.current_catalog: str | None = catalog
         self.current_database: str | None = database
         self._temporary: dict[ObjectIdentifier, CatalogBaseTable] = {}
@@ -71,12 +83,30 @@ class CatalogManager:
             raise CatalogError(message)
         return found
 
-    def register(self, name: str, catalog: Catalog) -> None:
+    def register(
+        self, name: str, catalog: Catalog, described: CatalogDescription | None = None
+    ) -> None:
         """Add a catalog; CatalogError if the name is taken."""
         if name in self._catalogs:
             message = f"Catalog '{name}' already exists."
             raise CatalogError(message)
         catalog.open()
+        self._catalogs[name] = catalog
+        if described is not None:
+            self._described[name] = described
+
+    def description(self, name: str) -> CatalogDescription | None:
+        """What a statement has said of a catalog; None: a program has registered it."""
+        return self._described.get(name)
+
+    def describe(self, name: str, described: CatalogDescription) -> None:
+        """Say something else of a catalog."""
+        self._described[name] = described
+
+    def exchange(self, name: str, catalog: Catalog) -> None:
+        """Put another catalog in the place of one."""
+        catalog.open()
+        self._catalogs[name].close()
         self._catalogs[name] = catalog
 
     def unregister(self, name: str, *, if_exists: bool) -> None:
@@ -89,6 +119,7 @@ class CatalogManager:
             raise CatalogError(message)
         found.close()
         del self._catalogs[name]
+        self._described.pop(name, None)
 
     def use_catalog(self, name: str) -> None:
         """Go to a catalog and its default database."""
@@ -286,6 +317,12 @@ class CatalogManager:
         if catalog is None or not catalog.function_exists(identifier.path):
             return None
         return catalog.get_function(identifier.path)
+
+    def place_of_function(self, parts: Sequence[str]) -> tuple[bool, bool]:
+        """Whether a function that is there is found from any database, and whether temporary."""
+        if len(parts) == 1 and parts[0].lower() in self._system_functions:
+            return True, True
+        return False, _lower(self.qualify(parts)) in self._temporary_functions
 
     def functions(self) -> Iterator[tuple[tuple[str, ...], CatalogFunction]]:
         """All functions of users, each with a name by which ``find_function`` finds it."""

@@ -88,9 +88,12 @@ _FIRST_WORDS: Final = frozenset(_STATEMENTS) | {"SELECT", "WITH", "VALUES"}
 _OBJECTS: Final = ("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE")
 #: What Flink can create, drop and alter as well.
 _NO_OBJECTS: Final = {
-    "MATERIALIZED": "a MATERIALIZED TABLE",
-    "MODEL": "a MODEL",
-    "CONNECTION": "a CONNECTION",
+    "MATERIALIZED": (
+        "a MATERIALIZED TABLE",
+        "INSERT INTO a table with a primary key keeps it up to date",
+    ),
+    "MODEL": ("a MODEL", "call the model in a function: CREATE FUNCTION ... LANGUAGE PYTHON"),
+    "CONNECTION": ("a CONNECTION", "options of a connector stand in WITH of its tables"),
 }
 
 
@@ -117,13 +120,13 @@ class StatementParser(ShowParser):
     def _object(self) -> str:
         word = self.words[self.index]
         if word in _NO_OBJECTS:
-            self.unsupported(_NO_OBJECTS[word])
+            self.unsupported(*_NO_OBJECTS[word])
         return self.expect_any(*_OBJECTS)
 
     def _create(self, start: int) -> Statement:
         replace = self.accept("OR", "REPLACE")
         if self.at("OR", "ALTER"):
-            self.unsupported(_NO_OBJECTS["MATERIALIZED"])
+            self.unsupported(*_NO_OBJECTS["MATERIALIZED"])
         temporary = self.accept("TEMPORARY")
         system = self.accept("SYSTEM")
         at = self.index

@@ -1,7 +1,8 @@
 """Statements that define: CREATE, DROP, ALTER, USE, SET.
 
 What it is: one function per kind of statement.
-What it is not: those that show (``sql/statements/showing.py``).
+What it is not: those of catalogs (``sql/statements/catalogs.py``), or those that show
+(``sql/statements/showing.py``).
 """
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.configuration.options import LOCAL_TIME_ZONE, RUNTIME_MODE
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.time_zones import zone_of
-from millstream.sql.catalog.catalog import GenericInMemoryCatalog
 from millstream.sql.catalog.columns import PhysicalColumn
-from millstream.sql.catalog.file_catalog import FileCatalog
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
     CatalogFunction,
@@ -27,12 +26,10 @@ from millstream.sql.statements.altering import altered
 from millstream.sql.statements.results import OK, JobResult, RowsResult, texts
 from millstream.sql.statements.schemas import schema_of, source_text
 from millstream.sql.statements.views import expanded_view
-from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.parser.syntax import Query
     from millstream.sql.planner.logical import LogicalNode
@@ -287,49 +284,7 @@ def _drop_function(session: Session, node: Any, text: str | None) -> RowsResult:
     return OK
 
 
-# -- catalogs and databases ----------------------------------------------------------------------
-
-
-#: Type of a catalog -> its options.
-_CATALOGS: Final = {
-    "generic_in_memory": ("default-database",),
-    "filesystem": ("path", "default-database"),
-}
-
-
-def _create_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
-    options = {each.key: each.value for each in node.options}
-    kind = options.pop("type", None)
-    name = node.name.value
-    if session.catalogs.has_catalog(name) and node.if_not_exists:
-        return OK
-    context = session.context(text)
-    if kind not in _CATALOGS:
-        given = f"'{kind}'" if kind else "missing"
-        known = ", ".join(f"'{each}'" for each in _CATALOGS)
-        message = f"The option 'type' of a catalog is one of {known}; it is {given}."
-        raise context.error(node, message)
-    known_options = _CATALOGS[kind]
-    for key in options:
-        if key not in known_options:
-            hint = did_you_mean(key, known_options)
-            message = f"Catalog '{name}' has no option '{key}'.{hint}"
-            raise context.error(node, message)
-    if kind == "filesystem" and "path" not in options:
-        message = f"Catalog '{name}' needs the option 'path'."
-        raise context.error(node, message)
-    database = options.get("default-database", "default")
-    made: Catalog = GenericInMemoryCatalog(name, database)
-    if kind == "filesystem":
-        made = FileCatalog(name, options["path"], database)
-    session.catalogs.register(name, made)
-    return OK
-
-
-def _drop_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
-    del text
-    session.catalogs.unregister(node.name.value, if_exists=node.if_exists)
-    return OK
+# -- databases ----------------------------------------------------------------------
 
 
 def _place(session: Session, names: tuple[str, ...]) -> tuple[str, str]:
@@ -371,12 +326,6 @@ def _drop_database(session: Session, node: Any, text: str | None) -> RowsResult:
         message = "Cannot drop a database which is currently in use."
         raise CatalogError(message)
     session.catalogs.catalog(catalog).drop_database(database, node.if_exists, node.cascade)
-    return OK
-
-
-def _use_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
-    del text
-    session.catalogs.use_catalog(node.name.value)
     return OK
 
 
@@ -447,12 +396,9 @@ HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResu
     nodes.CreateFunction: _create_function,
     nodes.AlterFunction: _alter_function,
     nodes.DropFunction: _drop_function,
-    nodes.CreateCatalog: _create_catalog,
-    nodes.DropCatalog: _drop_catalog,
     nodes.CreateDatabase: _create_database,
     nodes.AlterDatabase: _alter_database,
     nodes.DropDatabase: _drop_database,
-    nodes.UseCatalog: _use_catalog,
     nodes.UseDatabase: _use_database,
     nodes.SetOption: _set,
     nodes.ResetOption: _reset,

@@ -12,10 +12,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import UnsupportedSqlError
+from millstream.sql.binder.errors import validation_error
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_statement
 from millstream.sql.parser.syntax import Query
-from millstream.sql.statements import definitions, plans, showing
+from millstream.sql.statements import catalogs, definitions, modules, plans, showing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,17 @@ __all__ = ["execute", "run"]
 
 _HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
     **definitions.HANDLERS,
+    **catalogs.HANDLERS,
+    **modules.HANDLERS,
     **showing.HANDLERS,
     **plans.HANDLERS,
+}
+#: Why there is none, and what to do instead.
+_REASONS: Final[dict[type, str]] = {
+    nodes.Call: "; there are no procedures",
+    nodes.AnalyzeTable: "; say what you know by alter_table_statistics() of the catalog",
+    nodes.StopJob: "; stop the job by its JobClient, or end the program that runs it",
+    nodes.TruncateTable: "; INSERT OVERWRITE replaces what is in files",
 }
 
 
@@ -60,6 +70,7 @@ def run(
     handler = _HANDLERS.get(type(statement))
     if handler is None:
         words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(statement).__name__).upper()
-        message = f"{words} is not in this release."
-        raise UnsupportedSqlError(message)
+        reason = _REASONS.get(type(statement), "")
+        message = f"{words} is not in this release{reason}."
+        raise UnsupportedSqlError(str(validation_error(text, statement, message)))
     return handler(session, statement, text)

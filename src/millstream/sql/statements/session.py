@@ -26,6 +26,7 @@ from millstream.sql.binder.inserts import bound_insert, with_metadata
 from millstream.sql.binder.partitions import static_partition
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.catalog.modules import Modules
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.lowering.conversion import external_type
 from millstream.sql.lowering.lowering import Lowering, LoweringOptions
@@ -112,7 +113,7 @@ class Session:
         self.before: dict[str, str | None] = {}
         #: Rows of the Table API under made-up names.
         self.inline: dict[str, LogicalNode] = {}
-        self.modules: list[str] = ["core"]
+        self.modules = Modules()
         #: How many tables there are that only a descriptor describes.
         self.anonymous = 0
 

@@ -15,11 +15,14 @@ from millstream.errors import CatalogError, UnsupportedSqlError
 from millstream.expressions.functions.registry import built_in_functions
 from millstream.sql.binder.aggregates import AGGREGATES, RANKS
 from millstream.sql.catalog.identifiers import quoted
+from millstream.sql.catalog.modules import CORE
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
 from millstream.sql.planner.advice import advice_on
 from millstream.sql.planner.explain import explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
+from millstream.sql.statements.catalogs import describe_catalog, show_create_catalog
+from millstream.sql.statements.described_functions import describe_function
 from millstream.sql.statements.results import RowsResult, texts
 from millstream.sql.statements.table_sizes import say_sizes
 from millstream.types.logical_types import BooleanType, VarCharType
@@ -52,10 +55,15 @@ def _show(session: Session, node: Any, text: str | None) -> RowsResult:
     kind = node.kind
     if kind is nodes.ShowKind.COLUMNS:
         return _show_columns(session, node, text)
+    if kind is nodes.ShowKind.FULL_MODULES:
+        entries = [(each.name(), each.used()) for each in session.modules.entries()]
+        types = [VarCharType(), BooleanType()]
+        return RowsResult(row_of(("module name", "used"), types), entries)
     shown = _LISTS.get(kind)
     if shown is None:
-        message = f"SHOW {kind.value} is not in this release."
-        raise UnsupportedSqlError(message)
+        reason = _REASONS.get(kind, "")
+        message = f"SHOW {kind.value} is not in this release{reason}."
+        raise UnsupportedSqlError(str(session.context(text).error(node, message)))
     title, names = shown
     found = _matching(names(session, node), node.pattern)
     return texts([title], [[name] for name in found])
@@ -80,6 +88,8 @@ def _databases(session: Session, node: Any) -> list[str]:
 
 def _functions(session: Session, node: Any) -> list[str]:
     del node
+    if CORE not in session.modules.used:
+        return session.catalogs.function_names()
     words = [name.lower() for name in built_in_functions() if name[0].isalpha() and " " not in name]
     names = {*words, *(name.lower() for name in (*AGGREGATES, *RANKS) if name[0] != "$")}
     return sorted(names | set(session.catalogs.function_names()))
@@ -109,7 +119,17 @@ _LISTS: Final[dict[Any, tuple[str, Callable[[Session, Any], list[str]]]]] = {
         "function name",
         lambda session, _: session.catalogs.function_names(),
     ),
-    nodes.ShowKind.MODULES: ("module name", lambda session, _: list(session.modules)),
+    nodes.ShowKind.MODULES: ("module name", lambda session, _: list(session.modules.used)),
+    # There are none, as in a session of Flink that has made none.
+    nodes.ShowKind.MATERIALIZED_TABLES: ("materialized table name", lambda *_: []),
+    nodes.ShowKind.MODELS: ("model name", lambda *_: []),
+    nodes.ShowKind.JARS: ("jars", lambda *_: []),
+}
+_REASONS: Final[dict[Any, str]] = {
+    nodes.ShowKind.PROCEDURES: "; there are no procedures",
+    nodes.ShowKind.CONNECTIONS: "; options of a connector stand in WITH of its tables",
+    nodes.ShowKind.JOBS: "; a job is known by its JobClient, and millstream checkpoints lists what "
+    "its directories hold",
 }
 
 
@@ -162,12 +182,7 @@ def _describe(session: Session, node: Any, text: str | None) -> RowsResult:
     if node.kind == "TABLE":
         return _description(_table(session, node.name, text).table.schema)
     if node.kind == "CATALOG":
-        name = node.name.last
-        found = session.catalogs.catalog(name)
-        kinds = {"GenericInMemoryCatalog": "generic_in_memory", "FileCatalog": "filesystem"}
-        kind = kinds.get(type(found).__name__, "custom")
-        rows = [["name", name], ["type", kind], ["comment", ""]]
-        return texts(["info name", "info value"], rows)
+        return describe_catalog(session, node, text)
     if node.kind == "DATABASE":
         names = node.name.names
         home = session.catalogs.current_catalog if len(names) == 1 else names[0]
@@ -177,9 +192,14 @@ def _describe(session: Session, node: Any, text: str | None) -> RowsResult:
             ["database name", names[-1]],
             ["comment", database.comment or ""],
         ]
+        if node.extended:
+            properties = sorted(database.properties.items())
+            rows += [[f"property:{key}", value] for key, value in properties]
         return texts(["info name", "info value"], rows)
-    message = f"DESCRIBE {node.kind} is not in this release."
-    raise UnsupportedSqlError(message)
+    if node.kind == "FUNCTION":
+        return describe_function(session, node, text)
+    message = f"DESCRIBE {node.kind} is not in this release; a job is known by its JobClient."
+    raise UnsupportedSqlError(str(session.context(text).error(node, message)))
 
 
 def _show_partitions(session: Session, node: Any, text: str | None) -> RowsResult:
@@ -189,9 +209,8 @@ def _show_partitions(session: Session, node: Any, text: str | None) -> RowsResul
 
 
 def _show_create(session: Session, node: Any, text: str | None) -> RowsResult:
-    if node.kind not in {"TABLE", "VIEW"}:
-        message = f"SHOW CREATE {node.kind} is not in this release."
-        raise UnsupportedSqlError(message)
+    if node.kind == "CATALOG":
+        return show_create_catalog(session, node, text)
     found = _table(session, node.name, text)
     if found.table.is_view != (node.kind == "VIEW"):
         is_, other = ("view", "VIEW") if found.table.is_view else ("table", "TABLE")

@@ -1,0 +1,190 @@
+"""Statements of catalogs: CREATE, ALTER, DROP, USE, DESCRIBE, SHOW CREATE.
+
+What it is: one function per kind of statement; a catalog that a statement has made is described by
+its type, options and comment.
+What it is not: the catalogs (``sql/catalog/``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.sql.catalog.catalog import GenericInMemoryCatalog
+from millstream.sql.catalog.file_catalog import FileCatalog
+from millstream.sql.catalog.identifiers import quoted
+from millstream.sql.catalog.manager import CatalogDescription
+from millstream.sql.catalog.objects import CatalogDatabase
+from millstream.sql.parser import nodes
+from millstream.sql.statements.results import OK, RowsResult, texts
+from millstream.sql.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.sql.catalog.catalog import Catalog
+    from millstream.sql.statements.session import Session
+
+__all__ = ["HANDLERS", "describe_catalog", "show_create_catalog"]
+
+_MEMORY: Final = "generic_in_memory"
+_FILES: Final = "filesystem"
+_DATABASE: Final = "default-database"
+#: Type of a catalog -> its options.
+_CATALOGS: Final = {_MEMORY: (_DATABASE,), _FILES: ("path", _DATABASE)}
+#: Of those that a program has registered.
+_TYPES: Final = {"GenericInMemoryCatalog": _MEMORY, "FileCatalog": _FILES}
+
+
+def _create(session: Session, node: Any, text: str | None) -> RowsResult:
+    options = {each.key: each.value for each in node.options}
+    name = node.name.value
+    if session.catalogs.has_catalog(name) and node.if_not_exists:
+        return OK
+    described = CatalogDescription(options.pop("type", None), options, node.comment)
+    _check(session, name, described, node, text)
+    session.catalogs.register(name, _made(name, described), described)
+    return OK
+
+
+def _check(
+    session: Session, name: str, described: CatalogDescription, node: Any, text: str | None
+) -> None:
+    """Refuse what no catalog can be made of.
+
+    Raises:
+        ValidationError: the type is not known, or an option, or one is missing.
+    """
+    context = session.context(text)
+    kind, options = described.kind, described.options
+    if kind not in _CATALOGS:
+        given = f"'{kind}'" if kind else "missing"
+        known = ", ".join(f"'{each}'" for each in _CATALOGS)
+        message = f"The option 'type' of a catalog is one of {known}; it is {given}."
+        raise context.error(node, message)
+    for key in options:
+        if key not in _CATALOGS[kind]:
+            hint = did_you_mean(key, _CATALOGS[kind])
+            message = f"Catalog '{name}' has no option '{key}'.{hint}"
+            raise context.error(node, message)
+    if kind == _FILES and "path" not in options:
+        message = f"Catalog '{name}' needs the option 'path'."
+        raise context.error(node, message)
+
+
+def _made(name: str, described: CatalogDescription) -> Catalog:
+    database = described.options.get(_DATABASE, "default")
+    if described.kind == _FILES:
+        return FileCatalog(name, described.options["path"], database)
+    return GenericInMemoryCatalog(name, database)
+
+
+def _described(
+    session: Session, name: str, node: Any, text: str | None
+) -> CatalogDescription | None:
+    """What is known of a catalog; None of one that a program has registered.
+
+    Raises:
+        ValidationError: there is no such catalog.
+    """
+    if not session.catalogs.has_catalog(name):
+        hint = did_you_mean(name, session.catalogs.catalog_names())
+        message = f"Catalog '{name}' does not exist.{hint}"
+        raise session.context(text).error(node, message)
+    return session.catalogs.description(name)
+
+
+def _of_statement(session: Session, name: str, node: Any, text: str | None) -> CatalogDescription:
+    found = _described(session, name, node, text)
+    if found is None:
+        message = (
+            f"Catalog '{name}' was not made by CREATE CATALOG or create_catalog(), so that nobody "
+            "knows its options."
+        )
+        raise session.context(text).error(node, message)
+    return found
+
+
+def _alter(session: Session, node: Any, text: str | None) -> RowsResult:
+    name, action = node.name.value, node.action
+    before = _of_statement(session, name, node.name, text)
+    if isinstance(action, nodes.SetComment):
+        session.catalogs.describe(name, replace(before, comment=action.comment))
+        return OK
+    context = session.context(text)
+    options, kind = dict(before.options), before.kind
+    if isinstance(action, nodes.SetOptions):
+        options |= {each.key: each.value for each in action.options}
+        kind = options.pop("type", kind)
+        if kind != before.kind:
+            message = f"The type of catalog '{name}' is '{before.kind}', and stays so."
+            raise context.error(action, message)
+    else:
+        if "type" in action.keys:
+            raise context.error(action, "ALTER CATALOG RESET does not support changing 'type'.")
+        options = {key: value for key, value in options.items() if key not in action.keys}
+    after = replace(before, options=options)
+    _check(session, name, after, action, text)
+    if after.options != before.options:
+        _change(session, name, before, after)
+    session.catalogs.describe(name, after)
+    return OK
+
+
+def _change(
+    session: Session, name: str, before: CatalogDescription, after: CatalogDescription
+) -> None:
+    """Have a catalog other options; what is in memory stays there, unlike in Flink."""
+    if before.kind == _FILES:
+        session.catalogs.exchange(name, _made(name, after))
+        return
+    found = session.catalogs.catalog(name)
+    found.default_database = after.options.get(_DATABASE, "default")
+    found.create_database(found.default_database, CatalogDatabase(), ignore_if_exists=True)
+
+
+def _drop(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    session.catalogs.unregister(node.name.value, if_exists=node.if_exists)
+    return OK
+
+
+def _use(session: Session, node: Any, text: str | None) -> RowsResult:
+    del text
+    session.catalogs.use_catalog(node.name.value)
+    return OK
+
+
+def describe_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
+    """The rows of DESCRIBE CATALOG [EXTENDED]."""
+    name = node.name.last
+    found = _described(session, name, node.name, text)
+    if found is None:
+        kind = _TYPES.get(type(session.catalogs.catalog(name)).__name__, "custom")
+        found = CatalogDescription(kind, {}, None)
+    rows = [["name", name], ["type", found.kind or ""], ["comment", found.comment or ""]]
+    if node.extended:
+        rows += [[f"option:{key}", value] for key, value in sorted(found.options.items())]
+    return texts(["info name", "info value"], rows)
+
+
+def show_create_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
+    """CREATE CATALOG, as it would be now."""
+    name = node.name.last
+    found = _of_statement(session, name, node.name, text)
+    pairs = sorted({**found.options, "type": str(found.kind)}.items())
+    options = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in pairs)
+    comment = "" if not found.comment else f"COMMENT {_text(found.comment)}\n"
+    return texts(["result"], [[f"CREATE CATALOG {quoted(name)}\n{comment}WITH (\n{options}\n)\n"]])
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult]]] = {
+    nodes.CreateCatalog: _create,
+    nodes.AlterCatalog: _alter,
+    nodes.DropCatalog: _drop,
+    nodes.UseCatalog: _use,
+}

@@ -1,0 +1,14 @@
+"""Modules under PyFlink's path.
+
+What it is: a facade over ``sql/catalog/modules.py``.
+"""
+
+from __future__ import annotations
+
+from millstream.sql.catalog.modules import ModuleEntry
+
+__all__ = ["Module", "ModuleEntry"]
+
+
+class Module:
+    """A module by its name alone, for ``load_module``: there is ``core``, which is loaded."""
