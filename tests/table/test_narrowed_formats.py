@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.table.test_message_formats import codec
 
-from millstream.connectors.formats.tables.codec import columns_of_rows, row_of_columns
+from millstream.connectors.formats.tables import avro_blocks, change_blocks
+from millstream.connectors.formats.tables.codec import (
+    arrow_schema,
+    columns_of_rows,
+    row_of_columns,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.connectors.formats.tables.codec import RowDecoder
 
 COLUMNS = "a INT, b STRING, c DECIMAL(6, 2), d ARRAY<STRING>, e TIMESTAMP(3)"
@@ -57,6 +66,14 @@ def found(decoder: RowDecoder, each: bytes) -> Any:
     except (ValueError, ArithmeticError):
         return None
     return rows
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_are_many() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (avro_blocks, change_blocks):
+            patch.setattr(module, "_FEW", 1)
+        yield
 
 
 KINDS = ["json", "csv", "debezium-json", "canal-json", "maxwell-json"]
@@ -128,3 +145,89 @@ def test_usual_changes_are_read_at_once(kind: str) -> None:
     assert len(found_changes.kinds) == 4 * per_message
     assert decoder.changes_at_once([*made, b"{}"]) is None
     assert codec(kind, "a MAP<STRING, INT>").changes_at_once(made) is None
+
+
+AVRO = (
+    "a TINYINT, b SMALLINT NOT NULL, c INT, d BIGINT, e FLOAT, f DOUBLE NOT NULL, g DECIMAL(6, 2), "
+    "h DECIMAL(30, 1), i STRING, j BYTES NOT NULL, k BOOLEAN, l DATE, m TIME(3), n TIMESTAMP(3)"
+)
+
+
+def _avro_rows() -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    def whole(bits: int) -> st.SearchStrategy[int]:
+        return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    def decimal(digits: int, scale: int) -> st.SearchStrategy[Decimal]:
+        return st.integers(-(10**digits) + 1, 10**digits - 1).map(
+            lambda each: Decimal(each).scaleb(-scale, Context(prec=40))
+        )
+
+    real = st.floats(width=32, allow_nan=False)
+    cells = {
+        "a": whole(8),
+        "b": whole(16),
+        "c": whole(32),
+        "d": whole(64),
+        "e": real,
+        "f": real,
+        "g": decimal(6, 2),
+        "h": decimal(30, 1),
+        "i": st.text(max_size=4),
+        "j": st.binary(max_size=4),
+        "k": st.booleans(),
+        "l": st.integers(-5000, 50_000),
+        "m": st.integers(0, 86_399_999),
+        "n": whole(42),
+    }
+    parts = [each if name in "bfj" else st.one_of(st.none(), each) for name, each in cells.items()]
+    return st.lists(st.tuples(*parts), min_size=1, max_size=5)
+
+
+def _one_by_one(decoder: RowDecoder, given_messages: list[bytes]) -> Any:
+    rows = [found(decoder, each) for each in given_messages]
+    if None in rows:
+        return None
+    try:
+        return columns_of_rows(arrow_schema(decoder.row), [row for ((_, row),) in rows])
+    except (pa.ArrowException, OverflowError):
+        return None
+
+
+@settings(max_examples=60)
+@given(rows=_avro_rows())
+def test_agree_avro_at_once_with_one_by_one(rows: list[tuple[Any, ...]]) -> None:
+    encoder, decoder = codec("avro", AVRO, read=False), codec("avro", AVRO)
+    made = encoder.encode(columns_of_rows(arrow_schema(encoder.row), rows), None)
+    at_once = decoder.columns(made)
+    wide = any(row[7] is not None and abs(row[7]) >= 2**59 for row in rows)
+    assert (at_once is not None) or wide
+    if at_once is not None:
+        at_once.validate(full=True)
+        assert at_once == _one_by_one(decoder, made)
+
+
+@settings(max_examples=150)
+@given(rows=_avro_rows(), data=st.data())
+def test_agree_on_what_is_no_avro(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    """Bytes that are changed, missing or too many: both give the same, or the fast one nothing."""
+    columns = "i STRING, d BIGINT, g DECIMAL(6, 2), k BOOLEAN, f DOUBLE NOT NULL"
+    encoder, decoder = codec("avro", columns, read=False), codec("avro", columns)
+    cells = [(row[8], row[3], row[6], row[10], row[5]) for row in rows]
+    made = encoder.encode(columns_of_rows(arrow_schema(encoder.row), cells), None)
+    at = data.draw(st.integers(0, len(made) - 1))
+    spot = data.draw(st.integers(0, len(made[at]) - 1))
+    instead = data.draw(st.one_of(st.binary(max_size=2), st.just(b"\xff" * 11)))
+    made[at] = made[at][:spot] + instead + made[at][spot + 1 :]
+    if data.draw(st.booleans()) and at + 1 < len(made):  # all are as many bytes as before
+        made[at : at + 2] = [made[at] + made[at + 1][:1], made[at + 1][1:]]
+    at_once = decoder.columns(made)
+    if at_once is not None:
+        assert at_once.equals(_one_by_one(decoder, made)) or "nan" in str(at_once.to_pylist())
+
+
+def test_few_and_nested_records_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert codec("avro", "a ARRAY<INT>").columns([b"\0"]) is None
+    monkeypatch.setattr(avro_blocks, "_FEW", 3)
+    decoder = codec("avro", "a INT NOT NULL")
+    assert decoder.columns([b"\2", b"\4"]) is None
+    assert decoder.columns([b"\2", b"\4", b"\6"]).to_pydict() == {"a": [1, 2, 3]}

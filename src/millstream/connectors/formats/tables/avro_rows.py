@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.avro_types import parsed_avro_schema
+from millstream.connectors.formats.tables.avro_blocks import AvroBlocks
 from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder
 from millstream.connectors.formats.tables.texts import EXACT, INTEGER_BITS, integer
 from millstream.errors import ValidationError
@@ -271,6 +272,10 @@ class AvroRowDecoder(RowDecoder):
         super().__init__(row)
         self._schema = _root(row, _Naming(legacy))
         self._fields: list[tuple[str, Callable[[Any], Any]]] | None = None
+        self._blocks = AvroBlocks(row)
+
+    def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        return self._blocks.read(messages)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made of closures."""

@@ -56,6 +56,9 @@ class Dialect:
     null_is_a_value: bool = False
 
 
+#: Fewer messages are read sooner one by one.
+_FEW: Final = 100
+
 DEBEZIUM: Final = Dialect(
     kind="op",
     before="before",
@@ -104,6 +107,7 @@ class ChangeBlocks:
         block, dialect = b"\n".join(messages), self._dialect
         if (
             self._columns is None
+            or len(messages) < _FEW
             or block.count(b"\n") != len(messages) - 1
             or not all(each[:1] == b"{" and each[-1:] == b"}" for each in messages)
             or (dialect.null_is_a_value and b"null" in block)
