@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -213,6 +214,25 @@ def test_a_calculation_evaluates_what_passes() -> None:
     assert mask is not None
     assert mask.to_pylist() == [False, True, True, False]
     assert [column.to_pylist() for column in columns] == [[3, None], ["12", None], [1, 1]]
+
+
+def test_a_calculation_of_most_rows() -> None:
+    numbers = pa.record_batch({"a": pa.array([*range(29), None], pa.int32())})
+    calculation = compile_calculation(resolve_call("<>", A, lit(7)), [resolve_call("+", A, lit(1))])
+    mask, columns = calculation.evaluate(numbers, CONTEXT)
+    assert mask is not None
+    assert mask.true_count == 28
+    assert columns[0].to_pylist() == [n + 1 for n in range(29) if n != 7]
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 8, 2**30, -8, 6])
+@pytest.mark.parametrize("least", [-20, 0])
+def test_remainders_have_the_sign_of_what_is_divided(divisor: int, least: int) -> None:
+    """Powers of two are not divided by, as long as no number is negative."""
+    numbers = [*range(least, 40), None, 2**31 - 1]
+    batch = pa.record_batch({"a": pa.array(numbers, pa.int32())})
+    expected = [None if n is None else int(math.fmod(n, divisor)) for n in numbers]
+    assert values(resolve_call("%", A, lit(divisor)), batch) == expected
 
 
 def test_a_calculation_says_that_all_pass() -> None:

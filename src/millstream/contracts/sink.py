@@ -306,6 +306,9 @@ class Sink(ABC):
     kind: SinkKind = SinkKind.TWO_PHASE
     #: Whether what was written is still there when the driver has ended.
     outlives_the_run: bool = True
+    #: Whether records are written with their timestamps, or go where these say; else tables need
+    #: not carry them.
+    reads_timestamps: bool = True
     #: Whether each subtask also says how far it is with every snapshot, though it has no records:
     #: ``{PROGRESS: {"subtask", "parallelism", "run", "watermark", "idle", "ended", "now"}}``, the
     #: run by its generation, times in milliseconds, the watermark None before the run's first.

@@ -24,9 +24,10 @@ _PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 def local_column(column: Any, zone: str) -> Any:
     """A column of instants as the session's clock shows them; None if Arrow cannot tell."""
     if is_utc(zone):
-        return pc.cast(column, pa.timestamp(column.type.unit, "UTC")).cast(
-            pa.timestamp(column.type.unit)
-        )
+        plain = pa.timestamp(column.type.unit)
+        if isinstance(column, pa.Array):
+            return column.view(plain)
+        return pc.cast(column, pa.timestamp(column.type.unit, "UTC")).cast(plain)
     if isinstance(column, pa.Array):
         latest = pc.max(column.cast(pa.int64())).as_py()
         if latest is not None and latest >= _LAST_RULES * _PER_SECOND[column.type.unit]:

@@ -438,6 +438,8 @@ def _from_column(column: pa.Array) -> NDArray[np.int64] | None:
     if column.null_count:
         return None  # the loop over values names the record
     if pa.types.is_timestamp(column.type):
+        if column.type.unit == "ms":
+            return column.view(pa.int64()).to_numpy()  # type: ignore[no-any-return]
         column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False).cast(pa.int64())
         micros: NDArray[np.int64] = column.to_numpy()
         return np.floor_divide(micros, 1000)

@@ -18,6 +18,8 @@ __all__ = ["BlackholeSink", "DiscardingSink"]
 class BlackholeSink(Sink):
     """Drops every record."""
 
+    reads_timestamps = False
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         del context
         return _BlackholeWriter()

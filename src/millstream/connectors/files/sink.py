@@ -328,6 +328,12 @@ class FileSink(Sink):
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _FileSinkWriter(self, context)
 
+    @property
+    def reads_timestamps(self) -> bool:  # type: ignore[override] # only a user's assigner does
+        """Whether there is a function of the record, which may look at its time."""
+        known = BasePathBucketAssigner | DateTimeBucketAssigner | BatchSplitter | None
+        return not isinstance(self.bucket_assigner, known)
+
     def create_committer(self) -> Committer:
         return PendingFileCommitter(self.directory, fsync=self.fsync)
 

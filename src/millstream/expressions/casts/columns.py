@@ -244,7 +244,8 @@ def _from_local(column: Any, source: LogicalType, target: LogicalType) -> Any:
     if not isinstance(source, TimestampType | LocalZonedTimestampType):
         return NotImplemented
     if source.precision <= target.precision:
-        return column.cast(target.to_arrow())
+        wanted = target.to_arrow()
+        return column if column.type == wanted else column.cast(wanted)
     return _cut(column, target)
 
 

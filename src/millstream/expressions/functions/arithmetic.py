@@ -182,8 +182,24 @@ def _modulo(info: CallInfo, left: Any, right: Any) -> Any:
     if not is_integer(info.result_type):
         return mathematics.on_arrays(np.fmod, left, right)
     right = pc.cast(right, left.type)
-    rest = pc.subtract(left, pc.multiply(_quotient(left, right), right))
+    rest = _low_bits(left, right)
+    if rest is None:
+        rest = pc.subtract(left, pc.multiply(_quotient(left, right), right))
     return pc.cast(rest, info.result_type.to_arrow(), safe=False)
+
+
+def _low_bits(left: Any, right: Any) -> Any:
+    """The remainder by a power of two, if no number is negative; None else: then divide.
+
+    A division takes tens of cycles a number, this less than one.
+    """
+    divisor = right.as_py() if isinstance(right, pa.Scalar) else None
+    if divisor is None or divisor <= 0 or divisor & (divisor - 1) or isinstance(left, pa.Scalar):
+        return None
+    least = pc.min(left).as_py()
+    if least is not None and least < 0:
+        return None
+    return pc.bit_wise_and(left, pa.scalar(divisor - 1, left.type))
 
 
 def _remainder(info: CallInfo, left: Any, right: Any) -> object:

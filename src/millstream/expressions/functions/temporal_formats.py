@@ -223,10 +223,14 @@ def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any 
     unit = 10 ** (3 - precision)
     least, behind = (bound // _MILLIS // unit for bound in (_LEAST_TIME, _BEHIND_TIME))
     column = column.cast(pa.int64())
-    is_there = pc.and_(pc.greater_equal(column, least), pc.less(column, behind))
-    if not pc.all(is_there).as_py():
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] is not None and not least <= bounds["min"] <= bounds["max"] < behind:
+        is_there = pc.and_(pc.greater_equal(column, least), pc.less(column, behind))
         column = pc.if_else(is_there, column, pa.scalar(None, pa.int64()))
-    return pc.multiply(column, unit).cast(info.result_type.to_arrow())
+    if unit != 1:
+        column = pc.multiply(column, unit)
+    wanted = info.result_type.to_arrow()
+    return column.view(wanted) if wanted.unit == "ms" else column.cast(wanted)
 
 
 @functions.scalar(

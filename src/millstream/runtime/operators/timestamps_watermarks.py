@@ -98,8 +98,9 @@ class _Watermarks:
 class TimestampsWatermarksOperator(Operator):
     """Assigns timestamps and makes watermarks."""
 
-    def __init__(self, strategy: WatermarkStrategy) -> None:
-        """Take the user's strategy."""
+    def __init__(self, strategy: WatermarkStrategy, *, keeps_times: bool = True) -> None:
+        """Take the user's strategy, and whether records go on with the times that it gives."""
+        self._keeps_times = keeps_times
         self._interval: int | None = None
         self._take(strategy)
         self._source_idle: bool | None = None
@@ -270,7 +271,7 @@ class TimestampsWatermarksOperator(Operator):
             if self._strategy.origin is not TimeOrigin.GENERATED:
                 self.output.emit(piece)
             elif getattr(self._generator, "vectorised", False):
-                self.output.emit(piece)
+                self.output.emit(piece if self._keeps_times else piece.with_timestamps(None))
                 cast("Any", self._generator).on_batch(piece.timestamp_array)
             else:
                 self._event_by_event(piece)
@@ -283,6 +284,8 @@ class TimestampsWatermarksOperator(Operator):
     def _stamped(self, batch: Batch) -> Batch:
         if self._ingests:
             return batch.with_timestamps(np.full(len(batch), self._now, dtype=np.int64))
+        if self._strategy.timestamp_assigner is None:
+            return batch
         try:
             timestamps = np.asarray(self._strategy.extract_timestamps(batch), dtype=np.int64)
         except Exception as error:
@@ -449,9 +452,11 @@ class TimestampsWatermarksFactory:
     """Makes timestamps-and-watermarks operators."""
 
     strategy: WatermarkStrategy
+    #: Whether records go on with their timestamps; watermarks are made all the same.
+    keeps_times: bool = True
     keyed: ClassVar[bool] = False
     per_channel: ClassVar[bool] = True
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
-        return TimestampsWatermarksOperator(self.strategy)
+        return TimestampsWatermarksOperator(self.strategy, keeps_times=self.keeps_times)

@@ -113,6 +113,8 @@ class Lowering:
         self._location = location
         self.options = options
         self._done: dict[int, Transformation] = {}
+        #: By ``id``: the ends of plans that do not read the timestamps of rows.
+        self._timeless: set[int] = set()
         self._places = Places(uids)
         self.evaluation = EvaluationContext(
             time_zone=options.time_zone,
@@ -151,6 +153,8 @@ class Lowering:
             table: the sink's own columns, whose NOT NULL is checked.
         """
         self._places.add([node])
+        if not sink.reads_timestamps:
+            self._timeless.add(id(node))
         below = self.stream(node.input)
         if node.materialize:
             factory = factories.SinkMaterializerFactory(
@@ -289,6 +293,7 @@ class Lowering:
             projections=node.projections,
             condition=node.condition,
             evaluation=self.evaluation,
+            keeps_times=self._places.are_times_read(node, self._timeless),
         )
         return self._one("Calc", factory, self.stream(node.input), stream_type(node.row))
 
@@ -296,7 +301,8 @@ class Lowering:
         if is_of_source(node.expression):
             return self.stream(node.input)  # they come with the rows
         strategy = strategy_of(node.expression, node.rowtime, self.options.idle_timeout)
-        factory = TimestampsWatermarksFactory(strategy)
+        are_read = self._places.are_times_read(node, self._timeless)
+        factory = TimestampsWatermarksFactory(strategy, keeps_times=are_read)
         below = self.stream(node.input)
         return self._one(
             "WatermarkAssigner",

@@ -32,7 +32,7 @@ from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import AggregateCall
@@ -45,6 +45,15 @@ __all__ = ["MATERIALIZER", "OPERATOR", "Places"]
 OPERATOR: Final = "operator"
 MATERIALIZER: Final = "materializer"
 
+#: What does not look at the timestamps of the rows that it reads, and passes none on.
+_BY_COLUMNS: Final = (
+    physical.WatermarkAssigner,
+    physical.GroupAggregate,
+    physical.Deduplicate,
+    physical.Rank,
+    physical.Join,
+    WindowAggregate,
+)
 _UID_LENGTH: Final = 32
 #: Longer texts are hashed: an expression may be in itself more often than memory can hold.
 _LONGEST: Final = 300
@@ -126,6 +135,24 @@ class Places:
         """What some columns of a node are made of; None: all."""
         found = self._columns(node)
         return ", ".join(found if which is None else [found[each] for each in which])
+
+    def are_times_read(self, node: PhysicalNode, timeless: Collection[int]) -> bool:
+        """Whether anybody who reads a node's rows may look at the timestamps beside them.
+
+        Operators with state go by columns, and what they give has no timestamps.  A stream of a
+        program and some sinks do look.
+
+        Args:
+            node: in a plan that was taken.
+            timeless: by ``id``: ends of plans that do not look.
+        """
+        readers = self._readers.get(id(node))
+        if not readers:
+            return id(node) not in timeless
+        return any(
+            not isinstance(reader, _BY_COLUMNS) and self.are_times_read(reader, timeless)
+            for reader, _ in readers
+        )
 
     def _walk(self, node: PhysicalNode) -> None:
         if id(node) in self._nodes:

@@ -13,8 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
-from millstream.expressions.evaluator import compile_expression, compile_filter
+from millstream.expressions.evaluator import compile_calculation
 from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ class CalcOperator(TableOperator):
         """Compile the expressions of ``plan``."""
         super().__init__()
         self._evaluation = plan.evaluation
-        self._condition = None if plan.condition is None else compile_filter(plan.condition)
-        self._projections = [compile_expression(each) for each in plan.projections]
+        self._calculation = compile_calculation(plan.condition, plan.projections)
+        self._keeps_times = plan.keeps_times
         self._watermark: int | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -52,20 +54,21 @@ class CalcOperator(TableOperator):
         self.records_in += len(batch)
         if not len(batch):
             return
-        arrow, kinds, stamps = batch.arrow, batch.row_kinds, batch.raw_timestamps
         context = self._evaluation.at(self.processing_time, self._watermark)
-        if self._condition is not None:
-            with self.evaluating():
-                mask = self._condition.evaluate(arrow, context)
-            chosen = mask.to_numpy(zero_copy_only=False)
-            if not chosen.all():
-                arrow = arrow.filter(mask)
-                kinds = None if kinds is None else kinds[chosen]
-                stamps = None if stamps is None else batch.timestamp_array[chosen]
-        if arrow.num_rows:
-            with self.evaluating():
-                columns = [each.evaluate(arrow, context) for each in self._projections]
-            self.records_out += arrow.num_rows
-            kind = self.context.output_type
-            made = Batch(kind, arrow=self._named(columns), timestamps=stamps, row_kinds=kinds)
-            self.output.emit(made)
+        arrow = batch.arrow
+        with self.evaluating():
+            mask, columns = self._calculation.evaluate(arrow, context)
+        rows = arrow.num_rows if mask is None else mask.true_count
+        if not rows:
+            return
+        self.records_out += rows
+        kinds = batch.row_kinds
+        stamps = batch.raw_timestamps if self._keeps_times else None
+        if mask is not None and kinds is not None:
+            kinds = kinds[mask.to_numpy(zero_copy_only=False)]
+        if mask is not None and stamps is not None:
+            stamps = pa.array(batch.timestamp_array).filter(mask).to_numpy()
+        made = self._named(columns)
+        self.output.emit(
+            Batch(self.context.output_type, arrow=made, timestamps=stamps, row_kinds=kinds)
+        )

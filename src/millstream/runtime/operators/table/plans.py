@@ -71,6 +71,8 @@ class CalcPlan:
     condition: Expression | None = None
     #: Time zone, start of the query and parameters; the operator sets time.
     evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    #: Whether somebody behind it reads the rows' timestamps, which no operator of tables does.
+    keeps_times: bool = True
     keyed: ClassVar[bool] = False
 
 
