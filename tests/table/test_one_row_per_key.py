@@ -85,6 +85,40 @@ def test_deduplication_agrees_with_the_model(
     assert materialised(found, (0,)) == materialised(expected, (0,))
 
 
+_FAR = 2**61
+far_rows = st.tuples(
+    st.sampled_from(["a", "b", "c", None]),
+    st.sampled_from([-_FAR, 0, 1, _FAR]),
+    st.sampled_from(["x", "y"]),
+    st.just(True),
+)
+
+
+@examples(10)
+@given(changes=appends(far_rows), plan=cuts(), keep_last=st.booleans(), mini_batch=st.booleans())
+def test_times_that_are_far_apart_are_compared_one_by_one(
+    changes: list[Change], plan: list[tuple[int, bool]], *, keep_last: bool, mini_batch: bool
+) -> None:
+    model = Deduplicate((0,), keep_last=keep_last, rowtime=1)
+    expected = [out for change in changes for out in model.process(*change)]
+    factory = DeduplicateFactory(
+        ROWS, (0,), 1, keep_last=keep_last, update_before=True, mini_batch=mini_batch
+    )
+    found = run(factory, changes, plan)
+    assert materialised(found, (0,)) == materialised(expected, (0,))
+    assert mini_batch or found == expected
+
+
+@pytest.mark.parametrize("mini_batch", [False, True])
+def test_rows_that_are_all_too_early_change_nothing(*, mini_batch: bool) -> None:
+    factory = DeduplicateFactory(
+        ROWS, (0,), 1, keep_last=True, update_before=True, mini_batch=mini_batch
+    )
+    late = [(I, (key, 5, "x", True)) for key in ("a", "b")]
+    early = [(I, (key, 4, "y", True)) for key in ("b", "a", "b")]
+    assert run(factory, [*late, *early], [(2, True), (3, True)]) == late
+
+
 def test_without_inserts_every_last_row_is_an_update() -> None:
     factory = DeduplicateFactory(
         ROWS, (0,), None, keep_last=True, update_before=False, generate_insert=False

@@ -31,14 +31,18 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
+from millstream.runtime.operators.table.last_rows import changes_of, replaced
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.state.expired_rows import ExpiringRows
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from millstream.contracts.operator import OperatorContext, Output
     from millstream.expressions.evaluator import Filter
     from millstream.runtime.columnar.row_groups import RowGroups
+    from millstream.runtime.operators.table.last_rows import Replaced
     from millstream.runtime.operators.table.plans import (
         ChangelogNormalizePlan,
         DeduplicatePlan,
@@ -48,6 +52,8 @@ __all__ = ["ChangelogNormalizeOperator", "DeduplicateOperator"]
 
 _TIME: Final = struct.Struct("<q")
 _HEAD: Final = _TIME.size
+#: A column of texts takes 2 GB.
+_MOST_BYTES: Final = 1 << 29
 
 
 class _OneRowOperator(KeyedTableOperator):
@@ -140,7 +146,8 @@ class DeduplicateOperator(_OneRowOperator):
         """Take what to keep."""
         super().__init__(plan)
         self._plan = plan
-        self._times: list[int] = []
+        self._times: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._time_list: list[int] = []
         #: By packed row: the rows of this batch and those that were kept.
         self._time_of: dict[bytes, int] = {}
 
@@ -169,13 +176,63 @@ class DeduplicateOperator(_OneRowOperator):
             kinds = np.full(len(batch), UPDATE_AFTER, dtype=np.int8)
             self.emit_columns(batch.arrow.columns, kinds)
 
-    def _read(self, groups: RowGroups) -> list[bytes | None]:
-        kept = super()._read(groups)
-        if self._plan.rowtime is not None:
-            there = [row for row in kept if row is not None]
-            times = _times_of(self._codec.unpack(there)[self._plan.rowtime])
-            self._time_of = dict(zip(there, times, strict=True))
-        return kept
+    def _steps(self, batch: Batch, groups: RowGroups, kept: list[bytes | None]) -> None:
+        plan = self._plan
+        if plan.rowtime is None:
+            super()._steps(batch, groups, kept)
+            return
+        there = [row for row in kept if row is not None]
+        if batch.row_kinds is None and _is_short(batch, there):
+            columns = self._codec.unpack(there)
+            found = self._replaced(groups, kept, _times_of(columns[plan.rowtime]))
+            if found is not None:
+                self._replace(batch, groups, kept, columns, found)
+                return
+        times = _times_of(self._codec.unpack(there)[plan.rowtime]).tolist()
+        self._time_of = dict(zip(there, times, strict=True))
+        self._time_list = self._times.tolist()
+        super()._steps(batch, groups, kept)
+
+    def _replaced(
+        self, groups: RowGroups, kept: list[bytes | None], times: NDArray[np.int64]
+    ) -> Replaced | None:
+        is_there = np.fromiter((row is not None for row in kept), np.bool_, len(kept))
+        numbers = np.where(is_there, np.cumsum(is_there) - 1, -1)
+        return replaced(groups, self._times, numbers, times, keep_last=self._plan.keep_last)
+
+    def _replace(
+        self,
+        batch: Batch,
+        groups: RowGroups,
+        kept: list[bytes | None],
+        columns: list[pa.Array],
+        found: Replaced,
+    ) -> None:
+        """Write the rows that stay, and give the changes, without looking at rows one by one."""
+        last = found.of_batch()
+        chosen = pa.array(last.rows)
+        rows = self._codec.pack([column.take(chosen) for column in batch.arrow.columns])
+        written = last.group.tolist()
+        if self._mini_batch:
+            pairs = zip(written, rows, strict=True)
+            found = last.at(np.fromiter((kept[g] != row for g, row in pairs), np.bool_, len(rows)))
+        else:
+            found = found.as_they_came()
+        for group, row in zip(written, rows, strict=True):
+            kept[group] = row
+        self._write(groups, kept, written)
+        plan = self._plan
+        positions, kinds = changes_of(
+            found,
+            update_before=plan.update_before,
+            inserts=plan.update_before or plan.generate_insert,
+        )
+        if not len(positions):
+            return
+        both = zip(batch.arrow.columns, columns, strict=True)
+        pools = [pa.concat_arrays([new, old]) for new, old in both]
+        picked = pa.array(positions)
+        self.emit_columns([pool.take(picked) for pool in pools], kinds if kinds.any() else None)
 
     def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
         plan = self._plan
@@ -187,10 +244,10 @@ class DeduplicateOperator(_OneRowOperator):
             is_same = row == before and not self._ttl
             found = row if plan.keep_last and not is_same else before
         else:
-            mine, other = self._times[position], self._time_of[before]
+            mine, other = self._time_list[position], self._time_of[before]
             found = row if (mine >= other if plan.keep_last else mine < other) else before
         if plan.rowtime is not None and found is row:
-            self._time_of[row] = self._times[position]
+            self._time_of[row] = self._time_list[position]
         return found
 
     def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
@@ -206,10 +263,15 @@ class DeduplicateOperator(_OneRowOperator):
             changes.add(UPDATE_AFTER, after)
 
 
-def _times_of(column: pa.Array) -> list[int]:
+def _times_of(column: pa.Array) -> NDArray[np.int64]:
     """The values of a time attribute, in its own unit; null is before all others."""
-    times: list[int] = column.view(pa.int64()).fill_null(MIN_TIMESTAMP).to_pylist()
+    times: NDArray[np.int64] = column.view(pa.int64()).fill_null(MIN_TIMESTAMP).to_numpy()
     return times
+
+
+def _is_short(batch: Batch, rows: list[bytes]) -> bool:
+    """Whether columns can hold each row of a batch, and those that were kept, twice."""
+    return int(batch.arrow.get_total_buffer_size()) + sum(map(len, rows)) < _MOST_BYTES
 
 
 class ChangelogNormalizeOperator(_OneRowOperator):
