@@ -5,7 +5,7 @@ result is a directory of Parquet files, possibly nested.
 
 What it is not: a test of recovery; nothing is killed here.
 
-Read next: ``bench/run.py``.
+Read next: ``bench/run.py``; ``bench/sql_check.py`` for changelogs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import duckdb
+from bench import sql_check
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, SESSION_GAP_MS, WINDOW_MS, Dataset
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ _QUERIES = {
     "sessions": _SESSIONS,
     "state": _STATE,
     "windows": _WINDOWS,
+    **sql_check.QUERIES,
     **{f"sliding_{slide}": _SLIDING.replace("{slide}", str(slide)) for slide in _SLIDES},
 }
 
@@ -115,6 +117,7 @@ _COLUMNS = {
     "sessions": {5: "key, start, stop, n, total"},
     **{f"sliding_{slide}": {5: "key, start, stop, n, total"} for slide in _SLIDES},
     "windows": {4: "key, start, n, total", 5: "key, start, stop, n, total"},
+    **{kind: {names.count(",") + 1: names} for kind, names in sql_check.COLUMNS.items()},
 }
 
 
@@ -132,7 +135,8 @@ def check(kind: str, dataset: Dataset, output: Path, *, closed_only: bool) -> in
     """Compare the rows in ``output`` with the truth.
 
     Args:
-        kind: ``count``, ``windows``, ``sliding_1000``, ``sessions``, ``map_filter`` or ``state``.
+        kind: ``count``, ``windows``, ``sliding_1000``, ``sessions``, ``map_filter`` or ``state``;
+            ``sql_join`` and the like of a changelog.
         dataset: what was read.
         output: directory of the result.
         closed_only: windows that the last watermark (highest timestamp less the allowed delay)

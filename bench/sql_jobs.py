@@ -3,7 +3,7 @@
 What it is: one query per workload over the events of ``bench/data.py``, on the same engine and with
 the same options as the programs of ``bench/millstream_jobs.py``.  What is only added to is
 written to Parquet files, which are checked; changelogs, and what Flink is compared with, go into a
-blackhole.
+blackhole, and a second run, which is not measured, writes their changes to be checked.
 
 Run by ``bench/run.py``.  Read next: ``bench/peer_spark_sql.py``.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bench.data import Dataset
 from bench.measure import Outcome, steady_rate
@@ -25,11 +25,15 @@ from bench.millstream_jobs import (
     new_environment,
 )
 from bench.spark_session import start_session, warm_up_dataset
+from bench.sql_check import write_changes
 from bench.sql_queries import APPENDED, TIME, WATERMARK, WORKLOADS
 
 from millstream.common import Types, WatermarkStrategy
 from millstream.datastream.connectors.file_system import FileSource
 from millstream.table import Schema, StreamTableEnvironment
+
+if TYPE_CHECKING:
+    from millstream.datastream import StreamExecutionEnvironment
 
 #: Epochs over CSV are cut by bytes.
 _LINE_BYTES: Final = 25
@@ -39,10 +43,10 @@ def _is_checked(arguments: argparse.Namespace) -> bool:
     return arguments.workload in APPENDED and arguments.sink == "parquet" and not arguments.csv
 
 
-def _run(
-    workload: str, dataset: Dataset, scratch: Path, arguments: argparse.Namespace, limit: int
-) -> None:
-    """Run a workload to its end; ``limit`` is how many rows the first epoch reads."""
+def _tables(
+    dataset: Dataset, scratch: Path, arguments: argparse.Namespace, limit: int
+) -> tuple[StreamExecutionEnvironment, StreamTableEnvironment]:
+    """Where ``events`` is a table; ``limit`` is how many rows the first epoch reads."""
     environment = new_environment(scratch, arguments.execution)
     tables = StreamTableEnvironment.create(environment)
     schema = Types.ROW_NAMED(["key", "value", "ts"], [Types.LONG()] * 3)
@@ -63,15 +67,32 @@ def _run(
         .build()
     )
     tables.create_temporary_view("events", events.uid("events"), described)
+    if arguments.mini_batch:
+        tables.execute_sql("SET 'table.exec.mini-batch.enabled' = 'true'")
+    return environment, tables
+
+
+def _run(
+    workload: str, dataset: Dataset, scratch: Path, arguments: argparse.Namespace, limit: int
+) -> None:
+    """Run a workload to its end; ``limit`` is how many rows the first epoch reads."""
+    _, tables = _tables(dataset, scratch, arguments, limit)
     columns, query = WORKLOADS[workload]
     place = "'connector' = 'blackhole'"
     if _is_checked(arguments):
         path = scratch / "output"
         place = f"'connector' = 'filesystem', 'path' = '{path}', 'format' = 'parquet'"
     tables.execute_sql(f"CREATE TABLE answer ({columns}) WITH ({place})")
-    if arguments.mini_batch:
-        tables.execute_sql("SET 'table.exec.mini-batch.enabled' = 'true'")
     tables.execute_sql(f"INSERT INTO answer {query}").wait()
+
+
+def _write_output(dataset: Dataset, arguments: argparse.Namespace, limit: int) -> Path:
+    """Run the workload again, not measured, and keep its changes to be checked."""
+    scratch: Path = arguments.scratch / "check"
+    environment, tables = _tables(dataset, scratch, arguments, limit)
+    write_changes(tables, arguments.workload, scratch / "output")
+    environment.execute("check")
+    return scratch / "output"
 
 
 def main() -> None:
@@ -101,6 +122,8 @@ def main() -> None:
     outcome.rows_per_second = steady_rate(batches)
     if _is_checked(arguments):
         outcome.output = str(scratch / "output")
+    elif arguments.sink == "parquet":
+        outcome.output = str(_write_output(dataset, arguments, limit))
     outcome.save(arguments.report)
 
 

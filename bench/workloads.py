@@ -148,13 +148,13 @@ def _sql(
         system, arguments = f"{system}, mini-batches", (*arguments, "--mini-batch")
     if execution != "epochs":
         system, arguments = f"{system} {execution}", (*arguments, "--execution", execution)
-    kind = {"windows": "windows", "filter": "map_filter"}.get(workload, "")
+    kind = {"windows": "windows", "filter": "map_filter"}.get(workload, f"sql_{workload}")
     return Measurement(system, "sql_jobs", kind, dataset, arguments)
 
 
 def _from_csv(workload: str, dataset: Dataset, execution: str = "epochs") -> Measurement:
     made = _sql(workload, dataset, execution)
-    return replace(made, kind="", arguments=(*made.arguments, "--csv"))
+    return replace(made, kind=f"sql_{workload}", arguments=(*made.arguments, "--csv"))
 
 
 def _flink_sql(workload: str, dataset: Dataset) -> Measurement:
