@@ -56,9 +56,11 @@ class PendingAck:
     failure: Exception | None = None
     #: The uploader has done with it.
     is_done: bool = False
+    #: All but its output is in the storage.
+    is_uploaded: bool = False
 
     def prepare_output(self) -> None:
-        """Pre-commit what sinks have written; once, ahead of all else.
+        """Pre-commit what sinks have written, once.
 
         Raises:
             Exception: a sink cannot.  Its records are in no later checkpoint, so the task fails.
@@ -68,8 +70,14 @@ class PendingAck:
             ack.committables = [dumps(each) for each in output.finish()]
 
     def finish(self) -> TaskAck:
-        """Upload the rest; returns the acknowledgement."""
+        """Do what is left of ``prepare_output`` and ``upload``; returns the acknowledgement."""
         self.prepare_output()
+        if not self.is_uploaded:
+            self.upload()
+        return self.carrying(self.ack)
+
+    def upload(self) -> None:
+        """Make the rest durable, once; another thread may be at ``prepare_output``."""
         # Its frames are not kept until the checkpoint is published, which may be never.
         recording, self.recording = self.recording, None
         self._owe_states()
@@ -80,7 +88,7 @@ class PendingAck:
             self.ack.in_flight = recording.write(self.storage)
         for ack, snapshot in self.snapshots:
             ack.state = snapshot.finish()
-        return self.carrying(self.ack)
+        self.is_uploaded = True
 
     def tidy(self) -> None:
         """Behind ``finish``: do what the acknowledgement need not wait for."""

@@ -1,7 +1,8 @@
 """The uploader: a thread of a slot that finishes snapshots and acknowledges them.
 
 What it is: what of a checkpoint takes long, one snapshot after the other in the order in which they
-were taken, while the main loop goes on.
+were taken, while the main loop goes on.  The output of a snapshot is pre-committed while its state
+is uploaded: the one waits for brokers, the other for a disk, and readers for both.
 
 Cases of a snapshot:
 
@@ -12,6 +13,8 @@ Cases of a snapshot:
    gives the checkpoint up, or the run.  What the task owes of it comes with the next.
 4. A sink cannot pre-commit -> the task fails.
 5. The store itself is damaged, or the process is to die -> the slot fails.
+
+In all of them both have ended: nobody is at work on it when the next one begins.
 
 What it is not: the snapshot itself (``runtime/pipelined/task.py``).
 
@@ -101,24 +104,65 @@ class Uploader:
                     pending.is_done = True
 
     def _finish(self, pending: PendingAck) -> None:
+        if pending.is_given_up:
+            self._give_up(pending)
+            return
+        preparing = _Preparing(pending)
+        failure: Exception | None = None
+        try:
+            pending.upload()
+        except (StateError, CorruptCheckpointError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a storage raises
+            failure = error
+        finally:
+            preparing.join()
+        if preparing.error is not None:
+            if not isinstance(preparing.error, Exception):
+                raise preparing.error
+            pending.failure = preparing.error
+        elif failure is None:
+            self._tell(finished(self._slot, pending))
+            pending.tidy()
+        else:
+            pending.give_up()
+            # Nobody waits for what a task that is to be stopped has uploaded.
+            if not pending.is_given_up:
+                self._tell(declined(self._slot, pending, failure))
+
+    @staticmethod
+    def _give_up(pending: PendingAck) -> None:
         if not pending.is_stopped:
             try:
                 pending.prepare_output()
             except Exception as error:  # noqa: BLE001 - the main loop's to raise
                 pending.failure = error
                 return
-        if pending.is_given_up:
-            pending.give_up()
-            return
+        pending.give_up()
+
+
+class _Preparing(threading.Thread):
+    """Pre-commits the output of a snapshot; it has begun, and is to be joined.
+
+    A thread for each: most snapshots have none, and begin none.
+    """
+
+    def __init__(self, pending: PendingAck) -> None:
+        super().__init__(name="millstream-pre-commit", daemon=True)
+        self._pending = pending
+        #: Why it cannot be.
+        self.error: BaseException | None = None
+        self._begun = bool(pending.outputs)
+        if self._begun:
+            self.start()
+
+    def run(self) -> None:
         try:
-            message = finished(self._slot, pending)
-        except (StateError, CorruptCheckpointError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a storage raises
-            pending.give_up()
-            # Nobody waits for what a task that is to be stopped has uploaded.
-            if not pending.is_given_up:
-                self._tell(declined(self._slot, pending, error))
-        else:
-            self._tell(message)
-            pending.tidy()
+            self._pending.prepare_output()
+        except BaseException as error:  # noqa: BLE001 - whoever joins looks at it
+            self.error = error
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, if there was anything to do."""
+        if self._begun:
+            super().join(timeout)
