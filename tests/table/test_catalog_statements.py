@@ -5,12 +5,14 @@ What it is: the rows of Flink 2.3.0, and refusals with their places.
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.table.query_running import environment
 
 from millstream.errors import MillstreamError, UnsupportedSqlError
+from millstream.execution.job_client import JobStatus
 from millstream.table import DataTypes, Module, ModuleEntry
 from millstream.table.catalog import GenericInMemoryCatalog
 from millstream.table.udf import udf
@@ -161,6 +163,57 @@ def test_functions_are_described(env: TableEnvironment) -> None:
         env.execute_sql("DESCRIBE FUNCTION uppr")
 
 
+class _Job:
+    """A job that runs until somebody ends it."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id, self.status = job_id, JobStatus.RUNNING
+
+    def get_job_id(self) -> str:
+        return self.job_id
+
+    def get_job_status(self) -> JobStatus:
+        return self.status
+
+    def cancel(self) -> None:
+        self.status = JobStatus.CANCELED
+
+    def stop(self, *, drain: bool = False) -> str:
+        self.status = JobStatus.FINISHED
+        return f"/kept/{self.job_id}{'-drained' if drain else ''}"
+
+
+def test_jobs_are_shown_and_stopped(env: TableEnvironment) -> None:
+    assert rows(env, "SHOW JOBS") == []
+    for each in "abc":
+        job: Any = _Job(each)
+        env.session.jobs.add(f"insert {each}", job)
+    assert [each[:3] for each in rows(env, "SHOW JOBS")] == [
+        (each, f"insert {each}", "RUNNING") for each in "abc"
+    ]
+    env.execute_sql("STOP JOB 'a'")
+    assert rows(env, "STOP JOB 'b' WITH SAVEPOINT") == [("/kept/b",)]
+    assert rows(env, "STOP JOB 'c' WITH SAVEPOINT WITH DRAIN") == [("/kept/c-drained",)]
+    ended = [each[2] for each in rows(env, "SHOW JOBS")]
+    assert ended == ["CANCELED", "FINISHED", "FINISHED"]
+    (described,) = rows(env, "DESCRIBE JOB 'b'")
+    assert described[:3] == ("b", "insert b", "FINISHED")
+    assert dt.datetime.fromisoformat(described[3]) <= dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    for text, message in [
+        ("STOP JOB 'a'", "column 1: Job 'a' has ended: it is CANCELED"),
+        ("STOP JOB 'x'", "column 1: No statement of this session has started a job 'x'. There are"),
+        ("DESCRIBE JOB 'x'", "has started a job 'x'"),
+    ]:
+        with pytest.raises(MillstreamError) as refused:
+            env.execute_sql(text)
+        assert message in str(refused.value)
+    for number in range(150):
+        job = _Job(str(number))
+        job.status = JobStatus.FINISHED
+        env.session.jobs.add("many", job)
+    assert len(rows(env, "SHOW JOBS")) == 100
+
+
 def test_there_are_none_of_some_objects(env: TableEnvironment) -> None:
     for kind in ("MATERIALIZED TABLES", "MODELS", "JARS"):
         assert rows(env, f"SHOW {kind}") == []
@@ -172,10 +225,7 @@ def test_there_are_none_of_some_objects(env: TableEnvironment) -> None:
     ("text", "message"),
     [
         ("SHOW PROCEDURES", "SHOW PROCEDURES is not in this release; there are no procedures"),
-        ("SHOW JOBS", "SHOW JOBS is not in this release; a job is known by its JobClient"),
         ("CALL p()", "CALL is not in this release; there are no procedures"),
-        ("STOP JOB 'x'", "STOP JOB is not in this release; stop the job by its JobClient"),
-        ("DESCRIBE JOB 'x'", "DESCRIBE JOB is not in this release; a job is known by"),
         ("ANALYZE TABLE t COMPUTE STATISTICS", "ANALYZE TABLE is not in this release; say what"),
         ("SHOW CREATE MODEL m", "a MODEL is not supported"),
         ("CREATE MODEL m WITH ('provider' = 'x')", "a MODEL is not supported; call the model in"),

@@ -151,9 +151,9 @@ def test_set_and_reset_change_the_options_of_the_session(env: TableEnvironment) 
 def test_what_is_not_there_is_refused_by_name(env: TableEnvironment) -> None:
     with pytest.raises(
         UnsupportedSqlError,
-        match="SHOW JOBS is not in this release; a job is",
+        match="SHOW PROCEDURES is not in this release",
     ):
-        env.execute_sql("SHOW JOBS")
+        env.execute_sql("SHOW PROCEDURES")
     env.execute_sql("CREATE TABLE shown (name STRING) WITH ('connector' = 'print')")
     with pytest.raises(ValidationError, match="INSERT OVERWRITE requires"):
         env.execute_sql("INSERT OVERWRITE shown SELECT name FROM clicks")

@@ -16,7 +16,7 @@ from millstream.sql.binder.errors import validation_error
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_statement
 from millstream.sql.parser.syntax import Query
-from millstream.sql.statements import catalogs, definitions, modules, plans, showing
+from millstream.sql.statements import catalogs, definitions, jobs, modules, plans, showing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,7 @@ __all__ = ["execute", "run"]
 _HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
     **definitions.HANDLERS,
     **catalogs.HANDLERS,
+    **jobs.HANDLERS,
     **modules.HANDLERS,
     **showing.HANDLERS,
     **plans.HANDLERS,
@@ -38,7 +39,6 @@ _HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobRes
 _REASONS: Final[dict[type, str]] = {
     nodes.Call: "; there are no procedures",
     nodes.AnalyzeTable: "; say what you know by alter_table_statistics() of the catalog",
-    nodes.StopJob: "; stop the job by its JobClient, or end the program that runs it",
     nodes.TruncateTable: "; INSERT OVERWRITE replaces what is in files",
 }
 

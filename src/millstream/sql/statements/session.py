@@ -41,6 +41,7 @@ from millstream.sql.planner.pruning import prune_columns
 from millstream.sql.planner.sharing import share_parts
 from millstream.sql.statements.refused_options import refuse_options
 from millstream.sql.statements.results import JobResult, QueryResult
+from millstream.sql.statements.session_jobs import SessionJobs
 from millstream.types.logical_types import RowField, RowType
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class Session:
         #: Rows of the Table API under made-up names.
         self.inline: dict[str, LogicalNode] = {}
         self.modules = Modules()
+        #: What statements have started.
+        self.jobs = SessionJobs()
         #: How many tables there are that only a descriptor describes.
         self.anonymous = 0
 
@@ -225,7 +228,9 @@ class Session:
 
     def started(self, ends: Sequence[Transformation], names: Sequence[str]) -> JobResult:
         """Start a job of some ends, which write tables of these names."""
-        client = self.program.execute_transformations(ends, self._job_name(names))
+        name = self._job_name(names)
+        client = self.program.execute_transformations(ends, name)
+        self.jobs.add(name, client.job)
         return JobResult(client, tuple(names))
 
     def _job_name(self, names: Sequence[str]) -> str:
@@ -294,6 +299,7 @@ class Session:
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
+        self.jobs.add(self._query_name(), client.job)
         return QueryResult(client, plan.row, directory, is_batch=self.is_batch)
 
     def collected(self, plan: LogicalNode, directory: str) -> Transformation:

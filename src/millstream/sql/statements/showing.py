@@ -23,6 +23,7 @@ from millstream.sql.planner.explain import explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
 from millstream.sql.statements.catalogs import describe_catalog, show_create_catalog
 from millstream.sql.statements.described_functions import describe_function
+from millstream.sql.statements.jobs import describe_job, show_jobs
 from millstream.sql.statements.results import RowsResult, texts
 from millstream.sql.statements.table_sizes import say_sizes
 from millstream.types.logical_types import BooleanType, VarCharType
@@ -59,6 +60,8 @@ def _show(session: Session, node: Any, text: str | None) -> RowsResult:
         entries = [(each.name(), each.used()) for each in session.modules.entries()]
         types = [VarCharType(), BooleanType()]
         return RowsResult(row_of(("module name", "used"), types), entries)
+    if kind is nodes.ShowKind.JOBS:
+        return show_jobs(session)
     shown = _LISTS.get(kind)
     if shown is None:
         reason = _REASONS.get(kind, "")
@@ -128,8 +131,6 @@ _LISTS: Final[dict[Any, tuple[str, Callable[[Session, Any], list[str]]]]] = {
 _REASONS: Final[dict[Any, str]] = {
     nodes.ShowKind.PROCEDURES: "; there are no procedures",
     nodes.ShowKind.CONNECTIONS: "; options of a connector stand in WITH of its tables",
-    nodes.ShowKind.JOBS: "; a job is known by its JobClient, and millstream checkpoints lists what "
-    "its directories hold",
 }
 
 
@@ -198,8 +199,7 @@ def _describe(session: Session, node: Any, text: str | None) -> RowsResult:
         return texts(["info name", "info value"], rows)
     if node.kind == "FUNCTION":
         return describe_function(session, node, text)
-    message = f"DESCRIBE {node.kind} is not in this release; a job is known by its JobClient."
-    raise UnsupportedSqlError(str(session.context(text).error(node, message)))
+    return describe_job(session, node, text)
 
 
 def _show_partitions(session: Session, node: Any, text: str | None) -> RowsResult:
