@@ -25,6 +25,7 @@ from millstream.table.building import (
     refuse_ambiguous,
     shown_name,
 )
+from millstream.table.changelog_tables import ChangelogTables
 from millstream.table.expression_nodes import as_node
 from millstream.table.frame_results import FrameResults
 from millstream.table.lateral import (
@@ -70,7 +71,7 @@ __all__ = [
 _ALL: Final = (nodes.SelectItem(nodes.Star()),)
 
 
-class Table(FrameResults):
+class Table(ChangelogTables, FrameResults):
     """A query that is not run yet."""
 
     def __init__(self, environment: HasSession, plan: LogicalNode) -> None:

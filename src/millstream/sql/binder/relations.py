@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.sql.binder.aggregates import plain_type
 from millstream.sql.binder.calls import inline_call, user_call
+from millstream.sql.binder.changelogs import CHANGELOGS, changelog
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.hints import no_hints, table_options
 from millstream.sql.binder.inline_calls import InlineCall
@@ -142,6 +143,9 @@ class RelationBinder:
         if _is_window(node):
             plan = window(self.queries, node.call, any_size=node.any_size)
             return plan, Scope.of(plan.row)
+        if _is_changelog(node):
+            made = changelog(self.queries, node.call)
+            return made, Scope.of(made.row)
         return self._unnest(node)
 
     def _unnest(self, node: Any) -> tuple[LogicalNode, Scope]:
@@ -160,7 +164,9 @@ class RelationBinder:
         left, left_scope = self.bind(node.left)
         inner = node.right.relation if isinstance(node.right, nodes.AliasedRelation) else node.right
         kind = _KINDS[node.kind]
-        if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not _is_window(inner):
+        if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not (
+            _is_window(inner) or _is_changelog(inner)
+        ):
             plan, scope = self._correlated(left, left_scope, node.right, kind)
             return self._correlated_condition(node, plan, scope), scope
         if isinstance(inner, nodes.DerivedTable) and inner.lateral:
@@ -374,6 +380,11 @@ class RelationBinder:
 def _is_window(node: Any) -> bool:
     call = getattr(node, "call", None)
     return isinstance(call, nodes.FunctionCall) and call.name.last.upper() in WINDOWS
+
+
+def _is_changelog(node: Any) -> bool:
+    call = getattr(node, "call", None)
+    return isinstance(call, nodes.FunctionCall) and call.name.last.upper() in CHANGELOGS
 
 
 def _derived_scope(node: nodes.DerivedTable, row: RowType) -> Scope:

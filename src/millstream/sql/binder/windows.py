@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.sql.parser.syntax import Node
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["WINDOWS", "window", "window_node"]
+__all__ = ["WINDOWS", "arguments_of", "window", "window_node"]
 
 #: Function -> its parameters, in order; those in lower case may be left out.
 WINDOWS: Final = {
@@ -47,7 +47,7 @@ def window(queries: QueryBinder, call: Any, *, any_size: bool = False) -> Window
     """
     context = queries.context
     kind = call.name.last.upper()
-    given = _arguments(context, call, WINDOWS[kind])
+    given = arguments_of(context, call, WINDOWS[kind])
     data = given["DATA"]
     if not isinstance(data, nodes.TableArgument):
         raise context.error(data, f"{kind} takes TABLE t as its first argument.")
@@ -121,7 +121,12 @@ def window_node(
     )
 
 
-def _arguments(context: Any, call: Any, parameters: tuple[str, ...]) -> dict[str, Node]:
+def arguments_of(context: Any, call: Any, parameters: tuple[str, ...]) -> dict[str, Node]:
+    """The arguments of a call by the names of its parameters, in capitals.
+
+    Raises:
+        ValidationError: one is unknown, missing, or one too many.
+    """
     known = [each.upper() for each in parameters]
     given: dict[str, Node] = {}
     for number, argument in enumerate(call.arguments):

@@ -40,6 +40,7 @@ from millstream.runtime.operators.table.temporal_sort import TemporalSortFactory
 from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
+from millstream.sql.lowering.changelogs import changelog_factory
 from millstream.sql.lowering.matches import match_factory
 from millstream.sql.lowering.overs import goes_by_clock, over_factory
 from millstream.sql.lowering.pieces import (
@@ -66,6 +67,7 @@ from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
+from millstream.sql.planner.physical_changelogs import ChangelogFunction
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
@@ -334,6 +336,10 @@ class Lowering:
         factory = ExpandFactory(node.keys, node.sets)
         return self._one("Expand", factory, self.stream(node.input), stream_type(node.row))
 
+    def _changelog(self, node: ChangelogFunction) -> Transformation:
+        below = self.stream(node.input)
+        return self._one(node.kind, changelog_factory(node), below, stream_type(node.row))
+
     def _correlate(self, node: physical.Correlate) -> Transformation:
         below, argument = node.input, node.arguments[0]
         columns = [*references(below.row), argument]
@@ -572,6 +578,7 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.DataStreamScan: Lowering._data_stream,  # noqa: SLF001
     physical.ValuesScan: Lowering._values,  # noqa: SLF001
     physical.Calc: Lowering._calc,  # noqa: SLF001
+    ChangelogFunction: Lowering._changelog,  # noqa: SLF001
     physical.WatermarkAssigner: Lowering._watermark,  # noqa: SLF001
     physical.Exchange: Lowering._exchange,  # noqa: SLF001
     physical.DropUpdateBefore: Lowering._drop,  # noqa: SLF001

@@ -27,6 +27,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
+from millstream.sql.planner.physical_changelogs import ChangelogFunction
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
@@ -514,4 +515,7 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     LookupJoin: Places._lookup_join,  # noqa: SLF001
     physical.Correlate: Places._correlate,  # noqa: SLF001
     physical.Expand: Places._expand,  # noqa: SLF001
+    ChangelogFunction: lambda places, node: (
+        f"{node.function} {node.column} {node.codes} [{places._inputs(node)}]"  # noqa: SLF001
+    ),
 }

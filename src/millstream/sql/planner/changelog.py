@@ -21,6 +21,7 @@ from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
+from millstream.sql.planner.physical_changelogs import ChangelogFunction
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
@@ -77,6 +78,11 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
     if isinstance(node, physical.TemporalJoin):
         # What is taken back later would meet another version than it did when it came.
         check_takes("The left of TemporalJoin", node.inputs[0], _INSERTS)
+    if isinstance(node, ChangelogFunction):
+        if node.column is None:
+            return _INSERTS
+        check_takes(node.function, node.input, _INSERTS)
+        return frozenset(kind[0] for kind, _ in node.codes)
     if isinstance(node, physical.OverAggregate):
         if node.batch:
             return _INSERTS
@@ -269,7 +275,15 @@ class _Planner:
             return None
         if isinstance(node, LookupJoin) and required == _AFTER and not _keeps_each(node):
             return None
-        takes_both = (physical.GroupAggregate, physical.Limit, physical.OverAggregate, FinalRows)
+        if isinstance(node, ChangelogFunction) and required == _AFTER:
+            return None
+        takes_both = (
+            ChangelogFunction,
+            physical.GroupAggregate,
+            physical.Limit,
+            physical.OverAggregate,
+            FinalRows,
+        )
         if isinstance(node, takes_both):
             return self._made(node, [self.visit(node.input, _BOTH)], kinds, required)
         below = [self.visit(each, required) for each in node.inputs]

@@ -24,8 +24,11 @@ from millstream.sql.planner import (
 )
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import calc, columns_of, exchange
+from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.grouping_sets import expand, grouped_sets, grouping
 from millstream.sql.planner.logical import references, row_of
+from millstream.sql.planner.physical_batch import FinalRows
+from millstream.sql.planner.physical_changelogs import ChangelogFunction
 from millstream.sql.planner.split_distinct import group_aggregate
 
 if TYPE_CHECKING:
@@ -199,6 +202,14 @@ class Converter:
 
     # -- several inputs --------------------------------------------------------------------------
 
+    def _changelog(self, node: Any) -> PhysicalNode:
+        below = self.convert(node.input)
+        if node.column is None and self.is_batch and kinds_of(below) != frozenset("I"):
+            below = FinalRows(row=below.row, inputs=(exchange(below, None),))
+        return ChangelogFunction(
+            row=node.row, inputs=(below,), column=node.column, codes=node.codes
+        )
+
     def _union(self, node: Any) -> PhysicalNode:
         members = tuple(self.convert(each) for each in node.members)
         # All members have one row: names of the first, types of them all.
@@ -246,6 +257,7 @@ _CONVERSIONS: Final[dict[type, Callable[[Converter, Any], PhysicalNode]]] = {
     lp.WatermarkNode: Converter._watermark,  # noqa: SLF001
     lp.AggregateNode: Converter._aggregate,  # noqa: SLF001
     lp.DistinctNode: Converter._distinct,  # noqa: SLF001
+    lp.ChangelogNode: Converter._changelog,  # noqa: SLF001
     lp.WindowNode: Converter._window,  # noqa: SLF001
     lp.UnionNode: Converter._union,  # noqa: SLF001
     lp.JoinNode: Converter._join,  # noqa: SLF001

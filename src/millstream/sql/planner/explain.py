@@ -197,5 +197,9 @@ _LOGICAL: Final[dict[type, Callable[[Any], str]]] = {
     lp.TemporalJoinNode: lambda node: f"LogicalTemporalJoin({_join(node)[12:]}",
     lp.CorrelateNode: lambda node: f"LogicalCorrelate(function=[{node.function}])",
     lp.UnionNode: lambda _: "LogicalUnion(all=[true])",
+    lp.ChangelogNode: lambda node: (
+        f"LogicalTableFunctionScan(invocation=["
+        f"{'TO' if node.column is None else 'FROM'}_CHANGELOG(TABLE(#0))])"
+    ),
     lp.LimitNode: _limit,
 }

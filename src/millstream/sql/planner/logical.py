@@ -35,6 +35,7 @@ __all__ = [
     "SOURCE_WATERMARK",
     "AggregateCall",
     "AggregateNode",
+    "ChangelogNode",
     "CorrelateNode",
     "DistinctNode",
     "FilterNode",
@@ -283,6 +284,16 @@ class OverNode(_OneInput):
     partition: tuple[int, ...]
     order: tuple[SortKey, ...]
     calls: tuple[OverCall, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChangelogNode(_OneInput):
+    """Changes as rows with a code, or rows with a code as changes."""
+
+    #: The column of the codes in the input; None: changes become rows.
+    column: int | None
+    #: Kinds of changes, by their names, with a code.
+    codes: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

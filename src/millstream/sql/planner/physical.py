@@ -17,6 +17,7 @@ from millstream.sql.planner.texts import (
     aggregate_text,
     columns_text,
     expression_text,
+    frame_text,
     length_text,
     order_text,
     partial_name,
@@ -424,7 +425,7 @@ class OverAggregate(PhysicalNode):
             parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
         if self.order:
             parts.append(f"orderBy=[{order_text(below, self.order)}]")
-        parts.append(f"window=[{self._frame_text()}]")
+        parts.append(f"window=[{frame_text(self.calls[0])}]")
         names = self.row.names[len(below) :]
         shown = list(below.names)
         shown += [
@@ -432,20 +433,6 @@ class OverAggregate(PhysicalNode):
             for each, name in zip(self.calls, names, strict=True)
         ]
         return ", ".join([*parts, f"select=[{', '.join(shown)}]"])
-
-    def _frame_text(self) -> str:
-        first = self.calls[0]
-        unit = "ROWS" if first.is_rows else "RANGE"
-        before, behind = first.preceding, first.following
-        start = "UNBOUNDED PRECEDING" if before is None else f"{before} PRECEDING"
-        if before is not None and before < 0:
-            start = f"{-before} FOLLOWING"
-        end = "CURRENT ROW"
-        if behind is None:
-            end = "UNBOUNDED FOLLOWING"
-        elif behind:
-            end = f"{behind} FOLLOWING" if behind > 0 else f"{-behind} PRECEDING"
-        return f"{unit} BETWEEN {start} AND {end}"
 
 
 @dataclass(eq=False, kw_only=True)

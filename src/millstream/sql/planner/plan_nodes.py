@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import ValidationError
 from millstream.sql.planner import physical
 from millstream.sql.planner.matches import Match
+from millstream.sql.planner.physical_changelogs import ChangelogFunction
 from millstream.sql.planner.physical_joins import LookupJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
@@ -79,6 +80,7 @@ _KINDS: Final[dict[str, type[PhysicalNode]]] = {
         physical.SinkNode,
         Match,
         LookupJoin,
+        ChangelogFunction,
         TemporalSort,
         WindowJoin,
         WindowRank,

@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.expressions.nodes import Expression
-    from millstream.sql.planner.logical import AggregateCall, SortKey
+    from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
     from millstream.types.logical_types import RowType
 
 __all__ = [
     "aggregate_text",
     "columns_text",
     "expression_text",
+    "frame_text",
     "length_text",
     "order_text",
     "partial_name",
@@ -112,3 +113,18 @@ def length_text(millis: int) -> str:
         if millis % size == 0 and millis:
             return f"{millis // size} {unit}"
     return f"{millis} ms"
+
+
+def frame_text(call: OverCall) -> str:
+    """The frame of a call over rows, as SQL writes it."""
+    unit = "ROWS" if call.is_rows else "RANGE"
+    before, behind = call.preceding, call.following
+    start = "UNBOUNDED PRECEDING" if before is None else f"{before} PRECEDING"
+    if before is not None and before < 0:
+        start = f"{-before} FOLLOWING"
+    end = "CURRENT ROW"
+    if behind is None:
+        end = "UNBOUNDED FOLLOWING"
+    elif behind:
+        end = f"{behind} FOLLOWING" if behind > 0 else f"{-behind} PRECEDING"
+    return f"{unit} BETWEEN {start} AND {end}"
