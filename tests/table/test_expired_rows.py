@@ -6,12 +6,13 @@ looks at everything all the time and once without one.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.table.model import Aggregate, Change, GroupAggregate, I
+from tests.table.model import UA, UB, Aggregate, Change, D, GroupAggregate, I, Row, is_add
 from tests.table.running import TableHarness
 from tests.table.strategies import changelogs, examples
 
@@ -193,6 +194,77 @@ def test_groups_agree_with_a_model_that_has_time(drawn: list[_Step]) -> None:
         model.now += time
         expected += [out for change in changes for out in model.process(*change)]
     assert run("groups", drawn).changes == expected
+
+
+class _RowsOfKeys:
+    """The first or the last row of each key, for as long as it lives.
+
+    A last row is written again by one that is the same, and so lives longer; that is an update.
+    """
+
+    def __init__(self, *, keep_last: bool) -> None:
+        self.keep_last = keep_last
+        self.kept: dict[Row, tuple[Row, int]] = {}
+
+    def process(self, now: int, kind: int, row: Row) -> list[Change]:
+        key = row[:1]
+        before, written = self.kept.get(key, ((), now))
+        if written + TTL <= now:
+            before = ()
+            del self.kept[key]
+        if not is_add(kind):
+            return [(D, before)] if self.kept.pop(key, None) else []
+        if before and not self.keep_last:
+            return []
+        self.kept[key] = row, now
+        return [(UB, before), (UA, row)] if before else [(I, row)]
+
+
+@pytest.mark.parametrize("long_lived", [False, True])
+@pytest.mark.parametrize("name", ["first rows", "last rows", "upserts"])
+def test_oracle_rows_of_keys_that_expire(name: str, long_lived: bool) -> None:
+    @examples(10)
+    @given(drawn=steps(takes_back=PLANS[name][2]))
+    def check(drawn: list[_Step]) -> None:
+        model = _RowsOfKeys(keep_last=name != "first rows")
+        now, expected = 1000, []
+        for changes, _, time, _ in drawn:
+            now += time
+            expected += [out for change in changes for out in model.process(now, *change)]
+        assert run(name, drawn, long_lived=long_lived).changes == expected
+
+    check()
+
+
+@pytest.mark.parametrize("long_lived", [False, True])
+def test_oracle_joined_rows_that_expire(long_lived: bool) -> None:
+    """Each different row lives by itself, from when it last came or was taken back."""
+
+    @examples(20)
+    @given(drawn=steps(takes_back=True))
+    def check(drawn: list[_Step]) -> None:
+        sides: tuple[dict[Row, list[int]], dict[Row, list[int]]] = ({}, {})
+        now = 1000
+        expected: Counter[tuple[bool, Row]] = Counter()
+        for changes, side, time, _ in drawn:
+            now += time
+            own, other = (
+                {row: each for row, each in sides[at].items() if each[1] + TTL > now}
+                for at in (side, 1 - side)
+            )
+            for kind, row in changes:
+                count = own.pop(row, [0, 0])[0] + (1 if is_add(kind) else -1)
+                if count > 0:
+                    own[row] = [count, now]
+                for met, (times, _) in other.items():
+                    if row[0] is not None and row[0] == met[0]:
+                        pair = (*row, *met) if side == 0 else (*met, *row)
+                        expected[is_add(kind), pair] += times
+            sides = (own, other) if side == 0 else (other, own)
+        found = run("join", drawn, long_lived=long_lived).changes
+        assert Counter((is_add(kind), row) for kind, row in found) == expected
+
+    check()
 
 
 @pytest.mark.parametrize("long_lived", [False, True])
