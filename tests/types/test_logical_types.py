@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import ProgramError
-from millstream.types.extension_types import BitmapType
+from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_type_info import (
     LogicalTypeInfo,
     logical_type_of,
@@ -108,6 +108,7 @@ TYPES: list[tuple[LogicalType, str, str | None, pa.DataType]] = [
         pa.struct([("a", pa.int32()), ("b`c", pa.string())]),
     ),
     (BitmapType(), "BITMAP", None, pa.binary()),
+    (VariantType(), "VARIANT", None, pa.binary()),
     (RawType("my.Class"), "RAW('my.Class', ?)", "RAW('my.Class', 'pickle')", pa.binary()),
     (SymbolType(), "SYMBOL", None, pa.string()),
 ]

@@ -49,7 +49,7 @@ def json_value(
     """JSON_VALUE.
 
     Args:
-        json: a string.
+        json: a string, or a variant.
         path: a string, with ``lax`` or ``strict`` before it.
         returning: STRING (also if None), BOOLEAN, INT or DOUBLE.
         on_empty: NULL, ERROR or DEFAULT.
@@ -61,7 +61,7 @@ def json_value(
     nothing = Literal(None, type_)
     return resolve_call(
         "JSON_VALUE",
-        json,
+        _text(json),
         path,
         nothing,
         _symbol(on_empty),
@@ -69,6 +69,11 @@ def json_value(
         _symbol(on_error),
         nothing if default_on_error is None else _default(default_on_error, type_),
     )
+
+
+def _text(json: Expression) -> Expression:
+    """The JSON text; of a variant what JSON_STRING writes."""
+    return resolve_call("JSON_STRING", json) if json.type.root is TypeRoot.VARIANT else json
 
 
 def _default(value: Expression, type_: LogicalType) -> Expression:
@@ -91,7 +96,7 @@ def json_query(
     """JSON_QUERY.
 
     Args:
-        json: a string.
+        json: a string, or a variant.
         path: a string, with ``lax`` or ``strict`` before it.
         returning: STRING (also if None) or ARRAY<STRING>.
         wrapper: WITHOUT, CONDITIONAL or UNCONDITIONAL.
@@ -100,7 +105,7 @@ def json_query(
     """
     type_ = (returning or _STRING).with_nullability(True)  # noqa: FBT003 - the type's own name
     words = map(_symbol, (wrapper, on_empty, on_error))
-    return resolve_call("JSON_QUERY", json, path, Literal(None, type_), *words)
+    return resolve_call("JSON_QUERY", _text(json), path, Literal(None, type_), *words)
 
 
 def _makes_json(value: Expression) -> bool:

@@ -27,6 +27,7 @@ MULTISET                  dict from element to how often
 ROW                       tuple of values
 RAW                       bytes
 BITMAP                    bytes, one form for each set (``types/bitmaps.py``)
+VARIANT                   bytes, one form for each value (``types/variants.py``)
 symbol                    str
 ========================  ==========================================================
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.bitmaps import bitmap_bytes, bitmap_of_values, frozen_bitmap, is_bitmap
-from millstream.types.extension_types import BitmapType
+from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,
@@ -48,6 +48,7 @@ from millstream.types.structured_types import StructuredType, python_class
 from millstream.types.time import Duration, Instant
 from millstream.types.type_derivation import common_type
 from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.variants import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +77,7 @@ def to_external(type_: LogicalType) -> Callable[[Any], Any]:
     aware ``datetime.datetime`` in UTC (nanoseconds are cut to microseconds), an interval of days
     ``datetime.timedelta`` and one of months an int, ARRAY a list, ROW a ``Row``, STRUCTURED an
     object of its class, or a ``Row``, RAW its object, BITMAP a ``pyroaring.FrozenBitMap`` of
-    numbers without a sign.
+    numbers without a sign, VARIANT a ``Variant``.
 
     Args:
         type_: the type of the values.
@@ -151,6 +152,7 @@ _TO_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
     TypeRoot.INTERVAL_DAY_TIME: _duration,
     TypeRoot.RAW: pickle.loads,
     TypeRoot.BITMAP: frozen_bitmap,
+    TypeRoot.VARIANT: Variant,
 }
 
 
@@ -357,6 +359,13 @@ def _take_bitmap(value: Any) -> bytes:
     return bitmap_bytes(value)
 
 
+def _take_variant(value: Any) -> bytes:
+    if not isinstance(value, Variant):
+        message = "a Variant is needed, as Variant.of({'a': 1}) gives it"
+        raise TypeError(message)
+    return value.data
+
+
 def _take_any(value: Any) -> Any:
     return value
 
@@ -376,6 +385,7 @@ _FROM_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
     TypeRoot.INTERVAL_DAY_TIME: _take_duration,
     TypeRoot.RAW: pickle.dumps,
     TypeRoot.BITMAP: _take_bitmap,
+    TypeRoot.VARIANT: _take_variant,
     TypeRoot.SYMBOL: _take_text,
 }
 
@@ -428,6 +438,7 @@ _SIMPLE: Final[tuple[tuple[Any, LogicalType], ...]] = (
     (dt.time, TimeType(0, nullable=False)),
     (dt.timedelta | Duration, DayTimeIntervalType("DAY TO SECOND", 2, 3, nullable=False)),
     (Instant, LocalZonedTimestampType(9, nullable=False)),
+    (Variant, VariantType(nullable=False)),
 )
 
 

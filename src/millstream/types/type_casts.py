@@ -31,7 +31,8 @@ _TIMESTAMPS: Final = frozenset({_R.TIMESTAMP_WITHOUT_TIME_ZONE, _R.TIMESTAMP_WIT
 _DATETIMES: Final = _TIMESTAMPS | {_R.DATE, _R.TIME_WITHOUT_TIME_ZONE}
 _INTERVALS: Final = frozenset({_R.INTERVAL_YEAR_MONTH, _R.INTERVAL_DAY_TIME})
 _COLLECTIONS: Final = frozenset({_R.ARRAY, _R.MAP, _R.MULTISET, _R.ROW})
-_ANY: Final = frozenset(_R) - {_R.SYMBOL, _R.NULL}
+#: What has a text; of a variant JSON_STRING gives it.
+_ANY: Final = frozenset(_R) - {_R.SYMBOL, _R.NULL, _R.VARIANT}
 
 #: Target -> sources that the planner may cast without being asked.
 _IMPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {

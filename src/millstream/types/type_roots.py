@@ -62,6 +62,7 @@ class TypeRoot(Enum):
     ROW = auto()
     RAW = auto()
     BITMAP = auto()
+    VARIANT = auto()
     NULL = auto()
     SYMBOL = auto()
 
@@ -105,6 +106,7 @@ _FAMILIES: Final[dict[TypeRoot, frozenset[TypeFamily]]] = {
     TypeRoot.ROW: frozenset({_F.CONSTRUCTED}),
     TypeRoot.RAW: frozenset({_F.EXTENSION}),
     TypeRoot.BITMAP: frozenset({_F.EXTENSION}),
+    TypeRoot.VARIANT: frozenset({_F.EXTENSION}),
     TypeRoot.NULL: frozenset({_F.EXTENSION}),
     TypeRoot.SYMBOL: frozenset({_F.EXTENSION}),
 }

@@ -12,7 +12,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.types.bitmaps import bitmap_text
-from millstream.types.extension_types import BitmapType
+from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_types import (
     ArrayType,
     DoubleType,
@@ -25,6 +25,7 @@ from millstream.types.logical_types import (
 )
 from millstream.types.row import RowKind
 from millstream.types.value_texts import double_text, float_text
+from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,6 +74,8 @@ def java_text(value: Any, kind: LogicalType) -> str:  # noqa: C901, PLR0911 - a 
         return _clock_text(value, whole=False)
     if isinstance(kind, BitmapType):
         return bitmap_text(value)
+    if isinstance(kind, VariantType):
+        return variant_json(value)
     if isinstance(value, bytes):
         return _listed(str(each - 256 if each > 127 else each) for each in value)  # noqa: PLR2004
     if isinstance(kind, RowType):

@@ -36,6 +36,7 @@ from millstream.types.value_texts import (
     timestamp_text,
     year_month_text,
 )
+from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +122,7 @@ _PLAIN: Final[dict[TypeRoot, Callable[[Any], str]]] = {
     TypeRoot.BINARY: _bytes_text,
     TypeRoot.VARBINARY: _bytes_text,
     TypeRoot.BITMAP: bitmap_text,
+    TypeRoot.VARIANT: variant_json,
     TypeRoot.DECIMAL: decimal_text,
     TypeRoot.TINYINT: str,
     TypeRoot.SMALLINT: str,

@@ -106,6 +106,7 @@ _UNORDERED: Final = frozenset(
         TypeRoot.RAW,
         TypeRoot.ROW,
         TypeRoot.SYMBOL,
+        TypeRoot.VARIANT,
     }
 )
 _ORDERED: Final = Argument(

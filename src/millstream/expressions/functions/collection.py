@@ -44,8 +44,10 @@ from millstream.expressions.functions.signatures import (
     same_as,
     signature,
 )
+from millstream.types.extension_types import VariantType
 from millstream.types.logical_types import ArrayType, MapType
 from millstream.types.type_roots import TypeRoot
+from millstream.types.variants import variant_element, variant_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -59,6 +61,7 @@ functions = FunctionGroup("collection")
 
 _ALWAYS: Final = Nullability.ALWAYS
 _ARRAY: Final = array()
+_VARIANT: Final = root("variant", TypeRoot.VARIANT)
 
 
 def _key(value: Any) -> Any:
@@ -131,9 +134,10 @@ def _positive_index(types: Sequence[LogicalType], constants: Sequence[object]) -
         element_signature(
             root("map", TypeRoot.MAP), "key", result=of_key_or_index, nullability=_ALWAYS
         ),
+        signature(_VARIANT, integer("index"), result=VariantType(), nullability=_ALWAYS),
+        signature(_VARIANT, character("field"), result=VariantType(), nullability=_ALWAYS),
     ),
-    can_fail=False,
-    syntax="array[index], map[key]",
+    syntax="array[index], map[key], variant[index], variant[field]",
     examples=(
         ("ARRAY['a', 'b'][2]", "b"),
         ("ARRAY['a', 'b'][3]", "NULL"),
@@ -141,7 +145,13 @@ def _positive_index(types: Sequence[LogicalType], constants: Sequence[object]) -
     ),
 )
 def item(collection: Any, at: Any) -> Any:
-    """The element of an array at an index, from 1, or the value of a map at a key; else NULL."""
+    """The element of an array at an index, from 1, or the value of a map at a key; else NULL.
+
+    Of a variant it is the element of its array or the field of its object, and fails if it is none.
+    """
+    if isinstance(collection, bytes):
+        get = variant_field if isinstance(at, str) else variant_element
+        return get(collection, at)
     if isinstance(collection, dict):
         return collection.get(at)
     return collection[at - 1] if 1 <= at <= len(collection) else None

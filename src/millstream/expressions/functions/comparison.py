@@ -45,7 +45,7 @@ __all__ = ["functions"]
 functions: Final = FunctionGroup("comparison")
 
 _NESTED_UNORDERED: Final = (TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW, TypeRoot.RAW)
-_UNORDERED: Final = frozenset({*_NESTED_UNORDERED, TypeRoot.BITMAP})
+_UNORDERED: Final = frozenset({*_NESTED_UNORDERED, TypeRoot.BITMAP, TypeRoot.VARIANT})
 _LIKENESS: Final = (
     TypeFamily.CHARACTER_STRING,
     TypeFamily.BINARY_STRING,

@@ -30,6 +30,7 @@ from millstream.expressions.functions import (
     string,
     temporal,
     value_construction,
+    variant,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _MODULES: Final = (
     conversion,
     collection,
     json,
+    variant,
     value_construction,
     grouping,
     hashing,

@@ -359,7 +359,7 @@ def row(name: str = "row") -> Argument:
 
 
 _INCOMPARABLE: Final = frozenset(
-    {TypeRoot.BITMAP, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.SYMBOL}
+    {TypeRoot.BITMAP, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.SYMBOL, TypeRoot.VARIANT}
 )
 
 

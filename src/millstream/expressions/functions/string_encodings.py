@@ -280,7 +280,7 @@ def _timestamp_text(value: int) -> str:
 
 _UNPRINTABLE: Final = frozenset(
     {TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW, TypeRoot.RAW}
-    | {TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.BITMAP}
+    | {TypeRoot.BINARY, TypeRoot.VARBINARY, TypeRoot.BITMAP, TypeRoot.VARIANT}
 )
 _PRINTABLE: Final = Argument(
     "value", lambda type_: None if type_.root in _UNPRINTABLE else type_, "SCALAR"

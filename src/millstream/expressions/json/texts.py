@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 
 from millstream.expressions.java.strings import from_units
 
-__all__ = ["is_scalar", "parse", "scalar_text", "serialise"]
+__all__ = ["JsonText", "is_scalar", "parse", "refuse_constant", "scalar_text", "serialise"]
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
@@ -33,16 +33,25 @@ _ESCAPES: Final = {
 }
 
 
-def _refuse(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and the like, which are Python's alone.
+
+    Raises:
+        ValueError: always.
+    """
     message = f"no JSON: {name}"
     raise ValueError(message)
 
 
-_DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refuse)
+_DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=refuse_constant)
 
 
-def parse(text: str) -> Any:
+def parse(text: str, decoder: json.JSONDecoder = _DECODER) -> Any:
     """The first value of a JSON text.
+
+    Args:
+        text: the text.
+        decoder: what makes values of it.
 
     Raises:
         ValueError: there is none.
@@ -50,12 +59,12 @@ def parse(text: str) -> Any:
     match = _BLANKS.match(text)
     start = match.end() if match is not None else 0
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        value, end = decoder.raw_decode(text, start)
     except RecursionError as error:
         message = "JSON is nested too deeply"
         raise ValueError(message) from error
     behind = text[end : end + 1]
-    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         if behind and behind not in " \t\r\n":
             message = f"no JSON: {text[start : end + 1]!r}"
             raise ValueError(message)
@@ -63,6 +72,19 @@ def parse(text: str) -> Any:
         message = f"no JSON: {text[start : end + 1]!r}"
         raise ValueError(message)
     return value
+
+
+class JsonText:
+    """A value that is JSON text already, to be written as it is."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        """Take the text."""
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def is_scalar(value: Any) -> bool:

@@ -10,7 +10,8 @@ import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.json.texts import parse
+from millstream.expressions.json.texts import JsonText, parse
+from millstream.types.extension_types import VariantType
 from millstream.types.logical_types import (
     ArrayType,
     LocalZonedTimestampType,
@@ -20,6 +21,7 @@ from millstream.types.logical_types import (
 )
 from millstream.types.type_roots import TypeFamily, TypeRoot
 from millstream.types.value_texts import double_text, timestamp_text
+from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
@@ -41,7 +43,9 @@ def supports_json(type_: LogicalType) -> bool:
         TypeFamily.NUMERIC,
         TypeFamily.TIMESTAMP,
     )
-    return type_.root in _SCALARS or any(map(type_.is_a, families))
+    return (
+        type_.root in _SCALARS or type_.root is TypeRoot.VARIANT or any(map(type_.is_a, families))
+    )
 
 
 def json_of(  # noqa: PLR0911 - a table
@@ -58,6 +62,8 @@ def json_of(  # noqa: PLR0911 - a table
         return None
     if raw:
         return parse(value) if value.strip() else None
+    if isinstance(type_, VariantType):
+        return JsonText(variant_json(value))
     if isinstance(type_, ArrayType):
         return [json_of(element, type_.element) for element in value]
     if isinstance(type_, MapType):

@@ -19,6 +19,7 @@ from millstream.errors import ValidationError
 from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.extension_types import has_extension
 from millstream.types.type_casts import supports_explicit_cast
+from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -222,6 +223,11 @@ FACTORIES: Final[dict[str, str]] = {
 
 #: Those whose tables may have columns that no format has.
 _OF_ANY_COLUMNS: Final = frozenset({"print", "blackhole"})
+#: What to do with bitmaps, and with variants.
+_INSTEAD: Final = (
+    "Declare it BYTES, and use BITMAP_TO_BYTES and BITMAP_FROM_BYTES.",
+    "Declare it STRING, and use JSON_STRING and PARSE_JSON.",
+)
 #: Those whose tables may be PARTITIONED BY columns.
 _PARTITIONED: Final = frozenset({"filesystem"})
 
@@ -261,7 +267,7 @@ def _check_columns(context: FactoryContext) -> None:
             shown = column.type.as_summary_string()
             message = (
                 f"{context.owner}: column '{column.name}' is {shown}, which it neither reads nor "
-                "writes.  Declare it BYTES, and use BITMAP_TO_BYTES and BITMAP_FROM_BYTES."
+                f"writes.  {_INSTEAD[column.type.root is TypeRoot.VARIANT]}"
             )
             raise ValidationError(message)
 

@@ -10,7 +10,7 @@ from typing import Final
 from millstream.errors import ProgramError
 from millstream.sql.parser.expression_nodes import IntervalQualifier, TimeUnit
 from millstream.sql.parser.token_stream import A_TYPE, TokenStream
-from millstream.types.extension_types import BitmapType
+from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_types import (
     MAX_LENGTH,
     ArrayType,
@@ -55,6 +55,7 @@ _PLAIN: Final[dict[str, LogicalType]] = {
     "STRING": VarCharType(MAX_LENGTH),
     "BYTES": VarBinaryType(MAX_LENGTH),
     "BITMAP": BitmapType(),
+    "VARIANT": VariantType(),
     "NULL": NullType(),
 }
 _CONSTRUCTED: Final = frozenset(
@@ -64,7 +65,7 @@ _CONSTRUCTED: Final = frozenset(
     """.split()  # noqa: SIM905 - fixed sizes first
 )
 _TYPE_NAMES: Final = frozenset(_PLAIN) | _CONSTRUCTED
-_UNSUPPORTED: Final = frozenset({"VARIANT", "ANY"})
+_UNSUPPORTED: Final = frozenset({"ANY"})
 _UNITS: Final = {
     **{unit.value: unit for unit in TimeUnit},
     **{f"{unit.value}S": unit for unit in TimeUnit},
