@@ -225,9 +225,11 @@ _WORKLOADS: dict[str, Callable[[DataStream], DataStream]] = {
 OPTIONS = {"spark.python.daemon.module": "millstream.engines.spark.worker_daemon"}
 
 
-def new_environment(scratch: Path, execution: str = "epochs") -> StreamExecutionEnvironment:
+def new_environment(
+    scratch: Path, execution: str = "epochs", settings: Configuration | None = None
+) -> StreamExecutionEnvironment:
     """Make an environment whose checkpoints and state are in ``scratch``."""
-    configuration = Configuration()
+    configuration = settings or Configuration()
     if execution != "epochs":  # older releases do not know the option
         configuration.set_string("millstream.execution", execution)
     configuration.set_string("execution.checkpointing.dir", str(scratch / "checkpoint"))
@@ -277,7 +279,7 @@ def _empty_epochs(manifests: list[Manifest]) -> list[float]:
     ]
 
 
-def _checkpoint_figures(manifests: list[Manifest], scratch: Path) -> dict[str, float]:
+def checkpoint_figures(manifests: list[Manifest], scratch: Path) -> dict[str, float]:
     """How long checkpoints take from their trigger until they are published, and their new state.
 
     Those of the beginning and the end are left out.
@@ -370,7 +372,7 @@ def main() -> None:
     if empty:
         outcome.figures["seconds_per_empty_epoch"] = empty[len(empty) // 2]
     outcome.figures["empty_epochs"] = len(empty)
-    outcome.figures |= _checkpoint_figures(manifests, scratch)
+    outcome.figures |= checkpoint_figures(manifests, scratch)
     outcome.save(arguments.report)
 
 

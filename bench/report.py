@@ -213,7 +213,10 @@ def checkpoint_line(
             f" {figures['checkpoint_longest_seconds']:.3f} s,"
             f" {_memory(int(figures['checkpoint_bytes']))}"
         )
-    return _own_line("checkpoint of the count, pipelined", measurement, figure, "", "", memory)
+    of = "the count, pipelined"
+    if measurement.module == "slow_channel":
+        of = f"one slow channel, {measurement.system}"
+    return _own_line(f"checkpoint of {of}", measurement, figure, "", "", memory)
 
 
 def recovery_line(

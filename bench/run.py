@@ -283,7 +283,8 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         lines.append(ratio_line(comparison, rates, memory))
     own_lines = (
         *(idle_line, session_line, state_line, buffered_line, latency_line),
-        *(latency_line, record_line, latency_line, record_line, checkpoint_line, recovery_line),
+        *(latency_line, record_line, latency_line, record_line, checkpoint_line),
+        *(checkpoint_line, checkpoint_line, recovery_line),
     )
     for measurement, line in zip(own_measurements(quick=quick), own_lines, strict=True):
         if arguments.only in measurement.name:

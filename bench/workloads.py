@@ -183,6 +183,11 @@ def _kafka(guarantee: str, dataset: Dataset, execution: str = "epochs", *more: s
     return Measurement(system, "kafka_jobs", "count", dataset, arguments)
 
 
+def _slow_channel(mode: str) -> Measurement:
+    system = f"{mode.replace('_', '-')}, pipelined"
+    return Measurement(system, "slow_channel", "", Dataset(0, 1_000), ("--mode", mode))
+
+
 def comparisons(*, quick: bool) -> list[Comparison]:
     """All comparisons, in the order in which they are printed."""
     few = Dataset(_QUICK_EVENTS if quick else _EVENTS, 1_000)
@@ -283,6 +288,10 @@ def pipelined_comparisons(*, quick: bool) -> list[Comparison]:
         Comparison("Kafka to Kafka, of the floor", exactly_once, _kafka_floor(few), _FLOOR_RATIO),
         Comparison("Kafka to Kafka, of a plain program", exactly_once, _kafka_both(few), None),
     ]
+    at_least, exactly = (_slow_channel(mode) for mode in ("at_least_once", "exactly_once"))
+    rows.append(
+        Comparison("one slow channel, at-least-once", at_least, exactly, None, _KAFKA_REPEAT)
+    )
     return [replace(row, workload=f"{row.workload}, pipelined") for row in rows]
 
 
@@ -341,4 +350,5 @@ def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:
     checkpoints = _millstream("count", "count", long_of_many, "pipelined")
     recovery = Measurement("Millstream pipelined", "recovery", "", Dataset(0, 1_000))
     twice = (pipelined, pipelined, fast, fast)
-    return idle, sessions, state, buffered, latency, *twice, checkpoints, recovery
+    slow = (_slow_channel("at_least_once"), _slow_channel("exactly_once"))
+    return idle, sessions, state, buffered, latency, *twice, checkpoints, *slow, recovery

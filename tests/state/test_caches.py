@@ -21,6 +21,7 @@ from millstream.functions.state_ttl import StateTtlConfig
 from millstream.state import keyed as keyed_module
 from millstream.state.keyed import KeyedState
 from millstream.state.namespaced_state import ABSENT, NamespacedValues
+from millstream.state.serializers import loads
 from millstream.testing.memory_store import MemoryStore
 from millstream.types.time import Time
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 GROUPS = (0, 128)
 LIFE = 50
-KEYS: list[Any] = [*range(12), "a", "b", ("tuple", 1), 2.5]
+KEYS: list[Any] = [*range(10), -1, 2**63, -(2**70), "a", "b", ("tuple", 1), 2.5]
 #: Bytes that may stay in memory, and how many changed entries wait for a snapshot.
 BOUNDS = [(0, 0), (8_000, 2), (8_000, 1_000_000), (1 << 30, 0), (1 << 30, 1_000_000)]
 
@@ -359,9 +360,9 @@ def test_changes_are_written_ahead_of_a_snapshot_but_for_a_few(
     keyed, handle, store = lived(1 << 30)
     touch(keyed, handle, range(3000))
     assert keyed.write_some(0.0), "one portion, for the time is over"
-    assert 2000 < len(handle.dirty) < 3000
+    assert 2000 < handle.changes < 3000
     assert not keyed.write_some(time.monotonic() + 60)
-    assert len(handle.dirty) <= 100
+    assert handle.changes <= 100
     assert len(store.entries) >= 2900
     assert not keyed.write_some(time.monotonic() + 60)
 
@@ -382,16 +383,32 @@ def test_what_changes_again_before_the_next_snapshot_is_not_written_ahead(
         keyed.flush()
     change(keyed, handle, range(3000), 2)
     assert not keyed.write_some(time.monotonic() + 60)
-    assert len(handle.dirty) == 3000
+    assert handle.changes == 3000
     keyed.flush()
-    assert store.get_many(handle.names([2999])) == [handle.encoded(2)]
+    [stored] = store.get_many(handle.names([2999]))
+    assert loads(stored or b"") == 2
     # Others have their turn, so the next snapshot finds that those have not changed.
     change(keyed, handle, range(3000, 6000), 3)
     assert not keyed.write_some(time.monotonic() + 60)
     keyed.flush()
     change(keyed, handle, range(6000, 9000), 4)
     assert not keyed.write_some(time.monotonic() + 60)
-    assert len(handle.dirty) <= 100
+    assert handle.changes <= 100
+
+
+def test_of_keys_of_all_kinds_those_are_written_whose_values_have_changed() -> None:
+    keyed, handle, store = lived(1 << 30)
+    keys: list[Any] = [*range(-50, 50), 2**62, -(2**63), 2**63, -(2**70), "a", b"b", (1, 2)]
+    for value, some in ((1, keys), (None, keys[::3]), (2**40, keys[::2]), ("text", keys[::5])):
+        for key in some:
+            keyed.set_current_key(key)
+            handle.update(value)
+        keyed.flush()
+        assert not handle.changes
+        for key in keys:
+            keyed.set_current_key(key)
+            [stored] = store.get_many(handle.names([keyed.cache_key]))
+            assert (None if stored is None else loads(stored)) == handle.value()
 
 
 def test_many_changes_or_long_ones_do_not_wait_for_the_snapshot_though_they_come_again() -> None:
@@ -401,14 +418,14 @@ def test_many_changes_or_long_ones_do_not_wait_for_the_snapshot_though_they_come
         if turn < 2:
             keyed.flush()
     assert not keyed.write_some(time.monotonic() + 60)
-    assert 30_000 < len(handle.dirty) <= 32_000
+    assert 30_000 < handle.changes <= 32_000
     keyed, handle, _ = lived(1 << 30)
     for turn in range(3):
         change(keyed, handle, range(8_000), f"{turn}" * 400)
         if turn < 2:
             keyed.flush()
     assert not keyed.write_some(time.monotonic() + 60)
-    assert 2_000 < len(handle.dirty) < 5_000, "1 MiB, and what always may wait"
+    assert 2_000 < handle.changes < 5_000, "1 MiB, and what always may wait"
 
 
 def test_timers_are_written_ahead_and_fire_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,39 @@ def test_what_cannot_be_read_any_more_is_left_to_whoever_asks_for_it(
     store.close()
 
 
+def test_a_snapshot_of_a_task_that_lives_on_looks_at_few_and_the_rest_is_looked_at_between_batches(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expired, "AT_SNAPSHOTS", 10)
+    monkeypatch.setattr(expired, "SLICE", 50)
+    state = Expiring()
+    store = world.begin(state.keyed, 0)
+    state.keyed.live_on(True)
+    for key in range(400):
+        state.keyed.set_current_key(key)
+        state.value.update(key)
+    state.keyed.flush()
+    assert count(store) == 400
+    state.keyed.processing_time = TTL + 1
+    state.keyed.flush()  # 800 are owed
+    state.keyed.flush()
+    assert count(store) >= 400 - 2 * (10 + 50)
+    state.keyed.set_current_key(7)
+    assert state.value.value() is None
+    state.value.update(8)
+    before = count(store)
+    assert state.keyed.write_some(0.0), "one slice, for the time is over"
+    state.keyed.flush()
+    assert before - 50 - (10 + 50) <= count(store) < before
+    while state.keyed.write_some(0.0):
+        pass
+    state.keyed.flush()
+    assert count(store) == 1
+    state.keyed.set_current_key(7)
+    assert state.value.value() == 8
+    store.close()
+
+
 def test_what_is_looked_at_is_not_held(world: World) -> None:
     state = Expiring()
     store = world.begin(state.keyed, 0)
@@ -220,7 +253,7 @@ def test_what_is_looked_at_is_not_held(world: World) -> None:
     state.keyed.expired.forget()
     state.keyed.expired.wrote(20_000)
     tracemalloc.start()
-    state.keyed.expired.look()
+    state.keyed.expired.look(at_all=True)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     store.close()

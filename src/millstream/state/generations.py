@@ -80,18 +80,27 @@ class Generations(Generic[_K]):
     def unwritten(self) -> int:
         """How many changed entries do not wait for the snapshot if there are many of them."""
         if not self._changes_again:
-            return len(self.dirty)
+            return self.changes
         each = max(1, self._measured_bytes // self._measured)
         spared = min(_MOST_CHANGING, _MOST_CHANGING_BYTES // each)
-        return max(0, len(self.dirty) - spared)
+        return max(0, self.changes - spared)
+
+    @property
+    def changes(self) -> int:
+        """How many entries have changed; of many it may be a part, but half of them at least."""
+        return len(self.dirty)
+
+    def changed_among(self, keys: list[_K]) -> int:
+        """How many of some keys have changed."""
+        return sum(map(self.dirty.__contains__, keys))
 
     def watch(self, keys: list[_K]) -> None:
         """Take the keys that a snapshot writes; see how many of the last one's are among them.
 
-        Only called while they are ``dirty``.
+        Only called while they count as changed.
         """
         if self._watched:
-            again = sum(map(self.dirty.__contains__, self._watched))
+            again = self.changed_among(self._watched)
             self._changes_again = again >= _CHANGING * len(self._watched)
         self._watched = keys[:: max(1, len(keys) // _WATCHED)]
 

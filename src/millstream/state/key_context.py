@@ -11,7 +11,7 @@ import contextlib
 import operator
 import struct
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -107,6 +107,13 @@ class KeyContext(ABC):
         else:
             self.cache_key = cache_key(key)
 
+    @staticmethod
+    def cache_keys(keys: list[Any]) -> list[CacheKey]:
+        """What each of some keys is looked up by in memory."""
+        if {int, str}.issuperset(map(type, keys)):
+            return keys
+        return list(map(cache_key, keys))
+
     def store_key(self, index: int, key: CacheKey) -> bytes:
         """The store's name for state number ``index`` of ``key``."""
         group = key_group_of_cache_key(key, self.max_parallelism)
@@ -120,6 +127,21 @@ class KeyContext(ABC):
             groups = key_groups_of_ints(numbers, self.max_parallelism)
             return _names_of_ints(groups, index, numbers, None)
         return [self.store_key(index, key) for key in keys]
+
+    def names_of_numbers(
+        self, index: int, numbers: NDArray[np.int64]
+    ) -> tuple[list[int], list[bytes]]:
+        """Keys that are numbers, in the order of their names in the store, and these.
+
+        Args:
+            index: of the state.
+            numbers: the keys, in the order of unsigned numbers, which is that of the names of a
+                key group.
+        """
+        groups = key_groups_of_ints(numbers, self.max_parallelism)
+        order = np.argsort(groups.astype(np.uint16), kind="stable")  # of 16 bits, in linear time
+        ordered = numbers[order]
+        return ordered.tolist(), _names_of_ints(groups[order], index, ordered, None)
 
     def sorted_keys(
         self, index: int, keys: list[CacheKey], number: int

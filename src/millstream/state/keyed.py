@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from millstream.errors import ProgramError, StateError, UnknownFormatError
-from millstream.state.key_codec import cache_key
 from millstream.state.key_context import KeyContext
 from millstream.state.list_state import KeyedListState
 from millstream.state.map_state import KeyedMapState
@@ -247,7 +246,7 @@ class KeyedState(KeyContext):
         Where the task ends with the epoch, that is all but a few plain values.
         """
         self._write_changes()
-        if self.expired.look():
+        if self.expired.look(at_all=not self.is_used_behind_snapshots):
             self._write_changes()
         if not self.is_used_behind_snapshots:
             for state in self._states.values():
@@ -268,6 +267,8 @@ class KeyedState(KeyContext):
     def write_some(self, deadline: float) -> bool:
         """Write some of what changed, in small portions; see ``Operator.write_some``.
 
+        Behind that some of what has expired is removed, which counts as changed again.
+
         A small number of changes is left: they cost a snapshot little, and keys that change all the
         time are not written again and again.
         """
@@ -277,8 +278,8 @@ class KeyedState(KeyContext):
                 return True
         if self.store.is_busy:  # behind a snapshot, where little has changed since
             return False
-        for write_portion in (self._write_timers, self._write_states):
-            while write_portion():
+        for do_some in (self._write_timers, self._write_states, self.expired.look_between):
+            while do_some():
                 if time.monotonic() >= deadline:
                     return True
         return False
@@ -382,10 +383,7 @@ class KeyedState(KeyContext):
         return self._handles.get(name)
 
     def prefetch(self, keys: list[object]) -> None:
-        if {int, str}.issuperset(map(type, keys)):
-            wanted = cast("set[CacheKey]", set(keys))
-        else:
-            wanted = set(map(cache_key, keys))
+        wanted = set(self.cache_keys(keys))
         self.make_room(len(wanted))
         try:
             for state in self._states.values():

@@ -13,17 +13,22 @@ Read next: ``state/key_codec.py``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import pickle
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import cloudpickle
+import numpy as np
 
 from millstream.errors import StateError
 
-__all__ = ["dumps", "find_class", "loads", "remember_class"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["dumps", "dumps_all", "find_class", "loads", "remember_class"]
 
 PROTOCOL: Final = 5
 
@@ -49,6 +54,39 @@ def dumps(value: object) -> bytes:
         except (pickle.PicklingError, AttributeError, TypeError, RecursionError):
             pass
     return _dumps_by_name(value)
+
+
+def dumps_all(values: list[Any]) -> list[bytes]:
+    """Pickle each of some values; numbers many times faster than one by one.
+
+    Raises:
+        StateError: as ``dumps``.
+    """
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return _pickles_of(np.array(values, ">f8"), b"G")
+    if kinds == {int}:
+        with contextlib.suppress(OverflowError):  # more than 64 bits
+            numbers = np.array(values, "<i8")
+            if numbers.min() >= -(2**31) and numbers.max() < 2**31:
+                return _pickles_of(numbers.astype("<i4"), b"J")
+            return _pickles_of(numbers, b"\x8a\x08")
+    return list(map(dumps, values))
+
+
+def _pickles_of(numbers: NDArray[Any], opcode: bytes) -> list[bytes]:
+    """Pickles as ``pickle`` reads them: the opcode's argument is the number as it lies in memory.
+
+    Args:
+        numbers: what is pickled.
+        opcode: BININT, LONG1 with the length of the number, or BINFLOAT.
+    """
+    head = b"\x80" + bytes((PROTOCOL,)) + opcode
+    layout = np.dtype([("head", f"V{len(head)}"), ("number", numbers.dtype), ("stop", "V1")])
+    pickles = np.empty(len(numbers), layout)
+    pickles["head"], pickles["number"], pickles["stop"] = np.void(head), numbers, np.void(b".")
+    made: list[bytes] = pickles.view(f"V{layout.itemsize}").tolist()
+    return made
 
 
 def _dumps_by_name(value: object) -> bytes:

@@ -11,20 +11,26 @@ Read next: ``state/keyed.py``, which prefetches and flushes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.functions.handles import AggregatingState, ReducingState, ValueState
 from millstream.state.cached_values import CachedValues
+from millstream.state.changed_numbers import ChangedNumbers
 from millstream.state.key_codec import CacheKey
+from millstream.state.serializers import dumps_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ReducingStateDescriptor,
+        StateDescriptor,
     )
-    from millstream.state.key_context import KeyContext
+    from millstream.state.key_context import KeyContext, Puts
 
 __all__ = ["KeyedAggregatingState", "KeyedReducingState", "KeyedValueState", "SingleValue"]
 
@@ -35,9 +41,17 @@ _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
 class SingleValue(CachedValues[CacheKey]):
-    """The cache of one state: cache key -> value, None where the store has none."""
+    """The cache of one state: cache key -> value, None where the store has none.
 
-    __slots__ = ()
+    Invariant: a key whose value in ``cache`` differs from the store's is in ``dirty`` or, if it is
+    a number of 64 bits, in ``numbers``.
+    """
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
+        super().__init__(keyed, descriptor)
+        self.numbers = ChangedNumbers()
 
     def load(self) -> Any:
         """Read the value of the current key, which is not in the cache."""
@@ -47,7 +61,56 @@ class SingleValue(CachedValues[CacheKey]):
         """Set the value of the current key; None removes it."""
         key = self.keyed.cache_key
         self.cache[key] = value
-        self.dirty.add(key)
+        if key.__class__ is int:
+            try:
+                self.numbers.note(key)
+            except OverflowError:
+                self.dirty.add(key)
+        else:
+            self.dirty.add(key)
+
+    @property
+    def changes(self) -> int:
+        return len(self.dirty) + self.numbers.roughly
+
+    def changed_among(self, keys: list[CacheKey]) -> int:
+        others = super().changed_among(keys)
+        return others + self.numbers.count([key for key in keys if type(key) is int])
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        self.numbers.keep_short()
+        super().prefetch(keys)
+
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        others = list(self.dirty)
+        self.watch([*others, *self.numbers.some()])
+        self.dirty.clear()
+        self._add(others, puts, deletes)
+        self._add_numbers(self.numbers.take(), puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        numbers = self.numbers.take(most)
+        if len(numbers):
+            self._add_numbers(numbers, puts, deletes)
+        else:
+            super().flush_some(most, puts, deletes)
+
+    def _add_numbers(self, numbers: NDArray[np.int64], puts: Puts, deletes: list[bytes]) -> None:
+        """``_add`` of keys that are numbers, in the order of their names in the store."""
+        if not len(numbers):
+            return
+        keys, names = self.keyed.names_of_numbers(self.index, numbers)
+        values = [*map(self.cache.__getitem__, keys)]
+        if None in values:
+            self._add(cast("list[CacheKey]", keys), puts, deletes)
+            return
+        contents = dumps_all(values)
+        self.measure(contents)
+        puts.extend(zip(names, contents, strict=True))
+
+    def forget(self) -> None:
+        super().forget()
+        self.numbers.clear()
 
     def end_epoch(self) -> None:
         """Forget all but a few plain values."""
@@ -69,9 +132,7 @@ class KeyedValueState(SingleValue, ValueState[Any]):
             return self.load()
 
     def update(self, value: Any) -> None:
-        key = self.keyed.cache_key
-        self.cache[key] = value
-        self.dirty.add(key)
+        self.put(value)
 
     def checked_update(
         self, fits: Callable[[Any], bool], refuse: Callable[[Any], None]
@@ -82,14 +143,21 @@ class KeyedValueState(SingleValue, ValueState[Any]):
             fits: whether a value may be written.
             refuse: raises for one that does not fit, if it really does not.
         """
-        keyed, add = self.keyed, self.dirty.add  # which stay the same objects
+        # These stay the same objects.
+        keyed, note, add = self.keyed, self.numbers.note, self.dirty.add
 
         def update(value: Any) -> None:
             if not fits(value):
                 refuse(value)
             key = keyed.cache_key
             self.cache[key] = value
-            add(key)
+            if key.__class__ is int:
+                try:
+                    note(key)
+                except OverflowError:
+                    add(key)
+            else:
+                add(key)
 
         return update
 

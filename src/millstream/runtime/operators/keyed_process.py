@@ -97,20 +97,23 @@ class KeyedProcessOperator(KeyedOperator):
         self.records_in += len(keys)
         keyed = self.keyed_state
         self.prefetch(keys)
-        set_key, process, context = keyed.set_current_key, self._process, self._context
+        process, context = self._process, self._context
         collector = self._collector
         append, append_timestamp = collector.values.append, collector.timestamps.append
         value: object = NO_RECORD
         try:
-            for key, value, timestamp in zip(keys, batch.values, batch.timestamp_list, strict=True):
-                set_key(key)
+            for key, short, value, timestamp in zip(
+                keys, keyed.cache_keys(keys), batch.values, batch.timestamp_list, strict=True
+            ):
+                # As ``set_current_key``, in place: this is the hot loop.
+                keyed.current_key, keyed.cache_key = key, short
                 context.current_timestamp = timestamp
                 result = process(value, context)
                 if result is None:
                     continue
                 if isinstance(result, Row):
                     refuse_row(result)
-                for item in result:  # as Collector.collect, in place: this is the hot loop
+                for item in result:  # as Collector.collect, in place, too
                     if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
                         collector.side(item, timestamp)
                     else:
