@@ -69,6 +69,12 @@ class RowChanges:
             numbers = range(number, number + len(before))
             self.numbers += chain.from_iterable(zip(numbers, numbers, strict=True))
 
+    def add_afters(self, after: list[bytes], number: int) -> None:
+        """Add +U alone of rows that change, numbered from ``number`` on."""
+        self.rows += after
+        self.kinds += [UPDATE_AFTER] * len(after)
+        self.numbers += range(number, number + len(after))
+
     def emit(self, operator: _Emitter, codec: RowCodec) -> None:
         """Emit all of them."""
         kinds = np.array(self.kinds, dtype=np.int8)

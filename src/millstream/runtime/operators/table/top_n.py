@@ -367,8 +367,11 @@ class TopNOperator(KeyedTableOperator):
         rows, plan = ranking.rows, self._plan
         end = plan.end
         stop = min(len(rows) - 1, end)
-        if plan.start == 1 and plan.update_before and plan.output_rank and stop > at:
-            self._changes.add_updates(rows[at + 1 : stop + 1], rows[at:stop], at + 1)
+        if plan.start == 1 and plan.output_rank and stop > at:
+            if plan.update_before:
+                self._changes.add_updates(rows[at + 1 : stop + 1], rows[at:stop], at + 1)
+            else:
+                self._changes.add_afters(rows[at:stop], at + 1)
         else:
             for number in range(at + 1, stop + 1):
                 self._add(UPDATE_BEFORE, rows[number], number)
