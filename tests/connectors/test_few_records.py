@@ -139,6 +139,13 @@ def test_agree_what_is_written_is_what_kernels_write(records: list[dict[str, obj
     assert b"".join(each + b"\n" for each in found) == json_lines(batch)
 
 
+def test_numbers_without_a_sign_are_left_to_pyarrow_which_has_no_minus_zero_there() -> None:
+    columns = pa.schema([("u", pa.uint64())])
+    with pytest.raises(pa.ArrowInvalid, match="-0"):
+        read_json(b'{"u":-0}', columns)
+    assert FewRecords(columns).read(b'{"u":-0}') is None
+
+
 def test_names_that_are_there_twice_are_left_to_kernels() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
     assert few_json_texts(batch) is None

@@ -7,7 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipelined.conftest import DEADLINE
 from tests.pipelined.test_regions import KEYS, Count, Paced, never, note, notes, once
+from tests.support.environments import wait_until
 
 from millstream.common import Encoder, Types
 from millstream.contracts.sink import Sink, SinkWriter
@@ -139,6 +141,42 @@ def test_a_task_fails_whose_output_cannot_be_prepared(make: Make, tmp_path: Path
         env().execute("refused")
     assert notes(tmp_path, "aborted")
     env().execute("refused")
+    check(tmp_path)
+
+
+class _RefusesLate(_Aside):
+    """Refuses the first output, but not before the checkpoint behind it is taken."""
+
+    def seal(self) -> None:
+        super().seal()
+        note(self._sink.directory, "sealed")
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        if self._sink.refuses(0):
+            directory = self._sink.directory
+            before = len(notes(directory, "sealed"))
+            wait_until(lambda: len(notes(directory, "sealed")) > before + 1, "the next", DEADLINE)
+            message = "not prepared"
+            raise SinkError(message)
+        return super().prepare_commit()
+
+
+class _RefusingLate(AsideSink):
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _RefusesLate(self, self.inner.create_writer(context))
+
+
+def test_records_whose_output_is_refused_when_their_checkpoint_has_expired_come_again(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        "execution.checkpointing.timeout": "300ms",
+        "execution.checkpointing.tolerable-failed-checkpoints": "1000",
+    }
+    sink = _RefusingLate(tmp_path, once(tmp_path / "refused", 0))
+    job(make, tmp_path, sink, **settings).execute("late")
+    assert "was given up" in caplog.text
+    assert (tmp_path / "refused").exists()
     check(tmp_path)
 
 

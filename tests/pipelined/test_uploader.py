@@ -103,7 +103,7 @@ def test_output_that_cannot_be_prepared_is_for_the_task_to_raise() -> None:
     steps = _Steps()
     steps.output_error = SinkError("refused")
     assert done_with(steps) == ([], [])
-    assert steps.pending.failure is steps.output_error
+    assert steps.pending.failures == [steps.output_error]
 
 
 def test_state_that_cannot_be_stored_is_declined_with_its_output_prepared() -> None:
@@ -121,7 +121,7 @@ def test_output_comes_first_where_neither_can_be() -> None:
     steps = _Steps()
     steps.output_error, steps.state_error = SinkError("refused"), OSError("no space")
     assert done_with(steps) == ([], [])
-    assert steps.pending.failure is steps.output_error
+    assert steps.pending.failures == [steps.output_error]
 
 
 @pytest.mark.parametrize("of_output", [False, True])
@@ -171,3 +171,36 @@ def test_without_output_no_thread_begins() -> None:
     (message,), _ = done_with(steps)
     assert isinstance(message, Acknowledged)
     assert began == [before + 1]  # the uploader's own
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_nothing_is_acknowledged_behind_output_that_is_lost(given_up: bool) -> None:
+    # The driver may have given the first up, and would publish the second without its records.
+    lost, behind, others = _Steps(), _Steps(), _Steps()
+    lost.output_error = SinkError("refused")
+    if given_up:
+        lost.pending.is_given_up = True
+        lost.uploading.set()
+    behind.pending.failures = lost.pending.failures  # those of one task
+    told: list[Any] = []
+    failed: list[BaseException] = []
+    uploader = Uploader(0, told.append, failed.append)
+    for each in (lost, behind, others):
+        uploader.take(each.pending)
+    uploader.close()
+    assert lost.pending.failures == [lost.output_error]
+    assert behind.log == ["output abandoned", "state abandoned"]
+    assert len(told) == 1  # another task's
+    assert others.log[-1] == "tidied"
+    assert not failed
+
+
+def test_what_is_stopped_while_its_output_is_prepared_is_not_acknowledged() -> None:
+    steps = _Steps()
+
+    def stop() -> None:
+        steps.pending.is_given_up = steps.pending.is_stopped = True
+
+    steps.when_prepared = stop
+    assert done_with(steps) == ([], [])
+    assert steps.log[-1] == "state abandoned"

@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from millstream.functions.descriptors import (
@@ -337,6 +338,21 @@ def test_memory_is_bounded_and_what_is_used_all_the_time_stays() -> None:
     for key in range(1000, 50_000, 500):
         keyed.set_current_key(key)
         assert handle.value() == (0, key)
+
+
+@pytest.mark.parametrize("name", [int, str])
+def test_values_that_cannot_be_compared_are_written(name: type) -> None:
+    keyed, handle, store = lived(1 << 30)
+    keys, gone = [name(each) for each in range(4)], name(4)
+    for key in [*keys, gone]:
+        keyed.set_current_key(key)
+        handle.update(np.array([7, 8]))
+    keyed.set_current_key(gone)
+    handle.clear()
+    keyed.flush()
+    stored = [store.get(keyed.store_key(handle.index, key)) for key in keys]
+    assert [loads(each or b"").tolist() for each in stored] == [[7, 8]] * 4
+    assert store.get(keyed.store_key(handle.index, gone)) is None
 
 
 def test_a_large_generation_is_dropped_bit_by_bit() -> None:

@@ -101,7 +101,7 @@ class SingleValue(CachedValues[CacheKey]):
             return
         keys, names = self.keyed.names_of_numbers(self.index, numbers)
         values = [*map(self.cache.__getitem__, keys)]
-        if None in values:
+        if type(None) in set(map(type, values)):  # ``None in`` asks values: arrays do not say
             self._add(cast("list[CacheKey]", keys), puts, deletes)
             return
         contents = dumps_all(values)

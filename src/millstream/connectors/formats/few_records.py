@@ -93,7 +93,7 @@ def few_json_texts(batch: pa.RecordBatch) -> list[bytes] | None:
 
 
 def _python_type(kind: pa.DataType) -> type | None:
-    if pa.types.is_integer(kind):
+    if pa.types.is_signed_integer(kind):  # -0 is none of the others, to pyarrow
         return int
     if pa.types.is_boolean(kind):
         return bool

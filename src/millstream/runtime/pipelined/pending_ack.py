@@ -52,8 +52,9 @@ class PendingAck:
     is_given_up: bool = False
     #: Its task is to be stopped: its output will be written again.
     is_stopped: bool = False
-    #: Why its output could not be pre-committed.
-    failure: Exception | None = None
+    #: Why output of its task could not be pre-committed; the same list for all its snapshots, of
+    #: which none may be acknowledged behind one whose records are lost.
+    failures: list[Exception] = field(default_factory=list)
     #: The uploader has done with it.
     is_done: bool = False
     #: All but its output is in the storage.

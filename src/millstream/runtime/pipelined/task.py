@@ -130,6 +130,8 @@ class PipelinedTask:
         #: written.
         self._taken: list[PendingAck] = []
         self._owed: list[PendingStates] = []
+        #: Why output could not be pre-committed; the uploader says so.
+        self._failures: list[Exception] = []
         #: Edge -> producers that have said that the source behind them is over.
         self._ended: dict[int, set[int]] = {}
         #: Checkpoints that wait until all positions are exact.
@@ -471,7 +473,7 @@ class PipelinedTask:
         states, state.pending = state.pending, []
         carrying = self._unconfirmed.carrying
         pending = PendingAck(whole, waiting, states, self._plan.storage, carrying, self._owed)
-        pending.outputs = outputs
+        pending.outputs, pending.failures = outputs, self._failures
         return pending
 
     # -- time ----------------------------------------------------------------------------------
@@ -555,9 +557,8 @@ class PipelinedTask:
 
     def look_at_output(self) -> None:
         """Raise what has kept output from being pre-committed, if there is such."""
-        for each in self._taken:
-            if each.failure is not None:
-                raise each.failure
+        if self._failures:
+            raise self._failures[0]
 
     def give_up_uploads(self) -> None:
         """Let nothing more of its snapshots be finished: it is to be closed."""

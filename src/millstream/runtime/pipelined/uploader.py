@@ -11,7 +11,8 @@ Cases of a snapshot:
    without a word.
 3. It cannot be finished, for the storage refuses it or cannot be reached -> declined: the driver
    gives the checkpoint up, or the run.  What the task owes of it comes with the next.
-4. A sink cannot pre-commit -> the task fails.
+4. A sink cannot pre-commit -> the task fails.  What was taken behind it is given up: the driver may
+   have given this one up, would publish the next, and its records were in none.
 5. The store itself is damaged, or the process is to die -> the slot fails.
 
 In all of them both have ended: nobody is at work on it when the next one begins.
@@ -104,6 +105,8 @@ class Uploader:
                     pending.is_done = True
 
     def _finish(self, pending: PendingAck) -> None:
+        if pending.failures:  # its task fails, and its output will be written again
+            pending.is_given_up = pending.is_stopped = True
         if pending.is_given_up:
             self._give_up(pending)
             return
@@ -117,18 +120,23 @@ class Uploader:
             failure = error
         finally:
             preparing.join()
-        if preparing.error is not None:
-            if not isinstance(preparing.error, Exception):
-                raise preparing.error
-            pending.failure = preparing.error
-        elif failure is None:
+        if preparing.error is None:
+            self._conclude(pending, failure)
+        elif isinstance(preparing.error, Exception):
+            pending.failures.append(preparing.error)
+        else:
+            raise preparing.error
+
+    def _conclude(self, pending: PendingAck, failure: Exception | None) -> None:
+        """Tell the driver, unless nobody wants to know by now."""
+        if failure is None and not pending.is_given_up:
             self._tell(finished(self._slot, pending))
             pending.tidy()
-        else:
-            pending.give_up()
-            # Nobody waits for what a task that is to be stopped has uploaded.
-            if not pending.is_given_up:
-                self._tell(declined(self._slot, pending, failure))
+            return
+        pending.give_up()
+        # Nobody waits for what a task that is to be stopped has uploaded.
+        if failure is not None and not pending.is_given_up:
+            self._tell(declined(self._slot, pending, failure))
 
     @staticmethod
     def _give_up(pending: PendingAck) -> None:
@@ -136,7 +144,7 @@ class Uploader:
             try:
                 pending.prepare_output()
             except Exception as error:  # noqa: BLE001 - the main loop's to raise
-                pending.failure = error
+                pending.failures.append(error)
                 return
         pending.give_up()
 
