@@ -45,6 +45,8 @@ __all__ = ["JsonColumns", "read_json"]
 _SHORT: Final = pa.decimal128(38, 18)
 #: What may be a ``null`` in the place of an object, and a little more.
 _NULL: Final = re.compile(rb"(?:\A|[}\n])\s*null")
+#: What may be a number that JSON does not have, and a little more.
+_NO_NUMBER: Final = re.compile(rb"(?:\A|[\s:,\[])-?(?:NaN|Inf)")
 _NOT_BLANK: Final = re.compile(r"\S")
 #: What may be a number that does not fit, and a little more.
 _LONG: Final = re.compile(rb'[0-9.]{20}|[:\[,\s"]-?[0-9][0-9.]*[eE]\+?[0-9]+[\s,}\]"]')
@@ -108,8 +110,10 @@ def read_json(block: bytes, columns: pa.Schema | None) -> pa.Table:
     if not block.strip():
         return (columns or pa.schema([])).empty_table()
     text = block.decode()  # pyarrow lets invalid UTF-8 through into string columns
-    if b"null" in block and _NULL.search(block):
-        _refuse_null(text)
+    if (b"null" in block and _NULL.search(block)) or (
+        (b"NaN" in block or b"Inf" in block) and _NO_NUMBER.search(block)
+    ):
+        _refuse_what_is_no_json(text)
     behaviour = "infer" if columns is None else "ignore"
     options = pj.ParseOptions(explicit_schema=columns, unexpected_field_behavior=behaviour)
     # One block: a record must not straddle two.
@@ -118,15 +122,16 @@ def read_json(block: bytes, columns: pa.Schema | None) -> pa.Table:
     return table if columns is None else table.select(columns.names)
 
 
-def _refuse_null(text: str) -> None:
-    """Look for a ``null`` in the place of an object.
+def _refuse_what_is_no_json(text: str) -> None:
+    """Look for a ``null`` in the place of an object, and for ``NaN``, ``Inf`` and ``Infinity``.
 
-    pyarrow makes a record of nulls of it, and crashes if it is the first.
+    Of a null pyarrow makes a record of nulls, and crashes if it is the first; the others it takes
+    for numbers, which nobody does who reads records one by one.
 
     Raises:
         ValueError: there is one, or what is ahead of it is no JSON.
     """
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at = json.JSONDecoder(parse_constant=_refuse), 0
     while (found := _NOT_BLANK.search(text, at)) is not None:
         try:
             record, at = decoder.raw_decode(text, found.start())
