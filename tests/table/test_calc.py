@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -45,6 +47,21 @@ def test_nothing_is_emitted_of_nothing() -> None:
     with TableHarness(plan, ROWS, [BigIntType()]) as harness:
         assert harness.feed([(I, (1, 1)), (I, (None, 1))]) == []
         assert harness.batches == []
+
+
+def test_functions_of_users_are_not_asked_about_no_rows() -> None:
+    asked: list[int] = []
+
+    def count(values: Any) -> Any:
+        asked.append(len(values))
+        return values
+
+    definition = definition_of("count", count, BigIntType(), kind="pandas")
+    plan = CalcFactory(ROWS, (resolve_definition(definition, [A], user=True),), IS_LARGE)
+    with TableHarness(plan, ROWS, [BigIntType()]) as harness:
+        assert harness.feed([(I, (1, 1))]) == []
+        assert harness.feed([(I, (1, 1)), (I, (11, 1))]) == [(I, (11,))]
+    assert asked == [1]
 
 
 def test_records_keep_their_timestamps() -> None:

@@ -255,6 +255,45 @@ def test_rows_are_looked_up(database: str, cached: bool, tmp_path: Path) -> None
     assert sum(found.values()) == 5
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_of_rows_that_are_looked_up_what_is_read_is_selected(
+    database: str, cached: bool, tmp_path: Path
+) -> None:
+    """A view that fails where its column ``bad`` is selected says which columns are."""
+    execute(database, "CREATE TABLE kept (id INT, name TEXT, price INT, part UUID)")
+    part = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    execute(
+        database,
+        f"INSERT INTO kept VALUES (1, 'tea', 3, '{part}'), (1, 'cup', 5, NULL), "
+        "(2, 'pot', 9, NULL)",
+    )
+    bad = "SELECT *, 1 / (price - price) AS bad FROM kept"
+    execute(database, f"CREATE VIEW goods AS {bad}")
+    env = environment(1)
+    once = ", 'lookup.max-retries' = '0'"
+    cache = once + ", 'lookup.cache' = 'PARTIAL', 'lookup.partial-cache.max-rows' = '9'"
+    columns = "bad INT, name STRING, id INT, price INT, part STRING"
+    table(env, database, "goods", columns, cache if cached else once)
+    env.execute_sql("CREATE TEMPORARY VIEW ids (k) AS VALUES 1, 2, 3, 1")
+    ids = "(SELECT k, PROCTIME() AS pt FROM ids) AS o"
+    join = "JOIN goods FOR SYSTEM_TIME AS OF o.pt AS {} ON"
+    wanted = {
+        f"SELECT k FROM {ids} {join.format('g')} k = g.id AND price > 3 AND price < k + 8": {
+            (1,): 2,
+            (2,): 1,
+        },
+        f"SELECT name FROM {ids} {join.format('g')} k = g.id AND g.part = '{part}'": {("tea",): 2},
+        f"SELECT COUNT(*) AS n FROM {ids} {join.format('g')} g.id = 1": {(8,): 1},
+        # The same table twice, with other columns.
+        f"SELECT g.name, h.price FROM {ids} {join.format('g')} k = g.id AND g.price = 9 "
+        f"LEFT {join.format('h')} k - 1 = h.id": {("pot", 3): 1, ("pot", 5): 1},
+    }
+    for seed, (query, rows) in enumerate(wanted.items()):
+        assert materialised(changelog(env, query, tmp_path, seed=seed)) == rows, query
+    with pytest.raises(SourceError, match="division by zero"):
+        changelog(env, f"SELECT bad FROM {ids} {join.format('g')} k = g.id", tmp_path)
+
+
 def test_types_that_only_postgres_has_are_texts(database: str, tmp_path: Path) -> None:
     execute(database, "CREATE TYPE mood AS ENUM ('sad', 'glad')")
     texts = ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", '{"a": [1]}', "1.250", "sad", "10.0.0.1/24"]
@@ -289,7 +328,7 @@ def test_types_that_only_postgres_has_are_texts(database: str, tmp_path: Path) -
 def test_a_time_is_not_looked_up_as_text(database: str, tmp_path: Path) -> None:
     execute(database, "CREATE TABLE times (id INT, t TIMESTAMPTZ)")
     env = environment(1)
-    table(env, database, "times", "id INT, t STRING")
+    table(env, database, "times", "id INT, t STRING", ", 'lookup.max-retries' = '0'")
     query = (
         "SELECT t FROM (SELECT 1 AS k, PROCTIME() AS pt) AS o "
         "JOIN times FOR SYSTEM_TIME AS OF o.pt AS r ON o.k = r.id"

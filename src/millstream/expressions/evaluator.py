@@ -168,7 +168,8 @@ class Calculation:
 
         Returns:
             A mask over the batch's rows, None if all pass (then kinds and timestamps stay as they
-            are), and the columns.  Only columns that are read are filtered.
+            are), and the columns.  Only columns that are read are filtered.  If no row passes there
+            are no columns: users' functions are not asked about nothing, which many cannot answer.
 
         Raises:
             ExpressionError: an expression fails for the values of a row.
@@ -180,6 +181,8 @@ class Calculation:
         count = mask.true_count
         if count == frame.rows:
             return None, _columns(self._nodes, frame)
+        if not count:
+            return mask, []
         return mask, _columns(self._nodes, _chosen(frame, mask, count))
 
 

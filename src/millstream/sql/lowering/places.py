@@ -147,13 +147,22 @@ class Places:
             node: in a plan that was taken.
             timeless: by ``id``: ends of plans that do not look.
         """
-        readers = self._readers.get(id(node))
-        if not readers:
-            return id(node) not in timeless
-        return any(
-            not isinstance(reader, _BY_COLUMNS) and self.are_times_read(reader, timeless)
-            for reader, _ in readers
-        )
+        # Each node once: of what is read several times over, there are far more ways than nodes.
+        above = {id(node)}
+        found = [node]
+        while found:
+            each = found.pop()
+            readers = {id(reader): reader for reader, _ in self._readers.get(id(each), ())}
+            if not readers and id(each) not in timeless:
+                return True
+            new = [
+                reader
+                for number, reader in readers.items()
+                if number not in above and not isinstance(reader, _BY_COLUMNS)
+            ]
+            above.update(map(id, new))
+            found += new
+        return False
 
     def _walk(self, node: PhysicalNode) -> None:
         if id(node) in self._nodes:

@@ -187,11 +187,15 @@ class _Pruner:
         below, lefts = self.narrowed(node.input)
         read = wanted if node.condition is None else wanted | columns_of(node.condition)
         rights = sorted(each - width for each in read if each >= width)
+        held = {node.table_row.index_of(name) for name in node.names}
         if not rights:
-            (cheapest,) = row_of_columns(node.right_row, ()).names
+            # Rather one that is asked for anyway.
+            told = [at for at, each in enumerate(node.projections) if columns_of(each) <= held]
+            (cheapest,) = row_of_columns(
+                _fields(node.right_row, told) if told else node.right_row, ()
+            ).names
             rights = [node.right_row.index_of(cheapest)]
         projections = [node.projections[each] for each in rights]
-        held = {node.table_row.index_of(name) for name in node.names}
         held = held.union(*map(columns_of, projections))
         if node.table_condition is not None:
             held |= columns_of(node.table_condition)
