@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.kafka.test_sink import exactly_once, values
 from tests.pipelined.conftest import DEADLINE
 from tests.pipelined.test_regions import KEYS, Count, Paced, never, note, notes, once
 from tests.support.environments import wait_until
@@ -15,6 +17,7 @@ from millstream.common import Encoder, Types
 from millstream.contracts.sink import Sink, SinkWriter
 from millstream.datastream import RestartStrategies
 from millstream.datastream.connectors import FileSink
+from millstream.engines.pipelined.checkpoints import Checkpoints
 from millstream.errors import SinkError
 from millstream.runtime.pipelined.pending_ack import PendingAck
 
@@ -92,7 +95,7 @@ class AsideSink(Sink):
         note(self.directory, "told")
 
 
-def job(make: Make, directory: Path, sink: AsideSink, **more: str) -> StreamExecutionEnvironment:
+def job(make: Make, directory: Path, sink: Sink, **more: str) -> StreamExecutionEnvironment:
     settings = {
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "50",
@@ -108,9 +111,16 @@ def job(make: Make, directory: Path, sink: AsideSink, **more: str) -> StreamExec
 
 
 def check(directory: Path) -> None:
-    """Each number once, with counts without gaps."""
+    check_lines(lines_of(directory))
+
+
+def lines_of(directory: Path) -> list[str]:
     files = [each for each in (directory / "out").iterdir() if not each.name.startswith(".")]
-    lines = [line for each in files for line in each.read_text().splitlines()]
+    return [line for each in files for line in each.read_text().splitlines()]
+
+
+def check_lines(lines: list[str]) -> None:
+    """Each number once, with counts without gaps."""
     pairs = [tuple(map(int, line.split(","))) for line in lines]
     assert sorted(number for number, _ in pairs) == list(range(NUMBERS))
     for key in range(KEYS):
@@ -144,40 +154,87 @@ def test_a_task_fails_whose_output_cannot_be_prepared(make: Make, tmp_path: Path
     check(tmp_path)
 
 
-class _RefusesLate(_Aside):
-    """Refuses the first output, but not before the checkpoint behind it is taken."""
+class _Waits(SinkWriter):
+    """Pre-commits the first output only behind the checkpoint that comes next, or refuses it."""
+
+    prepares_aside = True
+
+    def __init__(self, directory: Path, first: Callable[[int], bool], inner: SinkWriter) -> None:
+        self._directory, self._is_first, self._inner = directory, first, inner
+        self.write, self.flush = inner.write, inner.flush  # type: ignore[method-assign]
+        self.abort, self.close = inner.abort, inner.close  # type: ignore[method-assign]
+
+    def write(self, batch: Batch) -> None: ...
 
     def seal(self) -> None:
-        super().seal()
-        note(self._sink.directory, "sealed")
+        note(self._directory, "sealed")  # ahead of it: Kafka's waits for the output before
+        self._inner.seal()
 
     def prepare_commit(self) -> Sequence[Committable]:
-        if self._sink.refuses(0):
-            directory = self._sink.directory
-            before = len(notes(directory, "sealed"))
-            wait_until(lambda: len(notes(directory, "sealed")) > before + 1, "the next", DEADLINE)
-            message = "not prepared"
-            raise SinkError(message)
-        return super().prepare_commit()
+        if self._is_first(0):
+            sealed = partial(notes, self._directory, "sealed")
+            before = len(sealed())
+            wait_until(lambda: len(sealed()) > before + 1, "the next checkpoint", DEADLINE)
+            if (self._directory / "refuses").exists():
+                message = "not prepared"
+                raise SinkError(message)
+        return self._inner.prepare_commit()
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
-class _RefusingLate(AsideSink):
-    def create_writer(self, context: WriterContext) -> SinkWriter:
-        return _RefusesLate(self, self.inner.create_writer(context))
+def waits(sink: Any, directory: Path) -> Any:
+    """The sink, whose first output of all waits."""
+    first = once(directory / "waited", 0)
+
+    class Waiting(type(sink)):  # type: ignore[misc]
+        def create_writer(self, context: WriterContext) -> SinkWriter:
+            return _Waits(directory, first, super().create_writer(context))
+
+    sink.__class__ = Waiting
+    return sink
 
 
-def test_records_whose_output_is_refused_when_their_checkpoint_has_expired_come_again(
-    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("kind", ["files", "kafka"])
+def test_output_comes_once_whose_checkpoint_expires_while_it_is_prepared(
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    kind: str,
+    refuses: bool,
 ) -> None:
+    expired, given_up = Checkpoints.expired, list[int]()
+
+    def expired_if_it_waits(self: Checkpoints, now: float) -> list[tuple[int, str]]:
+        if self._pending and not given_up and (tmp_path / "waited").exists():
+            given_up.append(self._pending[0].epoch)
+            self._pending[0].expires = 0.0
+        return expired(self, now)
+
+    monkeypatch.setattr(Checkpoints, "expired", expired_if_it_waits)
     settings = {
-        "execution.checkpointing.timeout": "300ms",
-        "execution.checkpointing.tolerable-failed-checkpoints": "1000",
+        "execution.checkpointing.timeout": "60s",  # as transactions of Kafka allow
+        "execution.checkpointing.tolerable-failed-checkpoints": "1",
     }
-    sink = _RefusingLate(tmp_path, once(tmp_path / "refused", 0))
-    job(make, tmp_path, sink, **settings).execute("late")
-    assert "was given up" in caplog.text
-    assert (tmp_path / "refused").exists()
-    check(tmp_path)
+    if refuses:
+        (tmp_path / "refuses").touch()
+    read: Callable[[], list[str]] = partial(lines_of, tmp_path)
+    if kind == "files":
+        sink: Any = FileSink.for_row_format(
+            str(tmp_path / "out"), Encoder.simple_string_encoder()
+        ).build()
+    else:
+        broker = request.getfixturevalue("broker")
+        topic = broker.topic()
+        sink = exactly_once(broker, topic).build()
+        read = partial(values, broker, topic)
+    job(make, tmp_path, waits(sink, tmp_path), **settings).execute("late")
+    assert given_up
+    check_lines(read())
 
 
 class _Output:
