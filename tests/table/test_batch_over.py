@@ -218,6 +218,8 @@ def test_the_table_api_says_the_same(batch: TableEnvironment) -> None:
         ("SUM(v) OVER (ORDER BY v RANGE 1.5 PRECEDING)", "must be a whole number"),
         ("SUM(v) OVER (ORDER BY v, k RANGE 1 PRECEDING)", "needs one column in ORDER BY"),
         ("SUM(v) OVER (ORDER BY v ROWS v PRECEDING)", "must be a constant"),
+        ("SUM(v) OVER (ORDER BY ROW(v))", "column 30: ORDER BY does not go by ROW<"),
+        ("RANK() OVER (ORDER BY BITMAP_BUILD(ARRAY[v]))", "does not go by BITMAP NOT NULL"),
         (
             "SUM(v) OVER (ORDER BY v ROWS BETWEEN UNBOUNDED FOLLOWING AND CURRENT ROW)",
             "cannot have UNBOUNDED FOLLOWING at that end",

@@ -184,3 +184,33 @@ def test_what_cannot_be_kept_and_what_is_no_object(tmp_path: Path) -> None:
         with pytest.raises(ValidationError) as raised:
             env.execute_sql(f"CREATE CATALOG d WITH ({options})")
         assert message in str(raised.value)
+
+
+def test_a_dropped_database_leaves_the_files_of_others(tmp_path: Path) -> None:
+    catalog = FileCatalog("c", str(tmp_path))
+    catalog.open()
+    for _ in range(2):
+        catalog.create_database("d", CatalogDatabase(), ignore_if_exists=False)
+        catalog.create_table(ObjectPath("d", "t"), _table(1), ignore_if_exists=False)
+        (tmp_path / "d" / "rows").mkdir(exist_ok=True)
+        (tmp_path / "d" / "rows" / "part-0.json").touch()
+        catalog.drop_database("d", ignore_if_exists=False, cascade=True)
+        assert catalog.list_databases() == ["default"]
+        assert sorted(each.name for each in (tmp_path / "d").iterdir()) == ["rows"]
+        assert (tmp_path / "d" / "rows" / "part-0.json").is_file()
+
+
+@pytest.mark.parametrize("path", ["", "s3://bucket/c", "hdfs://host/c"])
+def test_other_file_systems_are_refused(path: str) -> None:
+    with pytest.raises(CatalogError, match="is kept in a local directory"):
+        FileCatalog("c", path)
+
+
+def test_a_type_of_a_later_release_is_said_with_its_file(tmp_path: Path) -> None:
+    catalog = FileCatalog("c", str(tmp_path))
+    catalog.open()
+    catalog.create_table(ObjectPath("default", "t"), _table(1), ignore_if_exists=False)
+    file = tmp_path / "default" / "tables" / "t.json"
+    file.write_text(file.read_text().replace('"INT"', '"GEOMETRY"'))
+    with pytest.raises(CatalogError, match=r"t\.json says a type that .* does not know.*GEOMETRY"):
+        catalog.get_table(ObjectPath("default", "t"))

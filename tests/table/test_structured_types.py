@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.sql_expressions import bind
@@ -14,6 +14,9 @@ from millstream.table import DataTypes, EnvironmentSettings, TableEnvironment
 from millstream.table.expressions import col, object_of
 from millstream.table.udf import udf
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @dataclass(frozen=True)
 class User:
@@ -21,6 +24,13 @@ class User:
 
     name: str
     age: int = 18
+
+
+@dataclass
+class Loose:
+    """What cannot be hashed."""
+
+    name: str
 
 
 class NoDataclass:
@@ -89,6 +99,10 @@ def test_types_are_those_of_flink(expression: str, kind: str) -> None:
         ),
         ("OBJECT_OF('c.U', 'a', 1) = OBJECT_OF('c.V', 'a', 1)", "c.V"),
         ("OBJECT_OF('c.U', 'a', 1) = ROW(1)", "="),
+        (
+            "CASE WHEN TRUE THEN OBJECT_OF('c.U', 'a', 1) ELSE OBJECT_OF('c.U', 'b', 1) END",
+            "CASE",
+        ),
         ("CAST(NULL AS STRUCTURED<'1x', a INT>)", "'1x' cannot name a class"),
     ],
 )
@@ -145,3 +159,40 @@ def test_tables_may_have_columns_of_objects(env: TableEnvironment) -> None:
     with pytest.raises(MillstreamError, match="do not match"):
         env.explain_sql("INSERT INTO users SELECT OBJECT_OF('c.U', 'a', ARRAY[1], 'b', n) FROM t")
     assert DataTypes.ROW([]) != parse_type(TYPE)
+
+
+def test_results_show_the_attributes_of_objects(
+    env: TableEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (USER, "c.U"):
+        made = f"OBJECT_OF('{name}', 'name', n, 'age', a)"
+        env.execute_sql(f"SELECT {made}, ARRAY[{made}] FROM t").print()
+        shown = capsys.readouterr().out
+        assert "| (name=Ann, age=30) |" in " ".join(shown.split())
+        assert "| [(name=Ann, age=30)] |" in " ".join(shown.split())
+
+
+def test_objects_that_are_keys_must_be_hashed(env: TableEnvironment) -> None:
+    made = f"OBJECT_OF('{USER}', 'name', n, 'age', a)"
+    assert only(env, f"SELECT MAP[{made}, 1] FROM t") == {User("Ann", 30): 1}
+    with pytest.raises(MillstreamError, match=r"Loose.*cannot be hashed .*frozen=True"):
+        only(env, f"SELECT MAP[OBJECT_OF('{__name__}.Loose', 'name', n), 1] FROM t")
+
+
+def test_a_module_that_fails_is_named(
+    env: TableEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_that_fails.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MillstreamError, match=r"module_that_fails\.User .*ZeroDivisionError"):
+        only(env, "SELECT OBJECT_OF('module_that_fails.User', 'name', n) FROM t")
+
+
+@pytest.mark.parametrize("kind", ["BITMAP", "VARIANT", "ROW<a INT>", TYPE, "MAP<INT, INT>"])
+def test_what_has_no_order_is_refused_where_it_stands(kind: str) -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_batch_mode())
+    query = f"SELECT * FROM (SELECT CAST(NULL AS {kind}) AS x) ORDER BY "
+    for key in ("x", "1", "COALESCE(x, x)"):
+        with pytest.raises(MillstreamError, match="ORDER BY does not go by ") as refused:
+            env.sql_query(query + key)
+        assert f"column {len(query) + 1}:" in str(refused.value)

@@ -123,6 +123,44 @@ def test_partitions_that_are_none(catalog: Catalog) -> None:
             call()
 
 
+@pytest.mark.parametrize("value", ["../x", "..", ".", "/etc", "", "a\0b", "%2E%2E"])
+def test_no_partition_is_outside_of_its_table(catalog: Catalog, tmp_path: Path, value: str) -> None:
+    kept = tmp_path / "x" / "h=1"
+    kept.mkdir(parents=True)
+    spec = Spec({"dt": value, "h": "1"})
+    catalog.create_partition(P, spec, CatalogPartition(), ignore_if_exists=False)
+    assert catalog.list_partitions(P) == [spec]
+    (made,) = (tmp_path / "p").iterdir()
+    assert made.name.startswith("dt=")
+    catalog.drop_partition(P, spec, ignore_if_not_exists=False)
+    assert catalog.list_partitions(P) == []
+    assert kept.is_dir()
+
+
+def test_what_links_lead_to_is_not_deleted(catalog: Catalog, tmp_path: Path) -> None:
+    elsewhere, base = tmp_path / "x" / "h=1", tmp_path / "p"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "data").touch()
+    (base / "dt=a").mkdir(parents=True)
+    (base / "dt=a" / "h=1").symlink_to(elsewhere)
+    (base / "dt=b").symlink_to(elsewhere.parent)
+    catalog.drop_partition(P, Spec({"dt": "a", "h": "1"}), ignore_if_not_exists=False)
+    assert list((base / "dt=a").iterdir()) == []
+    with pytest.raises(CatalogError, match=r"dt=b/h=1 is a link out of .*/p, to .*/x"):
+        catalog.drop_partition(P, Spec({"dt": "b", "h": "1"}), ignore_if_not_exists=False)
+    assert (elsewhere / "data").is_file()
+
+
+def test_values_that_no_directory_can_have(catalog: Catalog) -> None:
+    spec = Spec({"dt": "x" * 300, "h": "1"})
+    assert not catalog.partition_exists(P, spec)
+    with pytest.raises(CatalogError, match="cannot be made: File name too long"):
+        catalog.create_partition(P, spec, CatalogPartition(), ignore_if_exists=False)
+    wrong: Any = {"dt": None, "h": 1}
+    with pytest.raises(CatalogError, match=r"of partition column 'dt' is a text.*it is None"):
+        Spec(wrong)
+
+
 def test_statistics_are_kept(catalog: Catalog) -> None:
     unknown = catalog.get_table_statistics(N)
     assert unknown.get_row_count() == unknown.get_field_count() == -1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.types.bitmaps import bitmap_text, is_bitmap
 from millstream.types.row import Row
+from millstream.types.structured_types import StructuredType
 from millstream.types.time import Instant
 from millstream.types.type_roots import TypeRoot
 from millstream.types.value_texts import double_text, float_text
@@ -77,6 +78,8 @@ def cell_text(value: Any, kind: LogicalType | None) -> str:  # noqa: C901, PLR09
     if is_bitmap(value):
         return bitmap_text(value)
     children = () if kind is None else kind.children
+    if isinstance(kind, StructuredType):
+        return _object_text(value, kind)
     if isinstance(value, Row | tuple):
         types = children or (None,) * len(value)
         return (
@@ -90,6 +93,14 @@ def cell_text(value: Any, kind: LogicalType | None) -> str:  # noqa: C901, PLR09
         entries = (f"{cell_text(k, one)}={cell_text(v, other)}" for k, v in value.items())
         return "{" + ", ".join(entries) + "}"
     return str(value)
+
+
+def _object_text(value: Any, kind: StructuredType) -> str:
+    """``(name=value, ...)``, whether it is an object of the class or a row."""
+    if not isinstance(value, Row | tuple):
+        value = [getattr(value, name) for name in kind.names]
+    fields = zip(kind.fields, value, strict=True)
+    return f"({', '.join(f'{one.name}={cell_text(each, one.type)}' for one, each in fields)})"
 
 
 def _is(kind: LogicalType | None, root: TypeRoot) -> bool:

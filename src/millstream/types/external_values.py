@@ -44,7 +44,7 @@ from millstream.types.logical_types import (
     TimeType,
 )
 from millstream.types.row import Row, row_class
-from millstream.types.structured_types import StructuredType, python_class
+from millstream.types.structured_types import StructuredType, has_class, python_class
 from millstream.types.time import Duration, Instant
 from millstream.types.type_derivation import common_type
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -99,7 +99,7 @@ def _to_external(type_: LogicalType) -> Callable[[Any], Any] | None:
     if isinstance(type_, MapType | MultisetType):
         key = to_external(type_.children[0])
         other = to_external(type_.children[-1] if isinstance(type_, MapType) else IntType())
-        return lambda value: {key(k): other(v) for k, v in value.items()}
+        return _map_maker(type_.children[0], key, other)
     if isinstance(type_, RowType):
         parts = [to_external(child) for child in type_.children]
         found = python_class(type_) if isinstance(type_, StructuredType) else None
@@ -108,6 +108,24 @@ def _to_external(type_: LogicalType) -> Callable[[Any], Any] | None:
         make: Callable[[Any], Any] = row_class(type_.names)
         return lambda value: make(part(item) for part, item in zip(parts, value, strict=True))
     return _TO_EXTERNAL.get(type_.root)
+
+
+def _map_maker(
+    kind: LogicalType, key: Callable[[Any], Any], other: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    def make(value: Any) -> Any:
+        try:
+            return {key(k): other(v) for k, v in value.items()}
+        except TypeError as error:
+            if not has_class(kind):
+                raise
+            message = (
+                f"values of {kind.as_summary_string()} are keys of a map or a multiset, and cannot "
+                f"be hashed ({error}): have the class be @dataclass(frozen=True)"
+            )
+            raise TypeMismatchError(message) from error
+
+    return make
 
 
 def _object_maker(

@@ -18,6 +18,7 @@ from dataclasses import MISSING, dataclass
 from functools import lru_cache
 from typing import Final
 
+from millstream.errors import ProgramError
 from millstream.types.logical_types import LogicalType, RowType
 
 __all__ = ["StructuredType", "has_class", "is_class_name", "python_class"]
@@ -44,12 +45,20 @@ def is_class_name(name: str) -> bool:
 
 @lru_cache(maxsize=1000)
 def python_class(type_: StructuredType) -> type | None:
-    """The dataclass whose objects values are in Python; None: they are rows."""
+    """The dataclass whose objects values are in Python; None: they are rows.
+
+    Raises:
+        ProgramError: its module is there, and fails when it is imported.
+    """
     module, _, name = type_.class_name.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name, None) if module else None
     except ImportError:
         return None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        message = f"the module of class {type_.class_name} cannot be imported: {reason}"
+        raise ProgramError(message) from error
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         return None
     fields = [each for each in dataclasses.fields(found) if each.init]

@@ -90,8 +90,7 @@ def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
 
 
 def _castable(types: list[LogicalType]) -> LogicalType | None:
-    classes = {getattr(each, "class_name", None) for each in types if isinstance(each, RowType)}
-    if len(classes) > 1:
+    if len({_class_of(each) for each in types if isinstance(each, RowType)}) > 1:
         return None
     result = types[0]
     for type_ in types:
@@ -258,9 +257,14 @@ def _merge_children(left: LogicalType, right: LogicalType) -> LogicalType | None
     assert isinstance(left, RowType)  # noqa: S101
     made = tuple(replace(each, type=of) for each, of in zip(left.fields, children, strict=True))
     if isinstance(left, StructuredType) or isinstance(right, StructuredType):
-        names = {getattr(each, "class_name", None) for each in (left, right)}
-        return replace(left, fields=made, nullable=True) if len(names) == 1 else None
+        alike = _class_of(left) == _class_of(right)
+        return replace(left, fields=made, nullable=True) if alike else None
     return RowType(made)
+
+
+def _class_of(type_: LogicalType) -> tuple[str, ...] | None:
+    """The class and its attributes, which go by their names; None of rows, which go by places."""
+    return (type_.class_name, *type_.names) if isinstance(type_, StructuredType) else None
 
 
 # -- arithmetic -------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from millstream.sql.binder.aggregates import (
     plain_type,
 )
 from millstream.sql.binder.frames import frame_ends
+from millstream.sql.binder.ordering import check_orderable
 from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
@@ -207,7 +208,9 @@ class OverCalls:
         for item in specification.order_by:
             first = item.nulls_first
             first = (not item.descending) if first is None else first
-            order.append((binder.bind(item.expression), item.descending, first))
+            key = binder.bind(item.expression)
+            check_orderable(self._context, item.expression, key.type)
+            order.append((key, item.descending, first))
         if not order and name not in RANKS and not self._context.is_batch:
             message = f"{name} with OVER needs ORDER BY in its window."
             raise self._context.error(node, message)

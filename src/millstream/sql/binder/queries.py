@@ -17,6 +17,7 @@ from millstream.sql.binder import calls, set_operations
 from millstream.sql.binder.expressions import ExpressionBinder, is_time_attribute
 from millstream.sql.binder.inline_calls import InlinePlan
 from millstream.sql.binder.literals import typed_literal
+from millstream.sql.binder.ordering import check_orderable
 from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
@@ -229,6 +230,8 @@ class QueryBinder:
             plan = self.bind(node.query)
             keys = self._sort_keys(plan, node.order_by)
             width = len(plan.row)
+        for item, key in zip(node.order_by, keys, strict=True):
+            check_orderable(self.context, item.expression, plan.row.children[key.column])
         if keys or limit is not None or offset:
             plan = LimitNode(
                 row=plan.row, input=plan, order=tuple(keys), offset=offset or 0, limit=limit

@@ -56,11 +56,18 @@ class FileCatalog(Catalog):
         name: of the catalog in its session.
         path: the directory, on a local file system; it is made if it is not there.
         default_database: the database that a session uses first, made if it is not there.
+
+    Raises:
+        CatalogError: the path is none of a local file system.
     """
 
     def __init__(self, name: str, path: str, default_database: str = "default") -> None:
         super().__init__(name, default_database)
-        self._root = Path(path.removeprefix("file://")).absolute()
+        local = path.removeprefix("file://")
+        if not local or "://" in local:
+            message = f"Catalog '{name}' is kept in a local directory, which {path!r} is not."
+            raise CatalogError(message)
+        self._root = Path(local).absolute()
         #: File -> its text when it was last read.
         self._seen: dict[Path, str] = {}
 
@@ -174,7 +181,12 @@ class FileCatalog(Catalog):
                 raise CatalogError(message)
             # Without its description it is no database, whatever is left of it.
             (home / _DATABASE).unlink()
-            shutil.rmtree(home)
+            for each in (_TABLES, _FUNCTIONS, _FACTS):
+                if (home / each).is_dir():
+                    shutil.rmtree(home / each)
+            # Files of others, as of tables whose 'path' is in there, stay.
+            with contextlib.suppress(OSError):
+                home.rmdir()
             sync_directory(self._root)
 
     # -- objects ---------------------------------------------------------------------------------

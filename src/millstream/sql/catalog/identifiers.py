@@ -164,7 +164,19 @@ class CatalogPartitionSpec:
     values: Mapping[str, str]
 
     def __init__(self, partition_spec: Mapping[str, str]) -> None:
-        """Take the values of some columns, or of all."""
+        """Take the values of some columns, or of all.
+
+        Raises:
+            CatalogError: a value is no text.
+        """
+        given: Mapping[str, object] = partition_spec
+        for name, value in given.items():
+            if not isinstance(value, str):
+                message = (
+                    f"The value of partition column {name!r} is a text, as SHOW PARTITIONS shows "
+                    f"it; it is {value!r}."
+                )
+                raise CatalogError(message)
         object.__setattr__(self, "values", dict(partition_spec))
 
     def __hash__(self) -> int:

@@ -7,6 +7,7 @@ What it is not: what a catalog keeps of partitions (``sql/catalog/table_facts.py
 
 from __future__ import annotations
 
+import errno
 import shutil
 from typing import TYPE_CHECKING
 
@@ -67,15 +68,46 @@ class PartitionDirectories:
         return [CatalogPartitionSpec(values_of(each)) for each in self.names()]
 
     def has(self, spec: CatalogPartitionSpec) -> bool:
-        """Whether there is a partition."""
-        return (self.base / self.name_of(spec)).is_dir()
+        """Whether there is a partition; of a name that no directory can have there is none."""
+        try:
+            return (self.base / self.name_of(spec)).is_dir()
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return False
+            raise self._failed(spec, "looked for", error) from error
 
     def make(self, spec: CatalogPartitionSpec) -> None:
-        """Make a partition, unless it is there."""
-        (self.base / self.name_of(spec)).mkdir(parents=True, exist_ok=True)
+        """Make a partition, unless it is there; CatalogError if it cannot be."""
+        try:
+            (self.base / self.name_of(spec)).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._failed(spec, "made", error) from error
 
     def drop(self, spec: CatalogPartitionSpec) -> None:
-        """Delete a partition and its files, unless it is gone."""
+        """Delete a partition and its files, unless it is gone.
+
+        Of a directory that is a link the link alone goes: what it leads to is not the table's.
+
+        Raises:
+            CatalogError: it is outside of the table's directory, by a link above it, or cannot be
+                deleted.
+        """
         directory = self.base / self.name_of(spec)
-        if directory.is_dir():
-            shutil.rmtree(directory)
+        above = directory.parent.resolve()
+        if not above.is_relative_to(self.base.resolve()):
+            message = (
+                f"Partition {self.name_of(spec)} is a link out of {self.base}, to {above}: its "
+                "files are not deleted. Take the link away."
+            )
+            raise CatalogError(message)
+        try:
+            if directory.is_symlink():
+                directory.unlink()
+            elif directory.is_dir():
+                shutil.rmtree(directory)
+        except OSError as error:
+            raise self._failed(spec, "dropped", error) from error
+
+    def _failed(self, spec: CatalogPartitionSpec, what: str, error: OSError) -> CatalogError:
+        name, reason = self.name_of(spec), error.strerror
+        return CatalogError(f"Partition {name} in {self.base} cannot be {what}: {reason}.")

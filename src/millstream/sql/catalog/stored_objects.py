@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import CatalogError, MillstreamError
+from millstream.errors import CatalogError, MillstreamError, SqlParserError
 from millstream.sql.catalog.columns import Column, ComputedColumn, MetadataColumn, PhysicalColumn
 from millstream.sql.catalog.identifiers import CatalogPartitionSpec
 from millstream.sql.catalog.objects import (
@@ -179,6 +179,9 @@ def read_object(text: str, place: str) -> Any:
             message = f"{place} is of version {version}; this release reads version {VERSION}."
             raise CatalogError(message)
         return _READERS[content["kind"]](content)
+    except SqlParserError as error:
+        message = f"{place} says a type that this release does not know: {error}"
+        raise CatalogError(message) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{place} does not describe an object of a catalog: {error!r}"
         raise CatalogError(message) from error
