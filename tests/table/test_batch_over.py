@@ -20,6 +20,7 @@ from tests.table.running import TableHarness
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ValidationError
 from millstream.runtime.columnar.over_frames import Frame, ordering_values
+from millstream.runtime.operators.table.aggregate_calls import SortedRows
 from millstream.runtime.operators.table.batch_over import BatchOverFactory
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
 from millstream.table import EnvironmentSettings, Table, TableEnvironment
@@ -263,6 +264,53 @@ def test_distances_of_huge_numbers_do_not_wrap_around() -> None:
         assert nulls.tolist() == [False, True]
     values, _ = ordering_values(pa.array([Decimal("1.5")]), frame, descending=False)
     assert values.tolist() == [Decimal("1.5")]
+
+
+def test_frames_to_the_end_read_each_row_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All calls at once, those that go by the order of their rows too; the others are one run."""
+    read: list[int] = []
+
+    def counted(columns: Any, order: Any, weights: Any) -> SortedRows:
+        read.append(len(order))
+        return SortedRows(columns, order, weights)
+
+    monkeypatch.setattr("millstream.runtime.operators.table.batch_over.SortedRows", counted)
+    drawn = random.Random(3)
+    rows = [(drawn.randint(1, 2), at, drawn.choice([None, *range(9)])) for at in range(400)]
+    names = ("SUM", "FIRST_VALUE", "LAST_VALUE", "MAX")
+    calls = [AggregateCall(name, (2,), IntType()) for name in names]
+    distinct = AggregateCall("COUNT", (2,), BigIntType(nullable=False), distinct=True)
+    harness = TableHarness(
+        BatchOverFactory(
+            input_type=ROWS,
+            keys=(0,),
+            order=(SortColumn(1),),
+            calls=(*calls, distinct),
+            frame=Frame(is_rows=True, preceding=-1, following=None),
+        ),
+        ROWS,
+        [*ROWS.children, *(each.type for each in (*calls, distinct))],
+    )
+    harness.feed([(I, row) for row in rows])
+    harness.finish()
+    assert sum(read) <= 2 * len(rows)
+    for _, row in harness.changes:
+        behind = [each[2] for each in rows if each[0] == row[0] and each[1] > row[1]]
+        known = [each for each in behind if each is not None]
+        ends = (sum(known), known[0], known[-1], max(known)) if known else (None,) * 4
+        assert row[3:] == (*ends, len(set(known)))
+
+
+@pytest.mark.parametrize("way", ["ASC", "DESC"])
+def test_what_is_no_number_is_at_a_distance_of_none(way: str, batch: TableEnvironment) -> None:
+    batch.execute_sql(
+        "CREATE TEMPORARY VIEW n AS SELECT CAST(x AS DOUBLE) AS x, v FROM (VALUES ('NaN', 1), "
+        "('NaN', 2), ('1', 4), ('2', 8), ('3', 16), ('9', 32), (CAST(NULL AS STRING), 64)) "
+        "AS n (x, v)"
+    )
+    frame = f"ORDER BY x {way} RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING"
+    found = rows_of(batch, f"SELECT v, SUM(v) OVER ({frame}) AS s FROM n")
+    assert found == [(1, 3), (2, 3), (4, 12), (8, 28), (16, 24), (32, 32), (64, 64)]
 
 
 def test_types_of_results(batch: TableEnvironment) -> None:

@@ -186,6 +186,22 @@ def test_oracle_sub_queries(number: int, tmp_path: Path) -> None:
     assert materialised(changelog(env, query, tmp_path, number)) == answer
 
 
+def test_oracle_repeated_rows_and_rows_over_nothing(tmp_path: Path) -> None:
+    """DISTINCT of what several correlated values make, and DISTINCT and LIMIT of one aggregate."""
+    counted = "COUNT(*) AS c FROM u WHERE u.k = a.k"
+    query = (
+        f"SELECT a.k, a.v, b.s, c.c, (SELECT DISTINCT {counted}) AS d, "
+        f"(SELECT {counted} ORDER BY c LIMIT 1) AS e, EXISTS (SELECT DISTINCT {counted}) AS f, "
+        f"0 IN (SELECT {counted} LIMIT 1) AS g FROM t AS a "
+        "LEFT JOIN LATERAL (SELECT DISTINCT k AS s FROM u WHERE ABS(u.v - 2) = a.v) AS b ON TRUE, "
+        f"LATERAL (SELECT DISTINCT {counted}) AS c"
+    )
+    env = environment(3)
+    connection = _tables(env, 1, tmp_path)
+    answer = Counter(connection.execute(query).fetchall())
+    assert materialised(changelog(env, query, tmp_path, 1)) == answer
+
+
 REFUSED = {
     "SELECT (v, w) > ANY (SELECT v, w FROM u) FROM t": "compare one value",
     "SELECT (v, w) IN (SELECT v, w FROM u) FROM t": "can stand only in WHERE, connected by AND",
@@ -194,6 +210,9 @@ REFUSED = {
     "SELECT (SELECT MAX(u.v) FROM u WHERE u.w < t.v) FROM t": "only in equalities",
     "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE NOT EXISTS (SELECT 1 FROM z WHERE "
     "z.v = t.v AND z.k = u.k))": "not below NOT",
+    "SELECT (SELECT COUNT(*) AS c FROM u WHERE u.k = t.k ORDER BY c LIMIT 1 OFFSET 1) FROM t": (
+        "aggregate of all rows that is not its last step"
+    ),
     "SELECT SUM(v) OVER (ORDER BY k) > ANY (SELECT v FROM u) FROM t": "OVER cannot be compared",
     "SELECT * FROM t RIGHT JOIN LATERAL (SELECT v FROM u WHERE u.k = t.k) AS b ON TRUE": (
         "LATERAL is joined by CROSS, INNER or LEFT JOIN"

@@ -87,7 +87,8 @@ class OrderedPartitions:
         Args:
             frame: of all rows.
             values: for RANGE with a distance: what ``ordering_values`` gives.
-            is_null: which of these are NULL; only rows of the same order are at a distance of them.
+            is_null: which of these are NULL or no number; only rows of the same order are at a
+                distance of them.
         """
         if frame.is_rows:
             low, high = self._by_rows(frame)
@@ -128,7 +129,7 @@ class OrderedPartitions:
 def ordering_values(
     column: pa.Array, frame: Frame, *, descending: bool
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the values that RANGE measures distances in, ascending, and which are NULL.
+    """Return the values that RANGE measures distances in, ascending, and which are NULL or NaN.
 
     Args:
         column: that orders the rows; of times the distance is in milliseconds.
@@ -141,6 +142,7 @@ def ordering_values(
         values = np.array([each or 0 for each in column.to_pylist()], dtype=object)
     elif pa.types.is_floating(kind):
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+        is_null = is_null | np.isnan(values)  # which stand in front of others if descending
     else:
         values = _whole_numbers(column)
         ends = (values.min(), values.max(), frame.preceding or 0, frame.following or 0)

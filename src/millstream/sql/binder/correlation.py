@@ -104,12 +104,18 @@ def pulled(
     Raises:
         ValidationError: it names outer columns elsewhere.
     """
-    plan, found = _pull(plan)
+    if isinstance(plan, AggregateNode):
+        # If it has no keys, the callers know of its row over nothing: none comes out of the join.
+        below, found = _pull(plan.input)
+        plan, found = _pull_aggregate(plan, below, found) if found else (plan, found)
+    else:
+        plan, found = _pull(plan)
     if mentions_outer(plan):
         message = (
             "A sub-query can name columns of the query around it only in its WHERE and ON, and "
             "below an aggregate, DISTINCT or LIMIT only in equalities of what it has with what the "
-            "query around has; a sub-query of its own only so, and not below NOT."
+            "query around has; a sub-query of its own only so, and not below NOT, nor below an "
+            "aggregate of all rows that is not its last step."
         )
         raise queries.context.error(node, message)
     return plan, found
@@ -125,7 +131,7 @@ def _pull(plan: LogicalNode) -> tuple[LogicalNode, list[Expression]]:
     if isinstance(plan, JoinNode):
         return _pull_join(plan)
     change = _PULLED.get(type(plan))
-    if change is None:
+    if change is None or (isinstance(plan, AggregateNode) and not plan.keys):
         return plan, []
     below, found = _pull(plan.inputs[0])
     return change(plan, below, found) if found else (plan, found)
@@ -247,11 +253,22 @@ def _pull_project(
 
 
 def _pull_distinct(
-    plan: LogicalNode, below: LogicalNode, found: list[Expression]
+    plan: Any, below: LogicalNode, found: list[Expression]
 ) -> tuple[LogicalNode, list[Expression]]:
-    # By other conditions than equalities a row may come several times, which joins must not mind.
-    del plan
-    return DistinctNode(row=below.row, input=below), found
+    width = len(plan.row)
+    valued = _with_values(below, found)
+    if valued is None:  # a row may come several times, which joins must not mind
+        return replace(plan, row=below.row, input=below), found
+    # What is compared, not what it is made of: several columns may make one value.
+    below, places = valued
+    kept = [*range(width), *dict.fromkeys(at for _, _, at in places if at >= width)]
+    shown = [references(below.row)[at] for at in kept]
+    row = row_of([each.name for each in shown], [each.type for each in shown])
+    made = ProjectNode(row=row, input=below, expressions=tuple(shown))
+    columns = references(row)
+    return replace(plan, row=row, input=made), [
+        _with_argument(condition, own, columns[kept.index(at)]) for condition, own, at in places
+    ]
 
 
 def has_repeated(plan: LogicalNode, found: Sequence[Expression]) -> bool:

@@ -22,7 +22,12 @@ from millstream.sql.binder.correlation import (
 )
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import OuterReference
-from millstream.sql.binder.subquery_values import beside, is_group_of_all, row_values
+from millstream.sql.binder.subquery_values import (
+    beside,
+    bound_sub_query,
+    is_group_of_all,
+    row_values,
+)
 from millstream.sql.planner.calcs import substituted
 from millstream.sql.planner.logical import (
     FilterNode,
@@ -59,7 +64,7 @@ def lateral(
     Raises:
         ValidationError: it is joined or correlated otherwise than can be.
     """
-    bound = queries.nested(scope).bind(node.query)
+    bound = bound_sub_query(queries, scope, node.query)
     if kind not in {JoinType.INNER, JoinType.LEFT}:
         message = "LATERAL is joined by CROSS, INNER or LEFT JOIN."
         raise queries.context.error(node, message)

@@ -22,7 +22,7 @@ from millstream.sql.binder.correlation import (
 )
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import OuterReference
-from millstream.sql.binder.subquery_values import beside, is_group_of_all
+from millstream.sql.binder.subquery_values import beside, bound_sub_query, is_group_of_all
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     AggregateNode,
@@ -71,7 +71,7 @@ def filtered(
         negated = not negated
         node = node.operand
     node = _as_in(node) or node
-    bound = queries.nested(scope).bind(node.query)
+    bound = bound_sub_query(queries, scope, node.query)
     if isinstance(node, nodes.InQuery) and len(_parts(node.operand)) != len(bound.row):
         count, columns = len(_parts(node.operand)), len(bound.row)
         message = f"IN compares {count} values with {columns} columns."

@@ -8,7 +8,7 @@ What it is not: IN and EXISTS in WHERE, which are semi joins (``sql/binder/subqu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import InputReference, Literal, transform, walk
@@ -20,9 +20,11 @@ from millstream.sql.planner.calcs import substituted
 from millstream.sql.planner.logical import (
     AggregateCall,
     AggregateNode,
+    DistinctNode,
     FilterNode,
     JoinNode,
     JoinType,
+    LimitNode,
     ProjectNode,
     references,
     row_of,
@@ -38,7 +40,14 @@ if TYPE_CHECKING:
     from millstream.sql.binder.scope import Scope
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["SubqueryValue", "beside", "is_group_of_all", "row_values", "subquery_value"]
+__all__ = [
+    "SubqueryValue",
+    "beside",
+    "bound_sub_query",
+    "is_group_of_all",
+    "row_values",
+    "subquery_value",
+]
 
 _COUNT: Final = BigIntType(nullable=False)
 #: What an ANY compares with, if one value is enough to know: of all that are there.
@@ -97,6 +106,21 @@ def is_group_of_all(plan: LogicalNode) -> bool:
     while isinstance(plan, ProjectNode | FilterNode):
         plan = plan.input
     return isinstance(plan, AggregateNode) and not plan.keys and plan.sets is None
+
+
+def bound_sub_query(queries: QueryBinder, scope: Scope, query: Any) -> LogicalNode:
+    """The plan of a sub-query, without DISTINCT and LIMIT of the one row of an aggregate."""
+    return _simplified(queries.nested(scope).bind(query))
+
+
+def _simplified(plan: LogicalNode) -> LogicalNode:
+    if isinstance(plan, ProjectNode | FilterNode):
+        return replace(plan, input=_simplified(plan.input))
+    is_first = isinstance(plan, LimitNode) and not plan.offset and plan.limit != 0
+    if is_first or isinstance(plan, DistinctNode):
+        below = _simplified(plan.inputs[0])
+        return below if is_group_of_all(below) else plan
+    return plan
 
 
 def row_values(
@@ -159,7 +183,7 @@ class _Value:
         self._node = node
 
     def _bound(self, query: Any) -> LogicalNode:
-        return self._queries.nested(self._scope).bind(query)
+        return bound_sub_query(self._queries, self._scope, query)
 
     def _one_column(self, query: Any, what: str = "A sub-query as a value") -> LogicalNode:
         bound = self._bound(query)

@@ -6,7 +6,8 @@ Rows of the same order are as they came.
 
 What it is not: OVER of streams, by time (``over.py``) or with updates (``updating_over.py``).
 
-A frame from the beginning of its partition is a place in one run over the partition; any other is
+A frame from the beginning of its partition is a place in one run over the partition; a frame to the
+end of it one in a run the other way round, for functions that can tell no difference; any other is
 a run of its own, of the rows in it.  Equal frames are computed once.
 
 State, per key: a map from sort key and row to how often the row is there (8 bytes, signed), the
@@ -19,7 +20,7 @@ Read next: ``runtime/columnar/over_frames.py``.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -69,6 +70,12 @@ _BATCH: Final = 16_384
 _MOST: Final = 1 << 20
 #: How many times the rows there are the frames may have that are computed one by one.
 _FEW: Final = 4
+#: Functions that give for rows the other way round what another, or the same, gives for them.
+_MIRRORED: Final = {
+    **{each: each for each in ("COUNT", "SUM", "$SUM0", "AVG", "MIN", "MAX")},
+    "FIRST_VALUE": "LAST_VALUE",
+    "LAST_VALUE": "FIRST_VALUE",
+}
 
 
 @dataclass(frozen=True)
@@ -113,12 +120,26 @@ class BatchOverOperator(KeyedTableOperator):
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
         framed = [each for each in plan.calls if each.user or each.function not in NUMBERING]
-        self._aggregates = Aggregates(framed, plan.input_type, retracts=False)
+        mirrored = [_mirrored(each) for each in framed]
+        self._aggregates = Aggregates(
+            [call for call, other in zip(framed, mirrored, strict=True) if other is None],
+            plan.input_type,
+            retracts=False,
+        )
+        self._both_ways = Aggregates(
+            [call for call, other in zip(framed, mirrored, strict=True) if other is not None],
+            plan.input_type,
+            retracts=False,
+        )
+        self._backwards = Aggregates(
+            [each for each in mirrored if each is not None], plan.input_type, retracts=False
+        )
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = PackedMaps(self.keyed_state, "\0rows")
-        self._aggregates.open_functions(self.runtime_context)
+        for each in (self._aggregates, self._both_ways, self._backwards):
+            each.open_functions(self.runtime_context)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
@@ -183,14 +204,14 @@ class BatchOverOperator(KeyedTableOperator):
 
     def _emit(self, packed: list[bytes], rows: OrderedPartitions) -> None:
         columns = self._codec.unpack(packed)
-        framed = iter(self._framed(columns, rows) if self._aggregates.calls else ())
+        forwards, both_ways = map(iter, self._framed(columns, rows))
         found = []
         for call in self._plan.calls:
             if call.user is None and call.function in NUMBERING:
                 arguments = [columns[index] for index in call.arguments]
                 made = numbered(call.function, rows, arguments)
             else:
-                made = next(framed)
+                made = next(forwards if _mirrored(call) is None else both_ways)
             found.append(made.cast(call.type.to_arrow()))
         columns = [*columns, *found]
         for start in range(0, len(packed), _BATCH):
@@ -198,29 +219,56 @@ class BatchOverOperator(KeyedTableOperator):
 
     # -- aggregates over frames ------------------------------------------------------------------
 
-    def _framed(self, columns: list[pa.Array], rows: OrderedPartitions) -> list[pa.Array]:
-        """The aggregates over the frame of each row."""
+    def _framed(
+        self, columns: list[pa.Array], rows: OrderedPartitions
+    ) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The aggregates over the frame of each row: those of one way, and those of both."""
+        if not self._aggregates.calls and not self._both_ways.calls:
+            return [], []
         arrow = pa.RecordBatch.from_arrays(columns, schema=self._codec.schema)
         low, high = self._bounds(columns, rows)
         _, at, which = np.unique(
             low * (len(rows) + 1) + high, return_index=True, return_inverse=True
         )
-        low, high, begins = low[at], high[at], rows.begins[at]
-        is_empty = low == high
-        is_running = ~is_empty & (low == begins)
-        if (high - low)[is_running].sum() <= _FEW * len(rows):
-            is_running[:] = False
-        pieces: list[list[pa.Array]] = [self._aggregates.of_nothing()]
-        places = np.zeros(len(at), dtype=np.int64)
+        frames = _Frames(low[at], high[at], rows.begins[at], rows.ends[at])
+        one_way = self._over(frames, arrow, rows, self._aggregates, None)
+        both = self._over(frames, arrow, rows, self._both_ways, self._backwards)
+        taken = pa.array(which)
+        return [each.take(taken) for each in one_way], [each.take(taken) for each in both]
+
+    def _over(
+        self,
+        frames: _Frames,
+        arrow: pa.RecordBatch,
+        rows: OrderedPartitions,
+        aggregates: Aggregates,
+        backwards: Aggregates | None,
+    ) -> list[pa.Array]:
+        """Aggregates over frames; without ``backwards`` only runs from the beginning are shared."""
+        if not aggregates.calls:
+            return []
+        is_running = frames.are_many(frames.low == frames.begins, len(rows))
+        is_trailing = np.zeros(len(frames.low), dtype=np.bool_)
+        if backwards is not None:
+            is_trailing = frames.are_many((frames.high == frames.ends) & ~is_running, len(rows))
+        pieces: list[list[pa.Array]] = [aggregates.of_nothing()]
+        places = np.zeros(len(frames.low), dtype=np.int64)
         offset = 1
         if is_running.any():
-            pieces.append(self._run(arrow, rows.starts, rows.counts, last_only=False))
-            places[is_running] = offset + high[is_running] - 1
+            order = _Runs(rows.starts, rows.counts)
+            pieces.append(_run(aggregates, arrow, order, last_only=False))
+            places[is_running] = offset + frames.high[is_running] - 1
             offset += len(rows)
-        single = np.flatnonzero(~is_empty & ~is_running)
+        if backwards is not None and is_trailing.any():
+            order = _Runs(rows.starts, rows.counts, is_backwards=True)
+            pieces.append(_run(backwards, arrow, order, last_only=False))
+            mirror = frames.begins + frames.ends - 1 - frames.low
+            places[is_trailing] = offset + mirror[is_trailing]
+            offset += len(rows)
+        single = np.flatnonzero(~frames.are_empty & ~is_running & ~is_trailing)
         places[single] = offset + np.arange(len(single))
-        pieces += self._one_by_one(arrow, low[single], high[single])
-        taken = pa.array(places[which])
+        pieces += _one_by_one(aggregates, arrow, frames.low[single], frames.high[single])
+        taken = pa.array(places)
         return [pa.concat_arrays(parts).take(taken) for parts in zip(*pieces, strict=True)]
 
     def _bounds(
@@ -235,34 +283,83 @@ class BatchOverOperator(KeyedTableOperator):
             nothing = np.ones(len(rows), dtype=np.bool_)
         return rows.bounds(frame, nothing, nothing)
 
-    def _one_by_one(
-        self, arrow: pa.RecordBatch, low: NDArray[np.int64], high: NDArray[np.int64]
-    ) -> Iterator[list[pa.Array]]:
-        """The aggregates over frames, each computed by itself."""
-        counts = high - low
-        total = np.cumsum(counts)
-        start = 0
-        while start < len(counts):
-            done = int(total[start - 1]) if start else 0
-            stop = max(int(np.searchsorted(total, done + _MOST, "right")), start + 1)
-            yield self._run(arrow, low[start:stop], counts[start:stop], last_only=True)
-            start = stop
 
-    def _run(
-        self,
-        arrow: pa.RecordBatch,
-        starts: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        *,
-        last_only: bool,
-    ) -> list[pa.Array]:
-        """The aggregates behind each row of runs, or behind each run."""
-        places = np.cumsum(counts) - counts
-        order = np.arange(int(counts.sum())) + np.repeat(starts - places, counts)
-        rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
-        is_fresh = np.ones(len(counts), dtype=np.bool_)
-        segments = Segments(places, counts, range(len(counts)), is_fresh)
-        return self._aggregates.run_anew(rows, segments, last_only=last_only)
+@dataclass(frozen=True)
+class _Frames:
+    """Different frames: their rows, and those of their partitions."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    @property
+    def are_empty(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.low == self.high
+        return found
+
+    def are_many(self, which: NDArray[np.bool_], rows: int) -> NDArray[np.bool_]:
+        """Those of some frames that are not empty; none, if it is less to compute each of them."""
+        found = which & ~self.are_empty
+        if (self.high - self.low)[found].sum() <= _FEW * rows:
+            found[:] = False
+        return found
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Rows that stand behind each other, in their order or the other way round."""
+
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    is_backwards: bool = False
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Where each run begins among the rows of all."""
+        found: NDArray[np.int64] = np.cumsum(self.counts) - self.counts
+        return found
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The rows of all runs."""
+        numbers = np.arange(int(self.counts.sum()))
+        if self.is_backwards:
+            lasts = self.starts + self.counts - 1
+            return np.repeat(lasts + self.places, self.counts) - numbers
+        return numbers + np.repeat(self.starts - self.places, self.counts)
+
+
+def _mirrored(call: AggregateCall) -> AggregateCall | None:
+    """The call that gives the same for rows the other way round; None: there is none."""
+    if call.user is not None or call.function not in _MIRRORED:
+        return None
+    return replace(call, function=_MIRRORED[call.function])
+
+
+def _one_by_one(
+    aggregates: Aggregates, arrow: pa.RecordBatch, low: NDArray[np.int64], high: NDArray[np.int64]
+) -> Iterator[list[pa.Array]]:
+    """The aggregates over frames, each computed by itself."""
+    counts = high - low
+    total = np.cumsum(counts)
+    start = 0
+    while start < len(counts):
+        done = int(total[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(total, done + _MOST, "right")), start + 1)
+        yield _run(aggregates, arrow, _Runs(low[start:stop], counts[start:stop]), last_only=True)
+        start = stop
+
+
+def _run(
+    aggregates: Aggregates, arrow: pa.RecordBatch, runs: _Runs, *, last_only: bool
+) -> list[pa.Array]:
+    """The aggregates behind each row of runs, or behind each run."""
+    order = runs.order
+    rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
+    is_fresh = np.ones(len(runs.counts), dtype=np.bool_)
+    segments = Segments(runs.places, runs.counts, range(len(runs.counts)), is_fresh)
+    return aggregates.run_anew(rows, segments, last_only=last_only)
 
 
 class _Arrivals:
