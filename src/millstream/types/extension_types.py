@@ -4,8 +4,8 @@ What it is: Flink's types for sets of integers of 32 bits, and for values of JSO
 the bytes that ``types/bitmaps.py`` and ``types/variants.py`` write, one form for each value, so
 that equal values are equal bytes: they can be keys, be compared, and be kept in state like BYTES.
 
-What it is not: the bytes, or the functions (``expressions/functions/bitmap.py`` and
-``variant.py``).
+What it is not: the bytes, or the functions (``expressions/functions/bitmap.py``,
+``expressions/functions/variant.py``).
 
 Read next: ``types/bitmaps.py``, ``types/variants.py``.
 """

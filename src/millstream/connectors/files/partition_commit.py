@@ -15,9 +15,9 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
+from millstream.connectors.files.partition_names import values_of
 from millstream.errors import PermanentSinkError
 from millstream.expressions.java.date_time_formatter import formatter_of
 
@@ -31,19 +31,12 @@ __all__ = [
     "PartitionContext",
     "PartitionTime",
     "SuccessFile",
-    "values_of",
 ]
 
 _PLAIN: Final = re.compile(
     r"(\d+)-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?"
 )
 _MILLI: Final = 1_000_000
-
-
-def values_of(directory: str) -> dict[str, str]:
-    """The texts of a partition's columns, by its directory below the table's."""
-    parts = (each.partition("=") for each in directory.split("/"))
-    return {unquote(name): unquote(value) for name, _, value in parts}
 
 
 @dataclass(frozen=True)

@@ -1,60 +1,28 @@
 """Partitions of files: a directory ``column=value`` for each value, as Hive's and Flink's.
 
-What it is: how values become names of directories, and how a batch is dealt out to them.  The
-columns of the partition are in the names alone, not in the files.
-What it is not: reading them (``connectors/files/file_columns.py``).
+What it is: how a batch is dealt out to them.  The columns of the partition are in the names alone,
+not in the files.
+What it is not: the names (``connectors/files/partition_names.py``), or reading them
+(``connectors/files/file_columns.py``).
 
 Read next: ``connectors/files/sink.py``.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from millstream.connectors.files.partition_names import directory_of, value_text
 from millstream.connectors.files.sink import BatchSplitter
 from millstream.contracts.batch import Batch
-from millstream.types.logical_types import DateType
 from millstream.types.typeinfo import RowTypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from millstream.types.logical_types import LogicalType
-
-__all__ = ["PartitionSplitter", "directory_of", "escaped", "shown_value", "value_text"]
-
-#: What Flink does not write into names of directories.
-_SPECIAL: Final = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
-
-
-def escaped(text: str) -> str:
-    """A text as part of a directory's name."""
-    return _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", text)
-
-
-def value_text(value: object, default_name: str) -> str:
-    """The value of a column in the name of a directory."""
-    if value is None or value == "":
-        return default_name
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def shown_value(value: Any, kind: LogicalType) -> object:
-    """A value of SQL as that of an Arrow column."""
-    if value is not None and isinstance(kind, DateType):
-        return dt.date(1970, 1, 1) + dt.timedelta(days=value)
-    return value
-
-
-def directory_of(texts: Iterable[tuple[str, str]]) -> str:
-    """The directory of a partition, by its columns and their texts."""
-    return "/".join(f"{escaped(name)}={escaped(text)}" for name, text in texts)
+__all__ = ["PartitionSplitter"]
 
 
 class PartitionSplitter(BatchSplitter):

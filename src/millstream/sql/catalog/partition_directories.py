@@ -11,8 +11,7 @@ import errno
 import shutil
 from typing import TYPE_CHECKING
 
-from millstream.connectors.files.partition_commit import values_of
-from millstream.connectors.files.partitions import directory_of
+from millstream.connectors.files.partition_names import directory_of, values_of
 from millstream.connectors.files.pending_files import local_directory
 from millstream.errors import CatalogError
 from millstream.sql.catalog.identifiers import CatalogPartitionSpec

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.connectors.files.partitions import directory_of, shown_value, value_text
+from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
 from millstream.errors import CatalogError
 from millstream.sql.binder.partitions import static_partition
 from millstream.sql.catalog import connectors

@@ -16,12 +16,8 @@ from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.connectors.files.file_columns import FileColumns
 from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.connectors.files.partition_filter import PartitionFilter
-from millstream.connectors.files.partitions import (
-    PartitionSplitter,
-    directory_of,
-    shown_value,
-    value_text,
-)
+from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
+from millstream.connectors.files.partitions import PartitionSplitter
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.files.table_sink import Overwrite, TableFileSink
