@@ -10,7 +10,6 @@ Read next: ``runtime/operators/table/factories.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import UnsupportedSqlError
@@ -31,8 +30,6 @@ from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.runtime.operators.table.expand import ExpandFactory
 from millstream.runtime.operators.table.final_rows import FinalRowsFactory
 from millstream.runtime.operators.table.specs import (
-    JoinKind,
-    JoinSide,
     RankStrategy,
     SortColumn,
 )
@@ -53,6 +50,7 @@ from millstream.sql.lowering.pieces import (
 from millstream.sql.lowering.places import MATERIALIZER, OPERATOR, Places
 from millstream.sql.lowering.stream_types import partial_type, partial_window_type, stream_type
 from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
+from millstream.sql.lowering.updating_rows import deduplicate, normalize, regular_join, top_n
 from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import is_of_source, strategy_of
 from millstream.sql.lowering.windowed_rows import (
@@ -63,7 +61,6 @@ from millstream.sql.lowering.windowed_rows import (
     window_rank,
 )
 from millstream.sql.planner import physical
-from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
@@ -80,24 +77,12 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
+    from millstream.sql.lowering.options import LoweringOptions
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.types.logical_types import RowType
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["Lowering", "LoweringOptions"]
-
-
-@dataclass(frozen=True)
-class LoweringOptions:
-    """Options of the session that operators are made with; times in milliseconds."""
-
-    time_zone: str = "UTC"
-    state_ttl: int = 0
-    mini_batch: bool = False
-    idle_timeout: int | None = None
-    drop_nulls: bool = False
-    query_start: int = 0
-    job_parameters: dict[str, str] = field(default_factory=dict)
+__all__ = ["Lowering"]
 
 
 class Lowering:
@@ -464,37 +449,11 @@ class Lowering:
         return self._stateful(node, factory, single=not node.partition, ticks=by_clock)
 
     def _deduplicate(self, node: physical.Deduplicate) -> Transformation:
-        factory = factories.DeduplicateFactory(
-            input_type=node.input.row,
-            keys=node.keys,
-            rowtime=node.rowtime,
-            keep_last=node.keep_last,
-            update_before=node.update_before,
-            mini_batch=self.options.mini_batch,
-            state_ttl=self.options.state_ttl,
-        )
+        factory = deduplicate(node, self.options)
         return self._stateful(node, factory, single=not node.keys)
 
     def _rank(self, node: physical.Rank) -> Transformation:
-        strategies = {
-            "append": RankStrategy.APPEND,
-            "retract": RankStrategy.RETRACT,
-            "update fast": RankStrategy.UPDATE_FAST,
-        }
-        factory = factories.TopNFactory(
-            input_type=node.input.row,
-            keys=node.partition,
-            order=sort_columns(node.order),
-            start=node.start,
-            end=node.end,
-            output_rank=node.outputs_rank,
-            strategy=strategies[node.strategy],
-            update_before=node.update_before,
-            row_key=node.row_key,
-            state_ttl=self.options.state_ttl,
-            mini_batch=self.options.mini_batch,
-        )
-        return self._stateful(node, factory, single=not node.partition)
+        return self._stateful(node, top_n(node, self.options), single=not node.partition)
 
     def _final_rows(self, node: FinalRows) -> Transformation:
         order = sort_columns(node.order)
@@ -506,31 +465,11 @@ class Lowering:
         return self._stateful(node, factory, single=True)
 
     def _normalize(self, node: physical.ChangelogNormalize) -> Transformation:
-        factory = factories.ChangelogNormalizeFactory(
-            input_type=node.input.row,
-            keys=node.keys,
-            update_before=node.update_before,
-            mini_batch=self.options.mini_batch,
-            state_ttl=self.options.state_ttl,
-        )
-        return self._stateful(node, factory, single=False)
+        return self._stateful(node, normalize(node, self.options), single=False)
 
     def _join(self, node: physical.Join) -> Transformation:
-        left, right = node.inputs
-        keys = smallest(upsert_keys(left)), smallest(upsert_keys(right))
-        factory = factories.JoinFactory(
-            left_type=left.row,
-            right_type=right.row,
-            kind=JoinKind[node.join.name],
-            left=JoinSide(node.left_keys, keys[0]),
-            right=JoinSide(node.right_keys, keys[1]),
-            filter_nulls=node.filter_nulls,
-            condition=node.condition,
-            evaluation=self.evaluation,
-            left_ttl=self._ttl(node.state_ttls[0]),
-            right_ttl=self._ttl(node.state_ttls[1]),
-            mini_batch=node.mini_batch,
-        )
+        ttls = self._ttl(node.state_ttls[0]), self._ttl(node.state_ttls[1])
+        factory = regular_join(node, self.evaluation, ttls)
         return self._two(node, factory, single=not node.left_keys)
 
     def _interval_join(self, node: physical.IntervalJoin) -> Transformation:

@@ -34,7 +34,8 @@ from millstream.sql.binder.calls import user_definition
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.stored_objects import read_object, text_of
-from millstream.sql.lowering.lowering import Lowering, LoweringOptions
+from millstream.sql.lowering.lowering import Lowering
+from millstream.sql.lowering.options import LoweringOptions
 from millstream.sql.lowering.places import Places
 from millstream.sql.parser import nodes
 from millstream.sql.planner.explain import explain_physical

@@ -29,7 +29,8 @@ from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.catalog.modules import Modules
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.lowering.conversion import external_type
-from millstream.sql.lowering.lowering import Lowering, LoweringOptions
+from millstream.sql.lowering.lowering import Lowering
+from millstream.sql.lowering.options import LoweringOptions
 from millstream.sql.planner.batch import in_batch_mode
 from millstream.sql.planner.changelog import plan_changes
 from millstream.sql.planner.conversion import Converter
