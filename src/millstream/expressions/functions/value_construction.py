@@ -157,20 +157,12 @@ class _ObjectSignature(Signature):
 
 
 def _object_signature(result: ResultRule) -> Signature:
-    plain = signature(
-        any_type("class or object"),
-        any_type("name or value"),
-        result=result,
+    return _ObjectSignature(
+        (any_type("class or object"), any_type("name or value")),
+        result,
         repeats=True,
         optional=1,
         nullability=Nullability.ALWAYS,
-    )
-    return _ObjectSignature(
-        plain.arguments,
-        plain.result,
-        optional=plain.optional,
-        repeats=plain.repeats,
-        nullability=plain.nullability,
     )
 
 

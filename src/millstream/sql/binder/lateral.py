@@ -17,7 +17,6 @@ from millstream.sql.binder.correlation import (
     has_repeated,
     is_outer,
     joined,
-    mentions_outer,
     pulled,
 )
 from millstream.sql.binder.expressions import ExpressionBinder
@@ -25,7 +24,7 @@ from millstream.sql.binder.scope import OuterReference
 from millstream.sql.binder.subquery_values import (
     beside,
     bound_sub_query,
-    is_group_of_all,
+    is_row_of_outer,
     row_values,
 )
 from millstream.sql.planner.calcs import substituted
@@ -68,7 +67,7 @@ def lateral(
     if kind not in {JoinType.INNER, JoinType.LEFT}:
         message = "LATERAL is joined by CROSS, INNER or LEFT JOIN."
         raise queries.context.error(node, message)
-    if mentions_outer(bound) and is_group_of_all(bound):
+    if is_row_of_outer(bound):
         return _one_row(queries, left, bound, node, kind)
     computed: list[Expression] = list(references(bound.row))
     below = bound

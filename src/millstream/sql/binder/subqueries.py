@@ -17,12 +17,11 @@ from millstream.sql.binder.correlation import (
     all_of,
     from_inside,
     joined,
-    mentions_outer,
     pulled,
 )
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import OuterReference
-from millstream.sql.binder.subquery_values import beside, bound_sub_query, is_group_of_all
+from millstream.sql.binder.subquery_values import beside, bound_sub_query, is_row_of_outer
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     AggregateNode,
@@ -76,7 +75,7 @@ def filtered(
         count, columns = len(_parts(node.operand)), len(bound.row)
         message = f"IN compares {count} values with {columns} columns."
         raise queries.context.error(node, message)
-    if mentions_outer(bound) and is_group_of_all(bound):
+    if is_row_of_outer(bound):
         if not isinstance(node, nodes.Exists) or not _is_row(bound):
             return None
         return _never(plan) if negated else plan  # an aggregate of no rows is a row too

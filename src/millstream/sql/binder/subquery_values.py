@@ -44,7 +44,7 @@ __all__ = [
     "SubqueryValue",
     "beside",
     "bound_sub_query",
-    "is_group_of_all",
+    "is_row_of_outer",
     "row_values",
     "subquery_value",
 ]
@@ -101,9 +101,19 @@ def beside(
     return JoinNode(row=row, left=plan, right=inner, kind=JoinType.LEFT, condition=condition)
 
 
-def is_group_of_all(plan: LogicalNode) -> bool:
-    """Whether a plan is an aggregate without keys: one row, or none if HAVING says so."""
-    while isinstance(plan, ProjectNode | FilterNode):
+def is_row_of_outer(plan: LogicalNode) -> bool:
+    """Whether a plan is a correlated aggregate of all rows: a row for each of the query around."""
+    return mentions_outer(plan) and _is_group_of_all(plan)
+
+
+def _is_group_of_all(plan: LogicalNode, *, always: bool = False) -> bool:
+    """Whether a plan is an aggregate without keys: one row, or none if HAVING says so.
+
+    Args:
+        plan: of a sub-query.
+        always: one with HAVING is none.
+    """
+    while isinstance(plan, ProjectNode) or (isinstance(plan, FilterNode) and not always):
         plan = plan.input
     return isinstance(plan, AggregateNode) and not plan.keys and plan.sets is None
 
@@ -119,7 +129,7 @@ def _simplified(plan: LogicalNode) -> LogicalNode:
     is_first = isinstance(plan, LimitNode) and not plan.offset and plan.limit != 0
     if is_first or isinstance(plan, DistinctNode):
         below = _simplified(plan.inputs[0])
-        return below if is_group_of_all(below) else plan
+        return below if _is_group_of_all(below) else plan
     return plan
 
 
@@ -199,10 +209,10 @@ class _Value:
 
     def _scalar(self, bound: LogicalNode) -> SubqueryValue:
         if not mentions_outer(bound):
-            row = bound if _is_one_row(bound) else _single(bound)
+            row = bound if _is_group_of_all(bound, always=True) else _single(bound)
             kind = row.row.children[0].with_nullability(True)  # noqa: FBT003
             return SubqueryValue(((row, None),), _inner(0, kind))
-        if not is_group_of_all(bound):
+        if not _is_group_of_all(bound):
             bound = _single(bound)
         join, (value,), present = row_values(self._queries, bound, self._node)
         if present is not None:
@@ -212,7 +222,7 @@ class _Value:
 
     def exists(self, query: Any) -> SubqueryValue:
         bound = self._bound(query)
-        if mentions_outer(bound) and is_group_of_all(bound):
+        if is_row_of_outer(bound):
             join, _, present = row_values(self._queries, bound, self._node)
             there = _boolean(True) if present is None else present  # noqa: FBT003
             return SubqueryValue((join,), self._call("IS TRUE", there))
@@ -266,7 +276,7 @@ class _Value:
     def _any(self, operator: str, operand: Expression, bound: LogicalNode) -> SubqueryValue:
         if operator == "=":
             return self._is_in(operand, bound)
-        if mentions_outer(bound) and is_group_of_all(bound):
+        if is_row_of_outer(bound):
             return self._compared_with_row(operator, operand, bound)
         extremes = _EXTREMES.get(operator, ("MIN", "MAX"))
         join, values = self._counted(bound, extremes)
@@ -275,7 +285,7 @@ class _Value:
         return SubqueryValue((join,), self._known(true, operand, values))
 
     def _is_in(self, operand: Expression, bound: LogicalNode) -> SubqueryValue:
-        if mentions_outer(bound) and is_group_of_all(bound):
+        if is_row_of_outer(bound):
             return self._compared_with_row("=", operand, bound)
         counted, values = self._counted(bound, ())
         column = references(bound.row)[0]
@@ -363,9 +373,3 @@ def _single(plan: LogicalNode) -> LogicalNode:
     kind = plan.row.children[0].with_nullability(True)  # noqa: FBT003
     call = AggregateCall("SINGLE_VALUE", (0,), kind)
     return AggregateNode(row=row_of(plan.row.names, [kind]), input=plan, keys=(), calls=(call,))
-
-
-def _is_one_row(plan: LogicalNode) -> bool:
-    while isinstance(plan, ProjectNode):
-        plan = plan.input
-    return isinstance(plan, AggregateNode) and not plan.keys and plan.sets is None
