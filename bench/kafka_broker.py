@@ -5,11 +5,10 @@ that started it; the events of a ``Dataset`` as JSON messages; and the messages 
 plain consumer with ``read_committed`` sees them, as a Parquet file for ``bench/check.py``.
 
 What it is not: Kafka.  It keeps everything in one process and does not replicate, so its figures
-are good for comparing jobs on it, and for nothing else.  It writes all that it holds as one JSON
-file, again and again (270 MB at 1.2 million messages, and half a core).  On one disk with a job's
-checkpoints their fsyncs would wait for that, up to seconds.  So its files lie in memory, if that is
-possible, and topics that were read are deleted.  Nor does it let fetches wait; where latency is
-measured, ``bench/broker_front.py`` does that for it.
+are good for comparing jobs on it, and for nothing else.  It would write all that it holds as one
+JSON file, again and again; ``bench/broker_saving.py`` prevents that, and where it cannot, its files
+lie in memory at least.  Topics that were read are deleted.  Nor does it let fetches wait; where
+latency is measured, ``bench/broker_front.py`` does that for it.
 
 Read next: ``bench/kafka_jobs.py``.
 """
@@ -30,6 +29,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 from bench.broker_front import BROKER_HOST, HOST, READY
+from bench.broker_saving import saving_stopped
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -71,7 +71,8 @@ def running_broker(directory: Path, *, holds_fetches: bool = False) -> Iterator[
     home = _MEMORY if _MEMORY.is_dir() else directory
     with (
         tempfile.TemporaryDirectory(prefix="millstream-bench-broker-", dir=home) as own,
-        broker_process(Path(own), port, BROKER_HOST if holds_fetches else HOST),
+        broker_process(Path(own), port, BROKER_HOST if holds_fetches else HOST) as process,
+        saving_stopped(process),
         _front(port) if holds_fetches else contextlib.nullcontext(),
     ):
         yield f"{HOST}:{port}"
