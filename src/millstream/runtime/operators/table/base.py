@@ -69,7 +69,10 @@ def is_retraction(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
 
 
 class TableOperator(Operator):
-    """Counts records and emits columns."""
+    """Counts records and emits columns.
+
+    An operator defines ``process_rows``, or ``process_rows_of`` if it has several inputs.
+    """
 
     def __init__(self) -> None:
         """Have counted nothing."""
@@ -88,6 +91,22 @@ class TableOperator(Operator):
 
     def process_processing_time(self, now: int) -> None:
         self.processing_time = now
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        """Count the rows, and have the operator's own method process them, if there are any."""
+        count = len(batch)
+        if count:
+            self.records_in += count
+            self.process_rows_of(batch, input_index)
+
+    def process_rows_of(self, batch: Batch, input_index: int) -> None:
+        """Process rows, at least one, of one input; for operators with several inputs."""
+        del input_index
+        self.process_rows(batch)
+
+    def process_rows(self, batch: Batch) -> None:
+        """Process rows, at least one; for operators with one input."""
+        raise NotImplementedError
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -141,11 +141,7 @@ class BatchOverOperator(KeyedTableOperator):
         for each in (self._aggregates, self._both_ways, self._backwards):
             each.open_functions(self.runtime_context)
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         groups = self.group(batch, self._plan.keys)
         columns = batch.arrow.columns
         rows, order = self._codec.pack(columns), self._plan.order

@@ -49,11 +49,7 @@ class CalcOperator(TableOperator):
         self._watermark = watermark
         super().process_watermark(watermark)
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         context = self._evaluation.at(self.processing_time, self._watermark)
         arrow = batch.arrow
         with self.evaluating():

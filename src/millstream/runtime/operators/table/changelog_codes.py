@@ -47,11 +47,7 @@ class ToChangelogOperator(TableOperator):
         codes = dict(plan.codes)
         self._codes = pa.array([codes.get(kind) for kind in range(4)], pa.string())
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         codes = self._codes.take(pa.array(kinds_or_inserts(batch)))
         columns = [codes, *batch.arrow.columns]
         if codes.null_count:
@@ -86,11 +82,7 @@ class FromChangelogOperator(TableOperator):
         self._column = plan.column
         self._kinds = dict(plan.kinds)
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         arrow = batch.arrow
         encoded = arrow.column(self._column).dictionary_encode()
         if encoded.null_count:

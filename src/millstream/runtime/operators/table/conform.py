@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
-from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.errors import TypeMismatchError
+from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:
-    from millstream.contracts.operator import Checkpoint
+    from millstream.contracts.operator import Operator
     from millstream.errors import MillstreamError
 
 __all__ = ["ConformFactory", "conformed"]
@@ -47,22 +47,19 @@ class ConformFactory:
         return ConformOperator(self)
 
 
-class ConformOperator(Operator):
+class ConformOperator(TableOperator):
     """Casts columns; kinds and timestamps stay."""
 
     def __init__(self, plan: ConformFactory) -> None:
+        """Take the plan."""
+        super().__init__()
         self._plan = plan
-        self._records = 0
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        if not len(batch):
-            return
-        self._records += len(batch)
-        arrow = batch.arrow
+    def process_rows(self, batch: Batch) -> None:
         if self._plan.not_null:
             batch = self._checked(batch)
-            arrow = batch.arrow
+        self.records_out += len(batch)
+        arrow = batch.arrow
         wanted = self.context.output_type.arrow_schema
         assert wanted is not None  # noqa: S101 - tables have columns
         read = list(wanted)[: len(wanted) - self._plan.with_time]
@@ -116,11 +113,6 @@ class ConformOperator(Operator):
             )
             raise TypeMismatchError(message)
         return batch
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        del checkpoint
-        records, self._records = self._records, 0
-        return OperatorSnapshot(metrics={"numRecordsIn": records, "numRecordsOut": records})
 
 
 def conformed(

@@ -87,12 +87,7 @@ class _OneRowOperator(KeyedTableOperator):
     def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
         """Add the changes from one row to another."""
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        count = len(batch)
-        self.records_in += count
-        if not count:
-            return
+    def process_rows(self, batch: Batch) -> None:
         groups = self.group(batch, self._keys)
         self.begin(batch)
         kept = self._read(groups)
@@ -163,18 +158,16 @@ class DeduplicateOperator(_OneRowOperator):
         if plan.rowtime is not None:
             self._times = _times_of(batch.arrow.column(plan.rowtime))
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+    def process_rows(self, batch: Batch) -> None:
         plan = self._plan
         needs_kept = plan.update_before or plan.generate_insert or plan.rowtime is not None
         if needs_kept or not (plan.keep_last and plan.insert_only):
-            super().process_batch(batch, input_index)
+            super().process_rows(batch)
             return
         # Every row replaces the one before it, whatever that is.
-        self.records_in += len(batch)
-        if len(batch):
-            self.begin(batch)
-            kinds = np.full(len(batch), UPDATE_AFTER, dtype=np.int8)
-            self.emit_columns(batch.arrow.columns, kinds)
+        self.begin(batch)
+        kinds = np.full(len(batch), UPDATE_AFTER, dtype=np.int8)
+        self.emit_columns(batch.arrow.columns, kinds)
 
     def _steps(self, batch: Batch, groups: RowGroups, kept: list[bytes | None]) -> None:
         plan = self._plan

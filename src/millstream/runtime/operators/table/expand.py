@@ -47,11 +47,7 @@ class ExpandOperator(TableOperator):
         super().__init__()
         self._plan = plan
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         arrow = batch.arrow
         keys, sets = self._plan.keys, self._plan.sets
         # All sets of a row come together, so that changes of a row stay in order.

@@ -81,11 +81,7 @@ class FinalRowsOperator(KeyedTableOperator):
         super().setup(context, output)
         self._kept = PackedMaps(self.keyed_state, "\0rows")
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         (key,) = self.group(batch, ()).keys
         columns = batch.arrow.columns
         rows, order = self._codec.pack(columns), self._plan.order

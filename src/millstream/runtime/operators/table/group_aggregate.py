@@ -79,11 +79,7 @@ class GroupAggregateOperator(KeyedTableOperator):
             expiring = ExpiringRows(self._rows, ttl, at, self.aggregates.forget)
             self.keyed_state.expired.watch(expiring)
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         self._had_rows = True
         plan = self.plan
         keys = range(len(plan.keys)) if plan.merges else plan.keys
@@ -331,11 +327,7 @@ class LocalGroupAggregateOperator(TableOperator):
         self._plan = plan
         self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         arrow = batch.arrow
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))
         weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)[groups.order]

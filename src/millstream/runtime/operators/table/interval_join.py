@@ -90,10 +90,7 @@ class TableIntervalJoinOperator(TimedTableOperator):
 
     # Rows.
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows_of(self, batch: Batch, input_index: int) -> None:
         if batch.row_kinds is not None:
             message = (
                 f"operator {self.context.name!r} got updates or deletions; an interval join takes"

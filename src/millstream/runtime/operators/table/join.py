@@ -81,10 +81,7 @@ class JoinOperator(KeyedTableOperator):
         for side in self._sides:
             side.open(self.keyed_state)
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows_of(self, batch: Batch, input_index: int) -> None:
         own, other = self._sides[input_index], self._sides[1 - input_index]
         if self.plan.mini_batch:
             batch = folded(batch, own.folding_key)

@@ -48,9 +48,7 @@ class LocalWindowAggregateOperator(TableOperator):
         #: How many batches are still to be passed on as they are.
         self._to_pass = 0
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
+    def process_rows(self, batch: Batch) -> None:
         arrow, kept, times = self._times.of(batch.arrow, self.context.name)
         if not len(times):
             return

@@ -138,11 +138,7 @@ class LookupJoinOperator(TableOperator):
 
     # Rows.
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         arrow, plan = batch.arrow, self._plan
         groups = group_rows([arrow.column(index) for index in plan.keys], len(batch))
         firsts = pa.array(groups.first_rows)

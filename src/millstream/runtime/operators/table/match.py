@@ -85,11 +85,7 @@ class MatchOperator(LateRowsOperator):
 
     # Time.
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         name = f"operator {self.context.name!r}"
         if batch.row_kinds is not None and batch.row_kinds.any():
             message = f"{name} got updates or deletions; MATCH_RECOGNIZE takes inserts only"

@@ -114,11 +114,7 @@ class OverOperator(LateRowsOperator):
         if self._bounded:
             self._frames.put_all(keys, [None] * len(keys))
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         if batch.row_kinds is not None:
             message = (
                 f"operator {self.context.name!r} got updates or deletions; OVER by time takes"

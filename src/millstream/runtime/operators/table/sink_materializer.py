@@ -65,11 +65,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         if self._plan.state_ttl:
             self.keyed_state.expired.watch(ExpiringRows(self._kept, self._plan.state_ttl))
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         groups = self.group(batch, self._plan.keys)
         lists = [self._decoded(stored) for stored in self._kept.get_all(groups.keys)]
         rows = self._codec.pack(batch.arrow.columns)
@@ -139,9 +135,7 @@ class DropUpdateBeforeOperator(TableOperator):
         del plan
         super().__init__()
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
+    def process_rows(self, batch: Batch) -> None:
         kinds = batch.row_kinds
         if kinds is not None:
             kept = np.flatnonzero(kinds != 1)

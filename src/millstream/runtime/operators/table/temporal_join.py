@@ -66,10 +66,7 @@ class TemporalJoinOperator(TimedTableOperator):
         self._waiting = PackedValues(self.keyed_state, "\0waiting")
         self._versions = PackedValues(self.keyed_state, "\0versions")
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows_of(self, batch: Batch, input_index: int) -> None:
         plan, arrow = self._plan, batch.arrow
         is_left = input_index == 0
         side, index = (plan.left, plan.left_time) if is_left else (plan.right, plan.right_time)

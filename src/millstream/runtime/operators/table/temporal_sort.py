@@ -92,11 +92,7 @@ class TemporalSortOperator(LateRowsOperator):
         super().setup(context, output)
         self._rows = PackedValues(self.keyed_state, "\0rows")
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         name = f"operator {self.context.name!r}"
         if batch.row_kinds is not None and batch.row_kinds.any():
             message = f"{name} got updates or deletions; ORDER BY a time takes inserts only"

@@ -110,11 +110,7 @@ class TopNOperator(KeyedTableOperator):
         if self._plan.state_ttl:
             self.keyed_state.expired.watch(ExpiringMaps(self._kept, self._plan.state_ttl))
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         plan = self._plan
         kinds = kinds_or_inserts(batch)
         if plan.strategy is not RankStrategy.RETRACT and (kinds & 1).any():

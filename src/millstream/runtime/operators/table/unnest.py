@@ -52,11 +52,7 @@ class UnnestOperator(TableOperator):
         super().__init__()
         self._plan = plan
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         arrow = batch.arrow
         nested = arrow.column(arrow.num_columns - 1)
         counts = np.array([0 if each is None else len(each) for each in nested.to_pylist()])

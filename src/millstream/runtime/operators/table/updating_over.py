@@ -72,11 +72,7 @@ class UpdatingOverOperator(KeyedTableOperator):
             self.keyed_state.expired.watch(ExpiringMaps(self._kept, self._plan.state_ttl))
         self._aggregates.open_functions(self.runtime_context)
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         plan = self._plan
         groups = self.group(batch, plan.keys)
         columns = batch.arrow.columns

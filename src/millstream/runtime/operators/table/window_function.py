@@ -63,9 +63,7 @@ class WindowFunctionOperator(TableOperator):
         self._clock = LocalClock(plan.time_zone) if has_zone(kind) else None
         self._without_time = 0
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
+    def process_rows(self, batch: Batch) -> None:
         arrow, kinds = batch.arrow, batch.row_kinds
         column = arrow.column(self._plan.time)
         if not self._plan.is_rowtime:

@@ -61,11 +61,7 @@ class WindowRankOperator(LateRowsOperator):
         super().setup(context, output)
         self._kept = PackedMaps(self.keyed_state, "\0rows")
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
-        if not len(batch):
-            return
+    def process_rows(self, batch: Batch) -> None:
         if batch.row_kinds is not None:
             message = f"operator {self.context.name!r} got updates or deletions of rows of windows"
             raise TypeMismatchError(message)

@@ -83,12 +83,9 @@ class WindowedAggregateOperator(LateRowsOperator):
 
     # Time.
 
-    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        del input_index
-        self.records_in += len(batch)
+    def process_rows(self, batch: Batch) -> None:
         if self.plan.merges:
-            if len(batch):
-                self.merge(batch.arrow)
+            self.merge(batch.arrow)
             return
         kept = None
         if not self.plan.is_rowtime:
