@@ -1,7 +1,9 @@
 """Options: every configuration key that Millstream knows, with type, default and meaning.
 
-What it is: one constant per key.  Keys are Flink's where the meaning is the
-same, else they start with ``millstream.``.  Lengths of time are read as integer milliseconds.
+What it is: one constant per key: those of jobs and of what runs them, and all those of
+checkpoints, restarts and tables, which stand in modules of their own.  Keys are Flink's where the
+meaning is the same, else they start with ``millstream.``.  Lengths of time are read as integer
+milliseconds.
 
 What it is not: where values are kept (``configuration/configuration.py``, to be read next).
 """
@@ -10,12 +12,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.configuration import checkpointing_options, restart_options, table_options
+from millstream.configuration.checkpointing_options import *  # noqa: F403 - given on, as a whole
 from millstream.configuration.option import ConfigOption
 from millstream.configuration.parsing import (
-    parse_attempts,
     parse_boolean,
     parse_duration,
-    parse_float,
     parse_integer,
     parse_lowercase,
     parse_map,
@@ -25,164 +27,14 @@ from millstream.configuration.parsing import (
     parse_target,
     parse_uppercase,
 )
-from millstream.configuration.table_options import (
-    NOT_NULL_ENFORCER,
-    TABLE_PARALLELISM,
-    UPSERT_MATERIALIZE,
-)
+from millstream.configuration.restart_options import *  # noqa: F403 - given on, as a whole
+from millstream.configuration.table_options import *  # noqa: F403 - given on, as a whole
 
-__all__ = ["ALL_OPTIONS", "NOT_NULL_ENFORCER", "TABLE_PARALLELISM", "UPSERT_MATERIALIZE"]
+__all__ = ["ALL_OPTIONS"]
+__all__ += checkpointing_options.__all__
+__all__ += restart_options.__all__
+__all__ += table_options.__all__
 
-
-CHECKPOINTING_INTERVAL: Final = ConfigOption(
-    "execution.checkpointing.interval",
-    parse_duration,
-    0,
-    "shortest time between two checkpoints; 0: epochs follow each other at once, and with "
-    "millstream.execution: pipelined there is a checkpoint each second",
-    minimum=0,
-)
-CHECKPOINTS_DIRECTORY: Final = ConfigOption(
-    "execution.checkpointing.dir",
-    parse_string,
-    "",
-    "where checkpoints are kept; without it the job keeps them in a temporary directory and "
-    "cannot be recovered by another run",
-    aliases=("state.checkpoints.dir",),
-)
-CHECKPOINTING_MODE: Final = ConfigOption(
-    "execution.checkpointing.mode",
-    parse_uppercase,
-    "EXACTLY_ONCE",
-    "guarantee for state and sinks; NONE: at most once, without state after a failure",
-    choices=("EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"),
-)
-NUM_RETAINED: Final = ConfigOption(
-    "execution.checkpointing.num-retained",
-    parse_integer,
-    2,
-    "how many checkpoints are kept",
-    aliases=("state.checkpoints.num-retained",),
-    minimum=1,
-)
-CHECKPOINTING_TIMEOUT: Final = ConfigOption(
-    "execution.checkpointing.timeout",
-    parse_duration,
-    600_000,
-    "longest time that the tasks of an epoch (a checkpoint) may take; it is given up then, and the "
-    "restart strategy decides whether it runs again",
-    minimum=1,
-)
-CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
-    "execution.checkpointing.min-pause",
-    parse_duration,
-    0,
-    "shortest time between the end of a checkpoint and the next one",
-    minimum=0,
-)
-CHECKPOINT_RETENTION: Final = ConfigOption(
-    "execution.checkpointing.externalized-checkpoint-retention",
-    parse_uppercase,
-    "RETAIN_ON_CANCELLATION",
-    "what happens to the checkpoints of a job that is cancelled; DELETE_ON_CANCELLATION: what is "
-    "published is committed, and they are deleted; NO_EXTERNALIZED_CHECKPOINTS: they are deleted "
-    "however the job ends, unless it was stopped without draining",
-    choices=("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
-)
-TOLERABLE_FAILURES: Final = ConfigOption(
-    "execution.checkpointing.tolerable-failed-checkpoints",
-    parse_integer,
-    0,
-    "how many epochs in a row may exceed execution.checkpointing.timeout; they are run again at "
-    "once, and the restart strategy is not asked; with millstream.execution: pipelined the tasks "
-    "go on to the next checkpoint, also where state could not be uploaded",
-    minimum=0,
-)
-MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
-    "execution.checkpointing.max-concurrent-checkpoints",
-    parse_integer,
-    1,
-    "how many checkpoints may be under way at the same time, with millstream.execution: pipelined; "
-    "an epoch is a checkpoint, and there is one at a time",
-    minimum=1,
-    without_effect="an epoch ends before the next one begins",
-    pipelined=True,
-)
-UNALIGNED_CHECKPOINTS: Final = ConfigOption(
-    "execution.checkpointing.unaligned.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "whether barriers overtake records that wait, which become a part of the checkpoint, with "
-    "millstream.execution: pipelined and mode EXACTLY_ONCE; epochs have nothing in flight",
-    aliases=("execution.checkpointing.unaligned",),
-    without_effect="nothing is in flight between two epochs",
-    pipelined=True,
-)
-FORCE_UNALIGNED_CHECKPOINTS: Final = ConfigOption(
-    "execution.checkpointing.unaligned.forced",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "unaligned checkpoints also with partition_custom(), whose partitioner must say the same of a "
-    "record at each restart",
-    without_effect="nothing is in flight between two epochs",
-    pipelined=True,
-)
-ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
-    "execution.checkpointing.aligned-checkpoint-timeout",
-    parse_duration,
-    0,
-    "how long the barriers of an unaligned checkpoint wait, from its trigger on, before they "
-    "overtake records; 0: not at all",
-    minimum=0,
-    without_effect="nothing is in flight between two epochs",
-    pipelined=True,
-)
-SAVEPOINT_DIRECTORY: Final = ConfigOption(
-    "execution.checkpointing.savepoint-dir",
-    parse_string,
-    "",
-    "accepted; there are no savepoints yet",
-    aliases=("state.savepoints.dir",),
-    without_effect="there are no savepoints yet",
-)
-CHANGELOG_ENABLED: Final = ConfigOption(
-    "state.changelog.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "accepted; checkpoints of RocksDB are incremental without a log of changes",
-    aliases=("state.backend.changelog.enabled",),
-    without_effect="checkpoints of RocksDB are incremental",
-)
-COMMIT_RETRY_INITIAL: Final = ConfigOption(
-    "millstream.commit-retry.initial-backoff",
-    parse_duration,
-    100,
-    "wait before the second try of a sink's commit that failed; doubled before each further one",
-    minimum=0,
-)
-COMMIT_RETRY_MAXIMUM: Final = ConfigOption(
-    "millstream.commit-retry.max-backoff",
-    parse_duration,
-    10_000,
-    "longest wait between two tries of a commit",
-    minimum=0,
-)
-COMMIT_RETRY_ATTEMPTS: Final = ConfigOption(
-    "millstream.commit-retry.attempts",
-    parse_integer,
-    6,
-    "tries of a commit before the run fails; the restart strategy then decides, and the next run "
-    "commits first of all",
-    minimum=1,
-)
-COMMIT_TIMEOUT: Final = ConfigOption(
-    "millstream.commit.timeout",
-    parse_duration,
-    600_000,
-    "longest time that one try of a sink's commit may take; a try that hangs longer fails the run, "
-    "and the next run commits first of all",
-    minimum=1,
-)
 STATE_BACKEND: Final = ConfigOption(
     "state.backend.type",
     parse_lowercase,
@@ -231,87 +83,6 @@ RUNTIME_MODE: Final = ConfigOption(
     "STREAMING; BATCH, for bounded input: no watermark but the maximum at its end, final results; "
     "AUTOMATIC: BATCH if every source is bounded",
     choices=("STREAMING", "BATCH", "AUTOMATIC"),
-)
-#: Of the keys of all restart strategies.
-RESTART_STRATEGY_PREFIX: Final = "restart-strategy"
-RESTART_STRATEGY: Final = ConfigOption(
-    "restart-strategy.type",
-    parse_lowercase,
-    "",
-    "what happens after a failure; exponential-delay if checkpointing is on, else none",
-    aliases=("restart-strategy",),
-    choices=(
-        *("", "none", "off", "disable", "fixed-delay", "fixeddelay"),
-        *("exponential-delay", "exponentialdelay", "failure-rate", "failurerate"),
-    ),
-)
-FIXED_DELAY_ATTEMPTS: Final = ConfigOption(
-    "restart-strategy.fixed-delay.attempts",
-    parse_integer,
-    1,
-    "number of restarts",
-    minimum=0,
-)
-FIXED_DELAY_DELAY: Final = ConfigOption(
-    "restart-strategy.fixed-delay.delay", parse_duration, 1000, "time before a restart", minimum=0
-)
-FAILURE_RATE_MAX: Final = ConfigOption(
-    "restart-strategy.failure-rate.max-failures-per-interval",
-    parse_integer,
-    1,
-    "most failures within the interval after which the job is run again",
-    minimum=0,
-)
-FAILURE_RATE_INTERVAL: Final = ConfigOption(
-    "restart-strategy.failure-rate.failure-rate-interval",
-    parse_duration,
-    60_000,
-    "how far back failures count",
-    minimum=1,
-)
-FAILURE_RATE_DELAY: Final = ConfigOption(
-    "restart-strategy.failure-rate.delay", parse_duration, 1000, "time before a restart", minimum=0
-)
-EXPONENTIAL_INITIAL_BACKOFF: Final = ConfigOption(
-    "restart-strategy.exponential-delay.initial-backoff",
-    parse_duration,
-    1000,
-    "time before the first restart",
-    minimum=0,
-)
-EXPONENTIAL_MAX_BACKOFF: Final = ConfigOption(
-    "restart-strategy.exponential-delay.max-backoff",
-    parse_duration,
-    60_000,
-    "longest time before a restart",
-    minimum=0,
-)
-EXPONENTIAL_MULTIPLIER: Final = ConfigOption(
-    "restart-strategy.exponential-delay.backoff-multiplier",
-    parse_float,
-    1.5,
-    "factor from one restart to the next",
-    minimum=1,
-)
-EXPONENTIAL_RESET_THRESHOLD: Final = ConfigOption(
-    "restart-strategy.exponential-delay.reset-backoff-threshold",
-    parse_duration,
-    3_600_000,
-    "time without failure after which the first delay is used again",
-    minimum=0,
-)
-EXPONENTIAL_JITTER: Final = ConfigOption(
-    "restart-strategy.exponential-delay.jitter-factor",
-    parse_float,
-    0.1,
-    "random part of a delay, 0 to 1",
-    minimum=0,
-)
-EXPONENTIAL_ATTEMPTS: Final = ConfigOption(
-    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
-    parse_attempts,
-    "infinite",
-    "restarts in a row before the job fails for good",
 )
 GLOBAL_JOB_PARAMETERS: Final[ConfigOption[dict[str, str]]] = ConfigOption(
     "pipeline.global-job-parameters",
@@ -415,27 +186,6 @@ LOCAL_DIRECTORY: Final = ConfigOption(
     "",
     "where tasks keep working state; a directory of the system's temporary one by default",
 )
-CHECKPOINT_FSYNC: Final = ConfigOption(
-    "millstream.checkpoint.fsync",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
-    "whether checkpoints are forced to disk, so that they survive a crash of the machine",
-)
-CHECKPOINT_HMAC_KEY_FILE: Final = ConfigOption(
-    "millstream.checkpoint.hmac-key-file",
-    parse_string,
-    "",
-    "a file with a key that only its owner can read, on the driver and on all workers; checkpoints "
-    "are signed with it, and nothing is loaded that is not",
-)
-USER_ERROR_MAX_REPEATS: Final = ConfigOption(
-    "millstream.user-error.max-repeats",
-    parse_integer,
-    3,
-    "how often the same error of user code, or a target that refuses for good, may repeat without"
-    " progress before the job fails",
-    minimum=1,
-)
 PROGRESS: Final = ConfigOption(
     "millstream.progress",
     parse_lowercase,
@@ -507,86 +257,6 @@ SPARK_CLASS_ARCHIVE: Final = ConfigOption(
     True,  # noqa: FBT003 - the default of an option
     "whether sessions of Millstream's own keep an archive of Spark's classes in the user's cache "
     "directory, with which later ones start in half the time; made in the background",
-)
-
-STATE_TTL: Final = ConfigOption(
-    "table.exec.state.ttl",
-    parse_duration,
-    0,
-    "after how long unused state of SQL goes; 0: never",
-    minimum=0,
-)
-MINI_BATCH: Final = ConfigOption(
-    "table.exec.mini-batch.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "one change of SQL per key and batch",
-)
-AGG_PHASE_STRATEGY: Final = ConfigOption(
-    "table.optimizer.agg-phase-strategy",
-    parse_string,
-    "AUTO",
-    "whether windows and mini-batches of SQL are aggregated ahead of their exchange: AUTO and "
-    "TWO_PHASE where it can be done, ONE_PHASE never",
-    choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
-)
-SPLIT_DISTINCT: Final = ConfigOption(
-    "table.optimizer.distinct-agg.split.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "aggregates of SQL over DISTINCT values first per bucket of these, then over the buckets",
-)
-DISTINCT_BUCKETS: Final = ConfigOption(
-    "table.optimizer.distinct-agg.split.bucket-num",
-    parse_integer,
-    1024,
-    "buckets of table.optimizer.distinct-agg.split.enabled",
-    minimum=1,
-)
-NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
-    "table.optimizer.non-deterministic-update.strategy",
-    parse_string,
-    "TRY_RESOLVE",
-    "TRY_RESOLVE: SQL that would look for rows to take back by columns that are computed anew is "
-    "refused; IGNORE: it runs, and its results may be wrong, as by default in Flink",
-    choices=("TRY_RESOLVE", "IGNORE"),
-)
-REUSE_SUB_PLANS: Final = ConfigOption(
-    "table.optimizer.reuse-sub-plan-enabled",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
-    "whether parts of SQL plans that are the same run once",
-)
-LOCAL_TIME_ZONE: Final = ConfigOption(
-    "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
-)
-ASYNC_LOOKUP_MODE: Final = ConfigOption(
-    "table.exec.async-lookup.output-mode",
-    parse_uppercase,
-    "ORDERED",
-    "order of rows of asynchronous lookup joins, unless a hint says: as they come or are known",
-    choices=("ORDERED", "ALLOW_UNORDERED"),
-)
-ASYNC_LOOKUP_CAPACITY: Final = ConfigOption(
-    "table.exec.async-lookup.buffer-capacity",
-    parse_integer,
-    100,
-    "keys that an asynchronous lookup join asks for at a time, unless a hint says",
-    minimum=1,
-)
-ASYNC_LOOKUP_TIMEOUT: Final = ConfigOption(
-    "table.exec.async-lookup.timeout",
-    parse_duration,
-    180_000,
-    "how long an asynchronous lookup join waits for an answer, unless a hint says",
-    minimum=1,
-)
-SOURCE_IDLE_TIMEOUT: Final = ConfigOption(
-    "table.exec.source.idle-timeout",
-    parse_duration,
-    0,
-    "idle time of WATERMARK FOR; 0: never",
-    minimum=0,
 )
 
 #: By key and by alias.

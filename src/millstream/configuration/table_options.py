@@ -1,4 +1,4 @@
-"""Options of the sinks of tables, and how parallel their jobs are.
+"""Options of tables and SQL: state, plans, lookups, sources and sinks.
 
 What it is: definitions that ``configuration/options.py`` gives on under their names.
 What it is not: where they are read (``sql/statements/session.py``).
@@ -9,10 +9,111 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.configuration.option import ConfigOption
-from millstream.configuration.parsing import parse_integer, parse_string, parse_uppercase
+from millstream.configuration.parsing import (
+    parse_boolean,
+    parse_duration,
+    parse_integer,
+    parse_string,
+    parse_uppercase,
+)
 
-__all__ = ["NOT_NULL_ENFORCER", "TABLE_PARALLELISM", "UPSERT_MATERIALIZE"]
+__all__ = [
+    "AGG_PHASE_STRATEGY",
+    "ASYNC_LOOKUP_CAPACITY",
+    "ASYNC_LOOKUP_MODE",
+    "ASYNC_LOOKUP_TIMEOUT",
+    "DISTINCT_BUCKETS",
+    "LOCAL_TIME_ZONE",
+    "MINI_BATCH",
+    "NON_DETERMINISTIC_UPDATES",
+    "NOT_NULL_ENFORCER",
+    "REUSE_SUB_PLANS",
+    "SOURCE_IDLE_TIMEOUT",
+    "SPLIT_DISTINCT",
+    "STATE_TTL",
+    "TABLE_PARALLELISM",
+    "UPSERT_MATERIALIZE",
+]
 
+STATE_TTL: Final = ConfigOption(
+    "table.exec.state.ttl",
+    parse_duration,
+    0,
+    "after how long unused state of SQL goes; 0: never",
+    minimum=0,
+)
+MINI_BATCH: Final = ConfigOption(
+    "table.exec.mini-batch.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "one change of SQL per key and batch",
+)
+AGG_PHASE_STRATEGY: Final = ConfigOption(
+    "table.optimizer.agg-phase-strategy",
+    parse_string,
+    "AUTO",
+    "whether windows and mini-batches of SQL are aggregated ahead of their exchange: AUTO and "
+    "TWO_PHASE where it can be done, ONE_PHASE never",
+    choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
+)
+SPLIT_DISTINCT: Final = ConfigOption(
+    "table.optimizer.distinct-agg.split.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "aggregates of SQL over DISTINCT values first per bucket of these, then over the buckets",
+)
+DISTINCT_BUCKETS: Final = ConfigOption(
+    "table.optimizer.distinct-agg.split.bucket-num",
+    parse_integer,
+    1024,
+    "buckets of table.optimizer.distinct-agg.split.enabled",
+    minimum=1,
+)
+NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
+    "table.optimizer.non-deterministic-update.strategy",
+    parse_string,
+    "TRY_RESOLVE",
+    "TRY_RESOLVE: SQL that would look for rows to take back by columns that are computed anew is "
+    "refused; IGNORE: it runs, and its results may be wrong, as by default in Flink",
+    choices=("TRY_RESOLVE", "IGNORE"),
+)
+REUSE_SUB_PLANS: Final = ConfigOption(
+    "table.optimizer.reuse-sub-plan-enabled",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether parts of SQL plans that are the same run once",
+)
+LOCAL_TIME_ZONE: Final = ConfigOption(
+    "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
+)
+ASYNC_LOOKUP_MODE: Final = ConfigOption(
+    "table.exec.async-lookup.output-mode",
+    parse_uppercase,
+    "ORDERED",
+    "order of rows of asynchronous lookup joins, unless a hint says: as they come or are known",
+    choices=("ORDERED", "ALLOW_UNORDERED"),
+)
+ASYNC_LOOKUP_CAPACITY: Final = ConfigOption(
+    "table.exec.async-lookup.buffer-capacity",
+    parse_integer,
+    100,
+    "keys that an asynchronous lookup join asks for at a time, unless a hint says",
+    minimum=1,
+)
+ASYNC_LOOKUP_TIMEOUT: Final = ConfigOption(
+    "table.exec.async-lookup.timeout",
+    parse_duration,
+    180_000,
+    "how long an asynchronous lookup join waits for an answer, unless a hint says",
+    minimum=1,
+)
+SOURCE_IDLE_TIMEOUT: Final = ConfigOption(
+    "table.exec.source.idle-timeout",
+    parse_duration,
+    0,
+    "idle time of WATERMARK FOR; 0: never",
+    minimum=0,
+)
 NOT_NULL_ENFORCER: Final = ConfigOption(
     "table.exec.sink.not-null-enforcer",
     parse_string,
