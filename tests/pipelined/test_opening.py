@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -14,15 +15,19 @@ from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.datastream import MapFunction
 from millstream.datastream.connectors import DiscardingSink
+from millstream.errors import UserFunctionError
 from millstream.execution.job import Job
 from millstream.execution.run import Run
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from millstream.datastream import RuntimeContext, StreamExecutionEnvironment
+
+    Make = Callable[..., StreamExecutionEnvironment]
 
 
 class Noting(MapFunction):
@@ -81,3 +86,27 @@ def test_what_is_open_is_closed_if_another_task_cannot_be_opened(tmp_path: Path)
     finally:
         run.close()
     assert notes.read_text().splitlines() == ["consumer opened", "consumer closed"]
+
+
+class Leaving(MapFunction):
+    """Ends its process, as it thinks: when it is opened, or with a record."""
+
+    def __init__(self, *, opened: bool) -> None:
+        self.opened = opened
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        del runtime_context
+        if self.opened:
+            sys.exit("no configuration")
+
+    def map(self, value: object) -> int:
+        del value
+        sys.exit("no configuration")
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_function_that_calls_exit_is_named(make: Make, *, opened: bool) -> None:
+    env = make(1)
+    env.from_sequence(0, 9).map(Leaving(opened=opened), LONG).sink_to(DiscardingSink())
+    with pytest.raises(UserFunctionError, match=r"(?s)SystemExit: no configuration.*test_opening"):
+        env.execute("leaves")

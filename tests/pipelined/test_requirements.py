@@ -76,6 +76,56 @@ def test_unaligned_checkpoints_need_exactly_once(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.parametrize(
+    ("settings", "without_effect"),
+    [
+        ({"millstream.epoch.target-duration": "5 s"}, ["millstream.epoch.target-duration"]),
+        ({"millstream.tick-interval": "1 s"}, ["millstream.tick-interval"]),
+        (
+            {"execution.checkpointing.aligned-checkpoint-timeout": "1 s"},
+            ["execution.checkpointing.aligned-checkpoint-timeout"],
+        ),
+        (
+            {"execution.checkpointing.unaligned.forced": "true"},
+            ["execution.checkpointing.unaligned.forced"],
+        ),
+        (
+            {
+                "execution.checkpointing.min-pause": "10",
+                "execution.checkpointing.max-concurrent-checkpoints": "2",
+            },
+            ["execution.checkpointing.max-concurrent-checkpoints"],
+        ),
+        (
+            {"execution.buffer-timeout.enabled": "false", "execution.buffer-timeout": "1"},
+            ["execution.buffer-timeout.interval"],
+        ),
+        (
+            {
+                "execution.checkpointing.unaligned": "true",
+                "execution.checkpointing.unaligned.forced": "true",
+                "execution.checkpointing.aligned-checkpoint-timeout": "1 s",
+                "execution.checkpointing.min-pause": "10",
+                "execution.buffer-timeout": "1",
+            },
+            [],
+        ),
+        ({"execution.checkpointing.max-concurrent-checkpoints": "2"}, []),
+    ],
+)
+def test_what_has_no_effect_is_said(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, str], without_effect: list[str]
+) -> None:
+    configuration = Configuration()
+    for key, value in {"millstream.execution": "pipelined", **settings}.items():
+        configuration.set_string(key, value)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.from_collection([1]).print()
+    require_pipelined(env.get_job_graph())
+    said = [text.split(" has no effect: ")[0] for text in caplog.messages]
+    assert said == without_effect
+
+
+@pytest.mark.parametrize(
     ("partition", "is_aligned"),
     [
         ("key_by", False),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -54,6 +55,8 @@ class CommittingThread:
          (run loop)
       2. What has ended is in ``ended`` before ``done`` is called; nothing is added to it once
          ``close`` has returned.  (here)
+      3. Whoever has heard of an end takes it out of ``ended``: a job may have a million.
+         (run loop)
 
     Args:
         run: the run.
@@ -63,8 +66,8 @@ class CommittingThread:
     def __init__(self, run: Run, done: Callable[[Committed | Dropped], None]) -> None:
         self._run = run
         self._done = done
-        #: What became of the checkpoints, in order; to be read after ``close``.
-        self.ended: list[Committed] = []
+        #: What became of the checkpoints of which nobody has heard yet, in order.
+        self.ended: deque[Committed] = deque()
         self._waiting: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)

@@ -11,7 +11,7 @@ Read next: ``engines/pipelined/run_loop.py``.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.errors import ProgramError
@@ -19,6 +19,10 @@ from millstream.graph.unaligned import is_unaligned, why_not_unaligned
 from millstream.graph.validation import connector_label
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millstream.configuration.configuration import Configuration
+    from millstream.configuration.option import ConfigOption
     from millstream.graph.model import JobGraph
 
 __all__ = ["require_pipelined", "why_not_pipelined"]
@@ -47,11 +51,34 @@ def require_pipelined(graph: JobGraph) -> None:
     reason = why_not_pipelined(graph)
     if reason is not None:
         raise ProgramError(reason)
-    configuration = graph.configuration
-    if configuration.get(options.UNALIGNED_CHECKPOINTS) and not is_unaligned(configuration):
+    for option, reason in _without_effect(graph.configuration):
+        _LOG.warning("%s has no effect: %s", option.key, reason)
+
+
+def _without_effect(given: Configuration) -> Iterator[tuple[ConfigOption[Any], str]]:
+    """Options that were set to what does nothing in this job, and why."""
+    for option, reason in (
+        (options.TARGET_EPOCH_DURATION, f"see {options.CHECKPOINTING_INTERVAL.key}"),
+        (options.TICK_INTERVAL, "tasks look at the clock every few milliseconds"),
+    ):
+        if given.get(option) != option.default:
+            yield option, f"tasks live on, there are no epochs; {reason}"
+    if not given.get(options.UNALIGNED_CHECKPOINTS):
+        overtake = f"barriers overtake with {options.UNALIGNED_CHECKPOINTS.key} only"
+        if given.get(options.ALIGNED_CHECKPOINT_TIMEOUT):
+            yield options.ALIGNED_CHECKPOINT_TIMEOUT, overtake
+        if given.get(options.FORCE_UNALIGNED_CHECKPOINTS):
+            yield options.FORCE_UNALIGNED_CHECKPOINTS, overtake
+    elif not is_unaligned(given):
         # As in Flink.
-        _LOG.warning(
-            "%s has no effect: barriers overtake with %s: EXACTLY_ONCE only",
-            options.UNALIGNED_CHECKPOINTS.key,
-            options.CHECKPOINTING_MODE.key,
-        )
+        exactly_once = f"{options.CHECKPOINTING_MODE.key}: EXACTLY_ONCE"
+        yield options.UNALIGNED_CHECKPOINTS, f"barriers overtake with {exactly_once} only"
+    if (
+        given.get(options.CHECKPOINTING_MIN_PAUSE)
+        and given.get(options.MAX_CONCURRENT_CHECKPOINTS) > 1
+    ):
+        # As in Flink.
+        pause = options.CHECKPOINTING_MIN_PAUSE.key
+        yield options.MAX_CONCURRENT_CHECKPOINTS, f"{pause} leaves one checkpoint at a time"
+    if given.contains(options.BUFFER_TIMEOUT) and not given.get(options.BUFFER_TIMEOUT_ENABLED):
+        yield options.BUFFER_TIMEOUT, f"{options.BUFFER_TIMEOUT_ENABLED.key} is false"

@@ -177,8 +177,6 @@ class RunLoop:
         self._draining = Draining(overtakes=is_unaligned(self._configuration) and bool(graph.edges))
         #: The last checkpoint is committed.
         self._over = False
-        #: How many ends of commits were heard.
-        self._heard = 0
 
     def _can_restart_regions(self, regions: Regions) -> bool:
         mode = CheckpointingMode[self._configuration.get(options.CHECKPOINTING_MODE)]
@@ -451,7 +449,7 @@ class RunLoop:
         self._sources.committed(manifest.splits, manifest.offsets)
 
     def _note_commit(self, event: Committed) -> Manifest:
-        self._heard += 1
+        self._committing.ended.popleft()
         if event.error is not None:
             raise event.error
         if event.manifest is None:
@@ -470,10 +468,13 @@ class RunLoop:
 
         A commit that failed is the next run's to finish, if it was published.
         """
-        for event in self._committing.ended[self._heard :]:
+        ended = self._committing.ended
+        while ended:
+            event = ended[0]
             if event.error is None:
                 self._note_commit(event)
             else:
+                ended.popleft()
                 _LOG.warning(
                     "checkpoint %d failed while its run ended: %s", event.epoch, event.error
                 )

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import cloudpickle
 
+from millstream.errors import UserFunctionError
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.pipelined.connect import connect_slots, join_slots, listen
 from millstream.runtime.pipelined.control import ControlConnection, GivenUpError
@@ -27,6 +28,7 @@ from millstream.runtime.pipelined.newcomers import Newcomers
 from millstream.runtime.pipelined.transport import TcpTransport
 from millstream.runtime.pipelined.uploader import Uploader
 from millstream.runtime.portable_error import portable_error
+from millstream.runtime.user_code import cause_of
 
 if TYPE_CHECKING:
     import socket
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["run_slot"]
+
+#: Those that are not ``Exception`` come from functions: no interrupt from outside is for slots.
+_FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)
 
 
 def run_slot(settings: SlotSettings) -> None:
@@ -68,7 +73,7 @@ def run_slot(settings: SlotSettings) -> None:
             _run(settings, control, transport, begin)
     except GivenUpError:
         pass  # nothing had begun
-    except Exception as error:  # noqa: BLE001 - the driver's to raise
+    except _FAILURES as error:  # the driver's to raise
         _fail(settings, control, error)
     control.close()
 
@@ -86,8 +91,11 @@ def _teller(settings: SlotSettings, control: ControlConnection) -> Callable[[int
     return lambda other: control.send(Unreachable(settings.slot, other))
 
 
-def _fail(settings: SlotSettings, control: ControlConnection, error: Exception) -> None:
+def _fail(settings: SlotSettings, control: ControlConnection, error: BaseException) -> None:
     """Tell the driver, and do nothing until it has fenced, or wants the slot to end."""
+    if not isinstance(error, Exception):
+        message = f"a function has asked its process to end: {cause_of(error)}"
+        error = UserFunctionError(message)
     control.send(Failed(settings.slot, portable_error(error)))
     control.wait_for_end()
 
@@ -129,7 +137,7 @@ def _run(
             _raise_first(failures)
         uploader.close()
     except BaseException as error:
-        if isinstance(error, Exception):
+        if isinstance(error, _FAILURES):
             _fail(settings, control, error)
         elif not isinstance(error, GivenUpError):
             raise
