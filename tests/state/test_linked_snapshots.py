@@ -122,3 +122,24 @@ def test_a_file_that_is_gone_is_left_to_rocksdb(
     store._database = database
     store.close()
     assert content(tmp_path, "reader", handle) == {b"a": b"1"}
+
+
+def test_what_lists_the_files_does_not_grow_with_the_number_of_snapshots(
+    tmp_path: Path, linked: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job takes a million snapshots, and each has all of the MANIFEST."""
+    monkeypatch.setattr(rocksdb, "_MANIFEST", 4096)
+    store = opened(tmp_path, "writer", [])
+    names: set[str] = set()
+    for number in range(60):
+        store.write([(b"a", b"%d" % number)])
+        handle = store.prepare_snapshot().finish()
+        (listing,) = (file for file in handle["files"] if file["local"].startswith("MANIFEST-"))
+        # What is added by one snapshot, and by compaction behind it, may come on top.
+        assert listing["size"] < 4096 + 2048
+        names.add(listing["local"])
+        if number % 10 == 0 or len(names) == 2:
+            assert content(tmp_path, f"reader-{number}", handle) == {b"a": b"%d" % number}
+    store.close()
+    assert len(names) > 1
+    assert linked.count(True) > 30

@@ -85,6 +85,10 @@ _LEVEL_BASE: Final = 8 * _MEBIBYTE
 _TABLE: Final = 4 * _MEBIBYTE
 _MOST_COMPACTED: Final = 16 * _MEBIBYTE
 
+#: From this size on RocksDB begins its MANIFEST anew, with the files that there are (some 150 bytes
+#: for each).  All of it is in each snapshot, and each adds to it: by default up to a gigabyte.
+_MANIFEST: Final = _MEBIBYTE >> 3
+
 #: What RocksDB says where a file is not what it wrote, or is gone, or the disk cannot read it.
 _SIGNS_OF_DAMAGE: Final = ("Corruption", "No such file or directory", "Input/output error")
 
@@ -118,6 +122,7 @@ def _options() -> Options:
     options.set_max_log_file_size(_MEBIBYTE)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
+    options.set_max_manifest_file_size(_MANIFEST)
     # A store is opened for each epoch: without statistics of its files (of 20 at most) RocksDB
     # takes it for empty, and everything that goes by the number of keys goes wrong.
     options.set_skip_stats_update_on_db_open(False)
