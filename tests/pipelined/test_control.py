@@ -167,6 +167,23 @@ def test_a_driver_that_closes_ends_the_slot_but_not_one_that_ends_itself(driver:
         control.begin()
 
 
+def test_who_waits_for_the_end_hears_of_it_though_another_has_taken_the_message(
+    driver: Driver,
+) -> None:
+    """A task fails in the turn in which the slot has heard that it is to end; it closes then."""
+    wake = Woken()
+    control = ControlConnection(driver.settings, wake, Woken())
+    driver.say(End())
+    wake.wait()
+    assert control.messages() == [End()]
+    waiting = threading.Thread(target=control.wait_for_end, daemon=True)
+    waiting.start()
+    waiting.join(DEADLINE)
+    assert not waiting.is_alive()
+    assert control._turned >= control._asked_to_end, "it has heard, and is not interrupted"
+    control.close()
+
+
 def test_a_driver_that_says_something_else_first(driver: Driver) -> None:
     control = ControlConnection(driver.settings, Woken(), Woken())
     driver.say(Completed(3))

@@ -168,10 +168,11 @@ class ControlConnection:
         self._interruptible = threading.get_ident()
 
     def wait_for_end(self) -> None:
-        """Wait until the driver wants the slot to end."""
-        while not any(isinstance(message, End) for message in self.messages()):
+        """Wait until the driver wants the slot to end; somebody may have taken its message."""
+        while self._asked_to_end == math.inf:
             self.alive()
             time.sleep(_LOOK)
+        self.alive()  # it has heard: what it closes now is not to be interrupted
 
     def messages(self) -> list[DriverMessage]:
         """What the driver has said since it was asked last; never waits."""
