@@ -104,6 +104,14 @@ def test_exponential_delay_attempts_start_again_after_quiet() -> None:
     assert delays(exponential, 2, 1002) == [2, None]
 
 
+def test_what_fails_before_a_restart_waits_for_that_one() -> None:
+    """As in Flink: two regions that a server's end has failed are one failure."""
+    exponential = ExponentialDelay(4, 10, 2, jitter_factor=0, attempts_before_reset_backoff=2)
+    assert [exponential.next_delay(now, ERROR) for now in (0, 0, 1, 3)] == [4, 4, 3, 1]
+    assert [exponential.next_delay(now, ERROR) for now in (5, 6)] == [8, 7]
+    assert exponential.next_delay(20, ERROR) is None
+
+
 def test_jitter_stays_in_its_bounds() -> None:
     found = set()
     for seed in range(50):

@@ -16,7 +16,8 @@ from millstream.connectors.files.sink import FileSink
 from millstream.connectors.refusals import directory_refusal, is_permanent
 from millstream.contracts.sink import Sink, SinkWriter, WriterContext
 from millstream.engines.spark.errors import original_error
-from millstream.errors import PermanentSinkError, SinkError
+from millstream.errors import EngineError, PermanentSinkError, SinkError
+from millstream.execution.restart import FixedDelay, GiveUpOnRepeats
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.testing.harness import OperatorHarness
 
@@ -152,3 +153,15 @@ def test_errors_of_a_users_sink(error: Exception, permanent: bool) -> None:
 def test_the_kind_of_error_comes_back_from_a_worker() -> None:
     told = RuntimeError("Traceback\nmillstream.errors.PermanentSinkError: no\n\n\tat org.x")
     assert isinstance(original_error(told), PermanentSinkError)
+
+
+def test_workers_without_millstream_are_told_of_once() -> None:
+    """No try of the restart strategy's can help."""
+    lines = ["Traceback (most recent call last):", "  cloudpickle.loads(obj)"]
+    lines += ["ModuleNotFoundError: No module named 'millstream'", " SQLSTATE: 38000", ""]
+    told = original_error(RuntimeError("\n".join(lines)))
+    assert isinstance(told, EngineError)
+    assert "PYSPARK_PYTHON" in str(told)
+    assert GiveUpOnRepeats(FixedDelay(9, 1)).next_delay(0, told) is None
+    other = RuntimeError("\n".join(lines).replace("'millstream'", "'mine'"))
+    assert original_error(other) is other

@@ -89,6 +89,33 @@ def test_the_user_goes_before(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "spark.driver.host" not in given, "a cluster has to reach the driver"
 
 
+@pytest.mark.parametrize(
+    ("settings", "master"),
+    [
+        ({}, None),
+        ({"millstream.spark.master": "local[3]"}, "local[3]"),
+        ({"spark.master": "local[2]"}, "local[2]"),
+        ({"millstream.spark.master": "local[3]", "spark.master": "yarn"}, "local[3]"),
+    ],
+)
+@pytest.mark.parametrize("submitted", [True, False])
+def test_the_master_of_spark_submit_is_taken(
+    settings: dict[str, str], master: str | None, submitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, object] = {}
+
+    def get(builder: Any, settings: dict[str, object]) -> None:
+        found.update(builder._options)
+        found.update(settings)
+
+    monkeypatch.setattr(local_session, "_get", get)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", object())
+    if submitted:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    local_session.start_session(Configuration(settings))
+    assert found.get("spark.master") == (master or (None if submitted else "local[*]"))
+
+
 @pytest.mark.usefixtures("spark")  # which sets PYTHONPATH
 def test_an_example_says_nothing_but_its_progress_and_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path / "t")}

@@ -8,6 +8,9 @@ from typing import Any, cast
 import pytest
 
 from millstream.common import Configuration
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.engines.registry import engine_words
+from millstream.engines.spark import pipelined
 from millstream.engines.spark.session import get_session
 from millstream.engines.spark.task_slots import TaskSlots
 from millstream.errors import EngineError
@@ -191,3 +194,52 @@ def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
     with pytest.raises(EngineError, match=r"uses Spark Connect.*without SPARK_REMOTE"):
         get_session(Configuration())
+
+
+WIDE: dict[str, dict[str, str]] = {
+    "local[2]": {},
+    "local[2,4]": {},
+    "local": {},
+    "local-cluster[2,1,1024]": {},
+    "spark://m:7077": {"spark.cores.max": "2"},
+    "yarn": {"spark.dynamicAllocation.enabled": "true"},
+}
+
+
+@pytest.mark.parametrize("master", WIDE)
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+@pytest.mark.parametrize("key", ["millstream.spark.master", "spark.master"])
+def test_what_can_never_be_is_refused_before_spark_starts(
+    master: str, execution: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the plan says so."""
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setattr(pipelined, "get_session", lambda _: pytest.fail("Spark was started"))
+    settings = {key: master, "millstream.execution": execution, **WIDE[master]}
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration(settings))
+    env.set_parallelism(3).from_collection([1]).map(lambda value: value).print()
+    graph = env.get_job_graph()
+    why = "dynamic allocation" if master == "yarn" else "needs 3 task slots"
+    words = engine_words(graph)
+    assert ("refused: " if execution == "pipelined" else "not pipelined: ") in words
+    assert why in words
+    with pytest.raises(EngineError, match=why):
+        pipelined.submit(graph)
+
+
+def test_what_a_session_may_have_is_not_refused_before_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masters = [{"millstream.spark.master": each} for each in ("local[*]", "spark://m:7077")]
+    for settings in (*masters, {}):
+        env = StreamExecutionEnvironment.get_execution_environment(Configuration(settings))
+        env.set_parallelism(99).from_collection([1]).map(lambda value: value).print()
+        monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+        assert "pipelined would do, too" in engine_words(env.get_job_graph())
+    # The job runs on a session of the program's, whatever is said of another.
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration({"millstream.spark.master": "local[1]"})
+    )
+    env.set_parallelism(2).from_collection([1]).map(lambda value: value).print()
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", object)
+    assert "pipelined would do, too" in engine_words(env.get_job_graph())

@@ -51,10 +51,14 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
 def engine_words(job_graph: JobGraph) -> str:
     """On which engine a job would run, whether on the other, and why not; some lines of text."""
     from millstream.engines.pipelined.requirements import why_not_pipelined
+    from millstream.engines.spark.limits import why_never
 
     configuration = job_graph.configuration
-    place = _PLACES[configuration.get(options.TARGET)]
+    target = configuration.get(options.TARGET)
+    place = _PLACES[target]
     reason = why_not_pipelined(job_graph)
+    if reason is None and target == "spark":
+        reason = why_never(configuration, job_graph.width)
     if configuration.get(options.EXECUTION) == "pipelined":
         lines = [f"pipelined, on {place}"]
         lines.append(f"refused: {reason}" if reason else "epochs would do, too")

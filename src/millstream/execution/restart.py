@@ -168,8 +168,13 @@ class ExponentialDelay(RestartStrategy):
     _restarted: float = field(default=0.0, init=False)
 
     def next_delay(self, now: float, error: BaseException) -> float | None:
-        """The next, longer time, jitter included; at most ``max_backoff``."""
+        """The next, longer time, jitter included; at most ``max_backoff``.
+
+        What fails before the restart of the last failure waits for that, and is not counted.
+        """
         del error
+        if self._failures and now <= self._restarted:
+            return self._restarted - now
         if self._failures == 0 or now - self._restarted >= self.reset_backoff_threshold:
             self._failures = 0
             self._backoff = self.initial_backoff

@@ -21,13 +21,31 @@ _RAISED: Final = re.compile(
 )
 
 
+#: Of a worker that cannot even unpickle what it is to do; again and again, however often it is
+#: tried.
+_NOT_FOUND: Final = "ModuleNotFoundError: No module named 'millstream'"
+_NO_MILLSTREAM: Final = (
+    "the Python of Spark's workers has no module millstream. Workers of a session run what the"
+    " variable PYSPARK_PYTHON names, else the python3 of their machine, whatever runs the program:"
+    " set it before the session starts, on all machines to a Python that has Millstream; or leave"
+    " the session to Millstream (millstream.spark.master, python.executable)"
+)
+
+
+def _lacks_millstream(error: BaseException) -> bool:
+    return raised_in_python(error) == _NOT_FOUND
+
+
 def original_error(error: BaseException) -> BaseException:
-    """The Millstream error that a task raised, if ``error`` tells of one; else ``error``."""
+    """The Millstream error that a task raised, if ``error`` tells of one; else ``error``.
+
+    That workers have no Millstream is one, though they cannot say so themselves.
+    """
     if isinstance(error, errors.MillstreamError):
         return error
     found = list(_RAISED.finditer(str(error)))
     if not found:
-        return error
+        return errors.EngineError(_NO_MILLSTREAM) if _lacks_millstream(error) else error
     # The last one is what was raised; those before it are its causes.
     name, message = found[-1]["name"], found[-1]["message"].strip()
     kind = getattr(errors, name, None)

@@ -48,6 +48,7 @@ from millstream.configuration import options
 from millstream.directories.run_directory import run_directory, socket_directory
 from millstream.engines.spark.class_archive import ClassArchive
 from millstream.engines.spark.java import cache_directory, find_java
+from millstream.engines.spark.limits import given_master, is_submitted
 from millstream.errors import EngineError
 from millstream.graph.job_files import FileUse, job_files_of
 from millstream.runtime.job_files import extract
@@ -83,8 +84,6 @@ _LOCAL_OPTIONS: Final = {
     "spark.authenticate": "true",
 }
 _SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of an option
-#: Set by spark-submit, whose JVM starts this process.
-_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 #: Characters that Spark wants to be left to a socket's name: its directory may have 60.
 _SOCKET_NAME: Final = 46
 #: Seconds that the JVM may take to end.
@@ -104,15 +103,17 @@ def start_session(configuration: Configuration) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = {key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")}
-    master = configuration.get(options.SPARK_MASTER)
+    given = given_master(configuration)
     builder = SparkSession.builder.appName("millstream")
-    if _SUBMITTED in os.environ and not master:
+    if given is None and is_submitted():
         return _get(builder, own)
-    master = master or "local[*]"
+    master = given or "local[*]"
+    # One that goes with another master would take its place.
+    own.pop("spark.master", None)
     settings = {**_OPTIONS, **own}
     if master.startswith("local"):
         settings = {**_OPTIONS, **_LOCAL_OPTIONS, **own}
-    launched = SparkContext._gateway is None and _SUBMITTED not in os.environ  # noqa: SLF001
+    launched = SparkContext._gateway is None and not is_submitted()  # noqa: SLF001
     archive = None
     if launched:
         keeps = configuration.get(options.SPARK_CLASS_ARCHIVE)

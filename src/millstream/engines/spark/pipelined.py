@@ -15,12 +15,13 @@ from millstream.engines.pipelined.engine import PipelinedEngine, slots_of
 from millstream.engines.pipelined.requirements import require_pipelined
 from millstream.engines.spark.errors import in_a_line
 from millstream.engines.spark.java_process import JavaProcess
+from millstream.engines.spark.limits import why_never
 from millstream.engines.spark.session import get_session
 from millstream.engines.spark.slots import SparkSlotHost
+from millstream.errors import EngineError
 from millstream.execution.driver import check_job, start_job
 
 if TYPE_CHECKING:
-    from millstream.errors import EngineError
     from millstream.execution.driver import JobDriver
     from millstream.graph.model import JobGraph
 
@@ -46,7 +47,11 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
     """
     del spark_dataframes
     require_pipelined(job_graph)
-    check_job(job_graph)  # before Spark starts, which takes seconds
+    # Before Spark starts, which takes seconds.
+    check_job(job_graph)
+    reason = why_never(job_graph.configuration, slots_of(job_graph))
+    if reason is not None:
+        raise EngineError(reason)
     session = get_session(job_graph.configuration)
     java = JavaProcess(session)
     timeout = job_graph.configuration.get(options.SLOT_REQUEST_TIMEOUT) / 1000

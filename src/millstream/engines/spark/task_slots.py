@@ -4,16 +4,17 @@ What it is: what Spark would let a pipelined run wait for without a word, put in
 of a run are tasks of one barrier stage, which Spark starts together or not at all: it looks again
 every 15 s for 10 minutes if it has too few slots, and for ever if others are at work on them.
 
-What it is not: what runs there (``engines/spark/slots.py``).
+What it is not: what options allow (``engines/spark/limits.py``), nor what runs there
+(``engines/spark/slots.py``).
 
 Read next: ``engines/spark/slots.py``.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.engines.spark.limits import SlotLimits, counted
 from millstream.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,11 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TaskSlots"]
 
-_LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*")
 #: Characters of a job's description, and jobs, that a message has room for.
 _DESCRIPTION: Final = 60
 _MOST_JOBS: Final = 5
-_EPOCHS: Final = "millstream.execution: epochs"
 
 
 class TaskSlots:
@@ -40,9 +39,8 @@ class TaskSlots:
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
         self._master = str(self._context.master)
-        #: An option of the session's, or what is given for it.
-        self._option: Callable[[str, str], str] = self._context.getConf().get
-        self._task_cpus = int(self._option("spark.task.cpus", "1"))
+        option: Callable[[str, str], str] = self._context.getConf().get
+        self._limits = SlotLimits(self._master, option, self.total)
 
     @property
     def on_this_machine(self) -> bool:
@@ -58,22 +56,9 @@ class TaskSlots:
         Raises:
             EngineError: Spark allocates dynamically, or can never have so many.
         """
-        dynamic = self._option("spark.dynamicAllocation.enabled", "false").lower() == "true"
-        if dynamic and not self._in_one_process:
-            message = (
-                "Spark runs no barrier stage, which a pipelined job is, with dynamic allocation:"
-                " set spark.dynamicAllocation.enabled to false and spark.executor.instances to what"
-                f" the job needs, or run it with {_EPOCHS}"
-            )
-            raise EngineError(message)
-        most, why = self._most()
-        if most is not None and most < slots:
-            message = (
-                f"the job needs {_counted(slots, 'task slot')} side by side, as many as its widest"
-                f" stage has subtasks, and Spark can have {most} ({why}). {self._remedy(slots)}, or"
-                f" run it with {_EPOCHS}"
-            )
-            raise EngineError(message)
+        reason = self._limits.why_never(slots)
+        if reason is not None:
+            raise EngineError(reason)
 
     def total(self) -> int:
         """How many there are now, on executors that have registered, taken or not."""
@@ -106,11 +91,11 @@ class TaskSlots:
             own: the job group of those who want them.
         """
         total = self.total()
-        has = f"Spark has {_counted(total, 'task slot')} ({self._executors()})"
+        has = f"Spark has {counted(total, 'task slot')} ({self._executors()})"
         if total < slots:
             return (
                 f"{has}, and the job needs {slots}. Executors may still be starting, or the cluster"
-                f" may have no cores left. {self._remedy(slots)}"
+                f" may have no cores left. {self._limits.remedy(slots)}"
             )
         if self.has_started(slots, own):
             return (
@@ -121,51 +106,14 @@ class TaskSlots:
         others = self._jobs_but(own)
         if not others:
             return (
-                f"{has}, and no other job of this session runs on them; the log of Spark's driver"
-                " says why it does not start the tasks of a barrier stage"
+                f"{has}, and no other job of this session runs on them, but has not started the"
+                " tasks yet. If they do not come soon, the log of Spark's driver says why it does"
+                " not start a barrier stage"
             )
         return (
             f"{has}, on which the session runs other jobs: {others}. Wait for their end, stop them,"
-            f" or give the session {slots * self._task_cpus} cores more"
+            f" or give the session {slots * self._limits.task_cpus} cores more"
         )
-
-    @property
-    def _in_one_process(self) -> bool:
-        return self._master == "local" or self._master.startswith("local[")
-
-    def _most(self) -> tuple[int | None, str]:
-        """How many there will ever be, if that is known, and why."""
-        cpus = self._task_cpus
-        each = "" if cpus == 1 else f", spark.task.cpus {cpus}"
-        if self._in_one_process:
-            return self.total(), f"master {self._master}{each}"
-        cluster = _LOCAL_CLUSTER.fullmatch(self._master)
-        if cluster is not None:
-            executors, cores = map(int, cluster.groups())
-            return executors * (cores // cpus), f"master {self._master}{each}"
-        limit = self._option("spark.cores.max", "")
-        if limit and self._master.startswith("spark:"):
-            return int(limit) // cpus, f"spark.cores.max {limit}{each}"
-        instances = self._option("spark.executor.instances", "")
-        cores_each = self._option("spark.executor.cores", "")
-        if instances and cores_each:
-            words = f"spark.executor.instances {instances}, spark.executor.cores {cores_each}{each}"
-            return int(instances) * (int(cores_each) // cpus), words
-        return None, ""
-
-    def _remedy(self, slots: int) -> str:
-        cores = slots * self._task_cpus
-        words = f"Lower its parallelism, or give the session {_counted(cores, 'core')}"
-        if self._in_one_process:
-            return f"{words}: master local[{cores}]"
-        if self._master.startswith("local-cluster"):
-            return words
-        if self._master.startswith("spark:"):
-            return (
-                f"{words}: look at spark.cores.max and at the workers and applications of the"
-                " master"
-            )
-        return f"{words}: spark.executor.instances times spark.executor.cores"
 
     def _executors(self) -> str:
         """Where the cores are."""
@@ -175,7 +123,7 @@ class TaskSlots:
         if not found:
             return "no executor has registered"
         return ", ".join(
-            f"executor {each.id()} at {each.hostPort()} with {_counted(each.totalCores(), 'core')}"
+            f"executor {each.id()} at {each.hostPort()} with {counted(each.totalCores(), 'core')}"
             for each in found
         )
 
@@ -201,10 +149,6 @@ class TaskSlots:
 def _group_of(job: Any) -> str:
     group = job.jobGroup()
     return str(group.get()) if group.isDefined() else ""
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _items(sequence: Any) -> list[Any]:
