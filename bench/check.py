@@ -87,6 +87,13 @@ with truth as (select key, value * 3 as value, ts from {events} where (value * 3
 select * from differ
 """
 
+_COPY = """
+with truth as (select key, value, ts from {events}),
+     differ as ((select * from truth except all select key, value, ts from {output})
+                union all (select key, value, ts from {output} except all select * from truth))
+select * from differ
+"""
+
 # 5,000,000 keys: each is checked, by its highest count.
 _STATE = """
 with truth as (select key, count(*) as n from {events} group by key),
@@ -98,6 +105,7 @@ where truth.n is distinct from result.n or outputs <> truth.n
 _SLIDES = (10_000, 1_000, 100)
 _QUERIES = {
     "buffered": _BUFFERED,
+    "copy": _COPY,
     "count": _COUNT,
     "map_filter": _MAP_FILTER,
     "sessions": _SESSIONS,
@@ -111,6 +119,7 @@ _QUERIES = {
 #: Names of the result's columns by their position, for each number of columns.
 _COLUMNS = {
     "buffered": {3: "key, n, total"},
+    "copy": {3: "key, value, ts"},
     "count": {2: "key, count"},
     "state": {2: "key, count"},
     "map_filter": {3: "key, value, ts"},
@@ -135,8 +144,8 @@ def check(kind: str, dataset: Dataset, output: Path, *, closed_only: bool) -> in
     """Compare the rows in ``output`` with the truth.
 
     Args:
-        kind: ``count``, ``windows``, ``sliding_1000``, ``sessions``, ``map_filter`` or ``state``;
-            ``sql_join`` and the like of a changelog.
+        kind: ``copy``, ``count``, ``windows``, ``sliding_1000``, ``sessions``, ``map_filter`` or
+            ``state``; ``sql_join`` and the like of a changelog.
         dataset: what was read.
         output: directory of the result.
         closed_only: windows that the last watermark (highest timestamp less the allowed delay)

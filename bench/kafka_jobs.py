@@ -2,7 +2,8 @@
 
 What it is: the same job in two guarantees, read from a topic that was filled before, and once more
 with events that are written while it runs, to measure *visible latency*: from the writing of an
-event until a reader with ``read_committed`` has its result.
+event until a reader with ``read_committed`` has its result.  And a job that passes texts on as it
+reads them, exactly-once, which shows what the connector takes without formats and functions.
 
 Exactly-once is ``CheckpointingMode.EXACTLY_ONCE`` (the default) with
 ``DeliveryGuarantee.EXACTLY_ONCE``; at-least-once is ``CheckpointingMode.AT_LEAST_ONCE`` with
@@ -45,6 +46,7 @@ from bench.millstream_jobs import (
 from bench.spark_session import start_session, warm_up_dataset
 
 from millstream.common import Row, Types, WatermarkStrategy
+from millstream.common.serialization import SimpleStringSchema
 from millstream.datastream import (
     CheckpointingMode,
     JobStatus,
@@ -74,12 +76,19 @@ _EVENT = Types.ROW_NAMED(["key", "value", "ts"], [_LONG, _LONG, _LONG])
 _RESULT = Types.ROW_NAMED(["key", "count", "ts"], [_LONG, _LONG, _LONG])
 _TIMED_RESULT = Types.ROW_NAMED(["key", "count", "ts", "at"], [_LONG, _LONG, _LONG, _LONG])
 
+PASSED_ON = "kafka_passed_on"
 #: Milliseconds between epochs for latency; with epochs, they take longer than that anyway.
 _SHORT_INTERVALS = {"epochs": 200, "pipelined": 100}
 #: Seconds at the beginning that do not count: the first epochs of a job
 #: open state, connections and producers.
 _START_UP_SECONDS = 10
 _PATIENCE_SECONDS = 120
+#: Of each workload that is run as fast as it goes.
+_GUARANTEES = {
+    "kafka_exactly_once": DeliveryGuarantee.EXACTLY_ONCE,
+    "kafka_at_least_once": DeliveryGuarantee.AT_LEAST_ONCE,
+    PASSED_ON: DeliveryGuarantee.EXACTLY_ONCE,
+}
 
 
 class RunningCount(KeyedProcessFunction):
@@ -129,39 +138,30 @@ class Job:
     first_epoch: int = FIRST_EPOCH
     execution: str = "epochs"
     timed: bool = False
+    #: Whether it hands on texts as they are, and counts nothing.
+    passes_on: bool = False
 
     def environment(self) -> StreamExecutionEnvironment:
         """The job, not executed."""
+        json = JsonRowDeserializationSchema.builder().type_info(_EVENT).build()
         source = (
             KafkaSource.builder()
             .set_bootstrap_servers(self.servers)
             .set_topics(self.read)
             .set_group_id(self.read)
-            .set_value_only_deserializer(
-                JsonRowDeserializationSchema.builder().type_info(_EVENT).build()
-            )
+            .set_value_only_deserializer(SimpleStringSchema() if self.passes_on else json)
         )
         if self.bounded:
             source = source.set_bounded(KafkaOffsetsInitializer.latest())
-        serializer = (
-            KafkaRecordSerializationSchema.builder()
-            .set_topic(self.written)
-            .set_key_serialization_schema(lambda row: str(row.key).encode())
-            .set_value_serialization_schema(JsonRowSerializationSchema.builder().build())
-            .build()
-        )
-        sink = (
-            KafkaSink.builder()
-            .set_bootstrap_servers(self.servers)
-            .set_delivery_guarantee(self.guarantee)
-            .set_transactional_id_prefix(self.written)
-            .set_record_serializer(serializer)
-            .build()
-        )
         environment = new_environment(self.scratch, self.execution)
         environment.enable_checkpointing(self.interval, CheckpointingMode[self.guarantee.name])
         built = source.build()
         built.initial_limit = self.first_epoch
+        if self.passes_on:
+            no_time = WatermarkStrategy.no_watermarks()
+            texts = environment.from_source(built, no_time, "texts").uid("events")
+            texts.sink_to(self._sink()).uid("output")
+            return environment
         strategy = WatermarkStrategy.for_monotonous_timestamps()
         events = environment.from_source(built, strategy, "events").uid("events")
         keyed = events.key_by(lambda event: event.key)
@@ -170,15 +170,32 @@ class Job:
             if self.timed
             else keyed.process(RunningCount(), _RESULT)
         )
-        counts.sink_to(sink).uid("output")
+        counts.sink_to(self._sink()).uid("output")
         return environment
+
+    def _sink(self) -> KafkaSink:
+        records = KafkaRecordSerializationSchema.builder().set_topic(self.written)
+        if self.passes_on:
+            records = records.set_value_serialization_schema(SimpleStringSchema())
+        else:
+            records = records.set_key_serialization_schema(lambda row: str(row.key).encode())
+            json = JsonRowSerializationSchema.builder().build()
+            records = records.set_value_serialization_schema(json)
+        return (
+            KafkaSink.builder()
+            .set_bootstrap_servers(self.servers)
+            .set_delivery_guarantee(self.guarantee)
+            .set_transactional_id_prefix(self.written)
+            .set_record_serializer(records.build())
+            .build()
+        )
 
 
 def throughput(servers: str, arguments: argparse.Namespace) -> Outcome:
     """Read all events of a topic, as fast as it goes."""
     scratch: Path = arguments.scratch
     dataset = Dataset(arguments.events, arguments.keys, arguments.files)
-    guarantee = DeliveryGuarantee[arguments.workload.removeprefix("kafka_").upper()]
+    guarantee = _GUARANTEES[arguments.workload]
     warm_up = warm_up_dataset(dataset)
     limit = warm_up.events // warm_up.files
     _warm_up(servers, warm_up, guarantee, arguments, limit)
@@ -189,7 +206,8 @@ def throughput(servers: str, arguments: argparse.Namespace) -> Outcome:
     outcome = Outcome(rows=sum(batch.rows for batch in batches), batches=batches)
     outcome.rows_per_second = steady_rate(batches)
     if arguments.sink == "parquet":
-        outcome.output = to_parquet(servers, written, ["key", "count"], scratch / "output")
+        names = ["key", "value", "ts"] if arguments.workload == PASSED_ON else ["key", "count"]
+        outcome.output = to_parquet(servers, written, names, scratch / "output")
     return outcome
 
 
@@ -226,6 +244,7 @@ def _run_bounded(
         interval=INTERVALS[arguments.execution],
         first_epoch=limit,
         execution=arguments.execution,
+        passes_on=arguments.workload == PASSED_ON,
     )
     job.environment().execute(name)
     return written
@@ -309,7 +328,7 @@ def _traffic(
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    workloads = ("kafka_exactly_once", "kafka_at_least_once", "kafka_latency")
+    workloads = (*_GUARANTEES, "kafka_latency")
     parser.add_argument("--workload", choices=workloads, required=True)
     parser.add_argument("--events", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)

@@ -282,6 +282,11 @@ def render(lines: list[Line], sink: str, load: float) -> str:
             "A process in front of the broker has fetches wait for records, as Kafka does;"
             " see bench/broker_front.py."
         )
+    if any(line.workload.startswith("Kafka") for line in lines):
+        text.append(
+            "The broker is kept from saving all that it holds each second, which would take a core;"
+            " see bench/broker_saving.py."
+        )
     cores = os.cpu_count() or 1
     if load > cores + 1:
         text.append(f"The load average reached {load:.1f} on {cores} cores: figures are too low.")

@@ -175,12 +175,17 @@ def _kafka_both(dataset: Dataset) -> Measurement:
     return Measurement("Kafka's client, both", "kafka_floor", "", dataset, ("--both",))
 
 
+#: Texts as they are, exactly-once.
+_PASSED_ON = "passed_on"
+
+
 def _kafka(guarantee: str, dataset: Dataset, execution: str = "epochs", *more: str) -> Measurement:
     arguments: tuple[str, ...] = ("--workload", f"kafka_{guarantee}", *more)
     system = guarantee.replace("_", "-")
     if execution != "epochs":
         system, arguments = f"{system}, {execution}", (*arguments, "--execution", execution)
-    return Measurement(system, "kafka_jobs", "count", dataset, arguments)
+    kind = "copy" if guarantee == _PASSED_ON else "count"
+    return Measurement(system, "kafka_jobs", kind, dataset, arguments)
 
 
 def _slow_channel(mode: str) -> Measurement:
@@ -246,6 +251,12 @@ def comparisons(*, quick: bool) -> list[Comparison]:
             _kafka_both(few),
             None,
         ),
+        Comparison(
+            "Kafka to Kafka, texts passed on, of a plain program",
+            _kafka(_PASSED_ON, few),
+            _kafka_both(few),
+            None,
+        ),
     ]
 
 
@@ -287,6 +298,12 @@ def pipelined_comparisons(*, quick: bool) -> list[Comparison]:
         Comparison("Kafka to Kafka", exactly_once, at_least_once, 0.9, _KAFKA_REPEAT),
         Comparison("Kafka to Kafka, of the floor", exactly_once, _kafka_floor(few), _FLOOR_RATIO),
         Comparison("Kafka to Kafka, of a plain program", exactly_once, _kafka_both(few), None),
+        Comparison(
+            "Kafka to Kafka, texts passed on, of a plain program",
+            _kafka(_PASSED_ON, few, "pipelined"),
+            _kafka_both(few),
+            None,
+        ),
     ]
     at_least, exactly = (_slow_channel(mode) for mode in ("at_least_once", "exactly_once"))
     rows.append(
