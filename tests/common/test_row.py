@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 from typing import Any
 
 import pytest
@@ -145,3 +146,14 @@ def test_rows_of_a_kind_and_fields_by_names() -> None:
     assert Row.of_kind(RowKind.INSERT, 1, 2) == Row(1, 2)
     assert Row(1, 2).get_fields_by_names(["any"]) == [1, 2]
     assert pickle.loads(pickle.dumps(deleted)).get_row_kind() is RowKind.DELETE
+
+
+def test_rows_of_names_whatever_rows_of_other_names_there_are() -> None:
+    chance = random.Random(11)
+    for _ in range(500):
+        names = chance.sample(["key", "count", "ts", "at", "index"], chance.randint(1, 5))
+        values = {name: chance.randrange(100) for name in names}
+        row = Row(**values)
+        assert row.get_field_names() == sorted(names)
+        assert list(row) == [values[name] for name in sorted(names)]
+        assert type(row) is row_class(tuple(sorted(names)))

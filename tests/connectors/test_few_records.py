@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +16,7 @@ from tests.integration.job_runs import examples
 
 from millstream.connectors.formats.few_records import FewRecords, few_json_texts
 from millstream.connectors.formats.json_columns import read_json
-from millstream.connectors.formats.json_text import json_lines
+from millstream.connectors.formats.json_text import json_lines, json_texts
 
 COLUMNS = pa.schema(
     [
@@ -137,6 +141,34 @@ def test_agree_what_is_written_is_what_kernels_write(records: list[dict[str, obj
     found = few_json_texts(batch)
     assert found is not None
     assert b"".join(each + b"\n" for each in found) == json_lines(batch)
+    assert found == json_texts(batch)
+
+
+def test_texts_are_lines_of_every_type() -> None:
+    records: list[dict[str, Any]] = [
+        {
+            "n": at,
+            "x": at / 4,
+            "d": Decimal(at) / 8,
+            "on": dt.date(2026, 1, 1),
+            "t": f'"{at}\n\u2028',
+        }
+        for at in range(100)
+    ]
+    records += [dict.fromkeys(["n", "x", "d", "on", "t"]), {"x": math.nan, "t": "\0"}]
+    columns = {"n": pa.uint64(), "x": pa.float64(), "d": pa.decimal128(20, 4), "on": pa.date32()}
+    batch = pa.RecordBatch.from_pylist(records, pa.schema({**columns, "t": pa.string()}))
+    texts = json_texts(batch)
+    assert texts == json_lines(batch).split(b"\n")[:-1]
+    expected = [{**dict.fromkeys(["n", "x", "d", "on", "t"]), **each} for each in records]
+    expected[-1]["x"] = None
+    read = [json.loads(text, parse_float=Decimal) for text in texts]
+    assert read == [each | {"on": each["on"] and str(each["on"])} for each in expected]
+    assert json_texts(batch.slice(0, 0)) == []
+    assert json_texts(batch.slice(99, 2)) == texts[99:101]
+    nothing = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+    assert json_texts(nothing) == [b"{}", b"{}"]
+    assert json_lines(nothing) == b"{}\n{}\n"
 
 
 def test_numbers_without_a_sign_are_left_to_pyarrow_which_has_no_minus_zero_there() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError, Message
 
 from kafka import KafkaProducer
 from millstream.common import SimpleStringSchema
@@ -160,6 +162,42 @@ def test_a_given_end_is_kept(broker: Broker) -> None:
         assert cursor.poll(10) is None
     finally:
         cursor.close()
+
+
+def _message(place: tuple[str, int], offset: int, code: int | None = None) -> Message:
+    error = None if code is None else KafkaError(code)
+    return Message(topic=place[0], partition=place[1], offset=offset, error=error)
+
+
+@pytest.mark.parametrize("topics", [["a"], ["a", "b"]])
+@pytest.mark.parametrize("partitions", [[0], [0, 1]])
+def test_messages_are_sorted_out(topics: list[str], partitions: list[int]) -> None:
+    chance = random.Random(5)
+    places = [(topic, number) for topic in topics for number in partitions]
+    received = {place: kafka_cursor.Received() for place in places}
+    sent: dict[tuple[str, int], list[int]] = {place: [] for place in places}
+    behind = dict.fromkeys(places, 0)
+    for _ in range(50):
+        messages = []
+        for _ in range(chance.randrange(6)):
+            place, count = chance.choice(places), chance.randrange(4)
+            for _ in range(count):
+                messages.append(_message(place, behind[place]))
+                sent[place].append(behind[place])
+                behind[place] += 1
+            if chance.random() < 0.2:
+                end = KafkaError._PARTITION_EOF
+                messages.append(_message(place, behind[place], end))
+        for place, run in kafka_cursor._by_partition(messages):
+            received[place].add(run)
+    for place, each in received.items():
+        assert [message.offset() for message in each.take(10_000)] == sent[place]
+        assert each.error is None
+        assert 0 < each.end <= behind[place]
+    (place, run), *_ = kafka_cursor._by_partition([_message(places[0], 7, KafkaError.UNKNOWN)])
+    received[place].add(run)
+    assert received[place].error.code() == KafkaError.UNKNOWN
+    assert received[place].count == 0
 
 
 def test_a_partition_that_waits_does_not_fill_the_memory(

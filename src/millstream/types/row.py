@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import Enum
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,8 @@ _get_item: Final = list.__getitem__
 _set_item: Final = list.__setitem__
 _set_attribute: Final = object.__setattr__
 #: Looked up once: programs make a row per record, and this is most of what one costs.
-_fill: Final = list.__init__
+#: ``list.extend`` and not ``list.__init__``, which takes twice as long to call.
+_fill: Final = list.extend
 _set_class: Final = object.__dict__["__class__"].__set__
 
 
@@ -87,10 +88,18 @@ class Row(list[Any]):
             if args:
                 message = "Can not use both args and kwargs to create Row"
                 raise ValueError(message)
-            found = _given.get((*kwargs,))
-            if found is None:
-                found = _take_names((*kwargs,))
-            values_of, kind = found
+            # So many names, and all those among them: it is those.
+            found = _alone.get(len(kwargs))
+            if found is not None:
+                values_of, kind = found
+                try:
+                    _fill(self, values_of(kwargs))
+                except KeyError:
+                    _alone[len(kwargs)] = None
+                else:
+                    _set_class(self, kind)
+                    return
+            values_of, kind = _given.get((*kwargs,)) or _take_names((*kwargs,))
             _fill(self, values_of(kwargs))
             _set_class(self, kind)
         else:
@@ -243,17 +252,22 @@ Row._maker = _Maker(None, RowKind.INSERT)  # noqa: SLF001 - of this module
 _RESERVED: Final = frozenset(vars(Row)) | frozenset(vars(object)) | {"__class__"}
 
 _classes: Final[dict[tuple[tuple[str, ...] | None, RowKind], type[Row]]] = {}
-#: Names as a program gives them -> what takes the values in order out of them, and the class.
-_given: Final[
-    dict[tuple[str, ...], tuple[Callable[[dict[str, object]], Iterable[object]], type[Row]]]
-] = {}
+#: What takes the values in order out of a row's keyword arguments, and the class of the row.
+_Found: TypeAlias = "tuple[Callable[[dict[str, object]], Iterable[object]], type[Row]]"
+#: Names as a program gives them.
+_given: Final[dict[tuple[str, ...], _Found]] = {}
+#: Number of names -> those of the only rows with so many; None where rows with others were made.
+#: Most programs make rows of few kinds, and a tuple of names costs as much as the values.
+_alone: Final[dict[int, _Found | None]] = {}
 
 
-def _take_names(given: tuple[str, ...]) -> tuple[Callable[..., Iterable[object]], type[Row]]:
+def _take_names(given: tuple[str, ...]) -> _Found:
     names = tuple(sorted(given))
-    # One name alone would be taken as a value, not as a tuple.
-    values_of = itemgetter(*names) if len(names) > 1 else dict.values
-    return _given.setdefault(given, (values_of, row_class(names)))
+    if len(names) == 1:  # itemgetter would give the value, not a tuple
+        return _given.setdefault(given, (dict.values, row_class(names)))
+    found = _given.setdefault(given, (itemgetter(*names), row_class(names)))
+    _alone.setdefault(len(names), found)
+    return found
 
 
 def row_class(names: tuple[str, ...] | None, kind: RowKind = RowKind.INSERT) -> type[Row]:

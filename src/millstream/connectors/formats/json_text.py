@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["json_column", "json_lines", "json_text"]
+__all__ = ["json_column", "json_lines", "json_text", "json_texts"]
 
 
 def json_text(value: object) -> str:
@@ -40,6 +40,24 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     """A record batch as lines of JSON objects."""
     if batch.num_rows == 0:
         return b""
+    lines = _objects(batch)
+    joined = pc.binary_join(
+        pa.LargeListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", pa.large_string())
+    )
+    text: bytes = joined[0].as_buffer().to_pybytes()
+    return text + b"\n"
+
+
+def json_texts(batch: pa.RecordBatch) -> list[bytes]:
+    """Each record of a batch as a JSON object."""
+    texts: list[bytes] = (
+        _objects(batch).cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
+    )
+    return texts
+
+
+def _objects(batch: pa.RecordBatch) -> pa.Array:
+    """A column of JSON objects; its texts are UTF-8 without line breaks."""
     pieces: list[Any] = []
     for index, name in enumerate(batch.schema.names):
         opening = "{" if index == 0 else ","
@@ -47,20 +65,15 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
             pa.scalar(f"{opening}{json.dumps(name, ensure_ascii=False)}:", pa.large_string())
         )
         pieces.append(json_column(batch.column(index)))
-    pieces.append(pa.scalar("}" if pieces else "{}", pa.large_string()))
-    if len(pieces) == 1:
-        return b"{}\n" * int(batch.num_rows)
-    lines = pc.binary_join_element_wise(
+    if not pieces:
+        return pa.array(["{}"] * batch.num_rows, pa.large_string())
+    return pc.binary_join_element_wise(
         *pieces,
+        pa.scalar("}", pa.large_string()),
         pa.scalar("", pa.large_string()),
         null_handling="replace",
         null_replacement="null",
     )
-    joined = pc.binary_join(
-        pa.LargeListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", pa.large_string())
-    )
-    text: bytes = joined[0].as_buffer().to_pybytes()
-    return text + b"\n"
 
 
 def json_column(column: pa.Array) -> pa.Array:
@@ -70,13 +83,13 @@ def json_column(column: pa.Array) -> pa.Array:
     if types.is_dictionary(kind):
         return json_column(column.dictionary_decode())
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
-        return column.cast(pa.string()).cast(pa.large_string())
+        return column.cast(pa.large_string())
     if types.is_float32(kind) or types.is_float64(kind):
         return _json_floats(column)
     if types.is_string(kind) or types.is_large_string(kind):
         return _json_strings(column.cast(pa.large_string()))
     if types.is_date32(kind):
-        return _quoted(column.cast(pa.string()).cast(pa.large_string()))
+        return _quoted(column.cast(pa.large_string()))
     values = [_with_objects(value, kind) for value in column.to_pylist()]
     texts = [None if value is None else json_text(value) for value in values]
     return pa.array(texts, pa.large_string())
@@ -96,7 +109,7 @@ def _with_objects(value: Any, kind: pa.DataType) -> Any:
 
 
 def _json_floats(column: pa.Array) -> pa.Array:
-    texts = column.cast(pa.string()).cast(pa.large_string())
+    texts = column.cast(pa.large_string())
     # Arrow writes 1.0 as "1", which would be read back as an integer.
     texts = pc.replace_substring_regex(texts, r"^(-?\d+)$", r"\1.0")
     finite = pc.is_finite(column)

@@ -22,7 +22,7 @@ from millstream.connectors.formats.avro_types import arrow_schema_of_avro, parse
 from millstream.connectors.formats.few_records import few_json_texts
 from millstream.connectors.formats.json_columns import JsonColumns
 from millstream.connectors.formats.json_schema import type_of_json_schema
-from millstream.connectors.formats.json_text import json_lines, json_text
+from millstream.connectors.formats.json_text import json_text, json_texts
 from millstream.connectors.formats.schema import SchemaLike, columns_of, type_of_schema
 from millstream.contracts.serialization import (
     NO_RECORD,
@@ -239,7 +239,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         """All records, without a Python object per value."""
         if self._type is not None and batch.schema != self._type.arrow_schema:
             return None
-        return few_json_texts(batch) or json_lines(batch).split(b"\n")[:-1]
+        return few_json_texts(batch) or json_texts(batch)
 
 
 def with_names(value: Any, kind: TypeInformation) -> Any:

@@ -18,7 +18,6 @@ import time
 from bisect import bisect_left
 from collections import deque
 from itertools import groupby
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.kafka.reader import (
@@ -47,9 +46,6 @@ _AT_A_TIME: Final = 1_000
 #: librdkafka fetches nothing for a second when it has enough messages; a fast task has then read
 #: them long since.
 _DEFAULTS: Final = {"fetch.queue.backoff.ms": "5"}
-_ERROR: Final = methodcaller("error")
-_TOPIC: Final = methodcaller("topic")
-_PARTITION: Final = methodcaller("partition")
 #: Seconds between two polls after which a cursor counts as having waited for others.
 _LONG: Final = 1.0
 
@@ -67,7 +63,7 @@ class Received:
 
     def add(self, messages: list[Any]) -> None:
         """Take what the consumer gives, events among them."""
-        if any(map(_ERROR, messages)):
+        if any(_errors(messages)):
             for message in messages:
                 error = message.error()
                 if error is not None and is_end(error):
@@ -178,7 +174,7 @@ class PartitionsConsumer:
                 received.add(run)
                 self._pause_if_full(place, received)
                 continue
-            for error in filter(None, map(_ERROR, run)):
+            for error in filter(None, _errors(run)):
                 # Of all: the brokers cannot be reached, say.
                 for each in self._received.values():
                     each.error = error
@@ -324,11 +320,24 @@ def _offset(message: Any) -> int:
     return int(message.offset())
 
 
+def _errors(messages: list[Any]) -> Iterator[Any]:
+    """The error of each message, mostly None.
+
+    By the method of their class: so ``map`` calls it in a fifth of the time of ``methodcaller``.
+    """
+    return map(type(messages[0]).error, messages) if messages else iter(())
+
+
 def _by_partition(messages: list[Any]) -> Iterator[tuple[tuple[str, int], list[Any]]]:
     """Runs of messages of one partition each."""
-    if len(set(map(_PARTITION, messages))) == 1 and len(set(map(_TOPIC, messages))) == 1:
-        yield (messages[0].topic(), messages[0].partition()), messages
+    if not messages:
         return
-    for number, run in groupby(messages, key=_PARTITION):
-        for topic, part in groupby(run, key=_TOPIC):
+    # As in ``_errors``.
+    topic_of, partition_of = type(messages[0]).topic, type(messages[0]).partition
+    numbers, topics = set(map(partition_of, messages)), set(map(topic_of, messages))
+    if len(numbers) == len(topics) == 1:
+        yield (topics.pop(), numbers.pop()), messages
+        return
+    for number, run in groupby(messages, key=partition_of):
+        for topic, part in groupby(run, key=topic_of):
             yield (topic, number), list(part)
