@@ -191,6 +191,30 @@ def test_metrics_and_splits_of_two_epochs_are_those_of_one() -> None:
     ]
 
 
+@pytest.mark.parametrize("told_before", [True, False])
+def test_acknowledgements_do_not_grow_with_the_failures_in_a_row(
+    storage: LocalStorage, *, told_before: bool
+) -> None:
+    target = Target()
+    driver = begun(storage, target)
+    task = Unconfirmed()
+    for epoch in range(50):
+        driver.begin_epoch(metadata(epoch))
+        driver.fail_epoch(epoch)
+        if told_before:
+            task.abandon(epoch)
+        ack = task.carrying(ack_of(epoch, epoch))
+        task.abandon(epoch)
+        assert len(ack.earlier) <= 1
+    driver.begin_epoch(metadata(50))
+    driver.complete_epoch(metadata(50), [task.carrying(ack_of(50, 50))], TASK)
+    assert [item for _, item in target.committed] == list(range(51))
+    task.confirm(50)
+    assert task.carrying(ack_of(51)).earlier == []
+    assert task._abandoned == set()
+    driver.close()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_output_is_committed_once_and_in_order_whatever_fails(
     storage: LocalStorage, seed: int
@@ -202,6 +226,7 @@ def test_output_is_committed_once_and_in_order_whatever_fails(
     task = Unconfirmed()
     under_way: deque[tuple[int, TaskAck]] = deque()
     news: deque[int] = deque()
+    abandoned: deque[int] = deque()
     for epoch in range(40):
         driver.begin_epoch(metadata(epoch))
         under_way.append((epoch, task.carrying(ack_of(epoch, epoch))))
@@ -210,12 +235,15 @@ def test_output_is_committed_once_and_in_order_whatever_fails(
                 failed = numbers.choice(under_way)
                 driver.fail_epoch(failed[0])
                 under_way.remove(failed)
+                abandoned.append(failed[0])
                 continue
             done, ack = under_way.popleft()
             driver.complete_epoch(metadata(done), [ack], TASK)
             news.append(done)
         while news and numbers.random() < 0.5:
             task.confirm(news.popleft())
+        while abandoned and numbers.random() < 0.5:
+            task.abandon(abandoned.popleft())
     driver.begin_epoch(metadata(40))
     last = task.carrying(ack_of(40, 40))
     for epoch, _ in under_way:

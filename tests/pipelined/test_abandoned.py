@@ -106,6 +106,20 @@ def test_the_next_checkpoint_is_taken_behind_a_barrier_that_was_late(
     assert overtaken.task._alignment._come == {}
 
 
+def test_no_snapshot_is_kept_whose_checkpoint_was_given_up(overtaken: Overtaken) -> None:
+    """As soon as the uploader has done with it."""
+    first, task = overtaken.epoch, overtaken.task
+    before = [each.ack.epoch for each in task._taken]
+    for epoch in range(first, first + 5):
+        overtaken.barrier(overtaken.first, epoch)
+        overtaken.barrier(overtaken.late, epoch)
+        overtaken.loop._obey(Abandoned(epoch))
+        kept = [each.ack.epoch for each in task._taken]
+        assert kept == [*before, *sorted({first, epoch})]
+        if epoch > first:  # that of the first takes long
+            overtaken.taken[-1].is_done = True
+
+
 def test_nothing_is_recorded_for_a_checkpoint_that_was_given_up_before(
     overtaken: Overtaken,
 ) -> None:

@@ -14,7 +14,8 @@ Cases for checkpoint N of a task, whose acknowledgement of N + 1 carries its par
 3. N failed, however: the acknowledgement never came, or could not be made for an upload failed, or
    it came and others' did not -> the part goes into N + 1.  Its files and transactions keep their
    names, which tell epoch N.
-4. N + 1 fails, too -> N + 2 carries both.
+4. N + 1 fails, too -> N + 2 carries both.  Once the task is told that N and N + 1 were given up
+   they are one part, N + 1's: however many fail in a row, acknowledgements do not grow by each.
 5. The run ends before a later one is published -> nothing has them: all is read again, and what
    lies in the target is an orphan.
 
@@ -48,12 +49,14 @@ class Unconfirmed:
     Contract:
       1. ``carrying`` is called for every checkpoint of the task, in order, also where it cannot be
          acknowledged.  (slot)
-      2. ``confirm`` may come from another thread.  (a lock)
+      2. ``confirm`` and ``abandon`` may come from another thread.  (a lock)
     """
 
     def __init__(self) -> None:
         """Begin with nothing, as after a restore: what is published is committed by then."""
         self._parts: deque[TaskAck] = deque()
+        #: Epochs that will never be published: those of parts, and of parts to come.
+        self._abandoned: set[int] = set()
         self._lock = threading.Lock()
 
     def carrying(self, ack: TaskAck) -> TaskAck:
@@ -68,7 +71,30 @@ class Unconfirmed:
         with self._lock:
             earlier = list(self._parts)
             self._parts.append(_part(ack))
+            self._fold()
         return replace(ack, earlier=earlier)
+
+    def abandon(self, epoch: int) -> None:
+        """Take that a checkpoint was given up: it will never be published."""
+        with self._lock:
+            self._abandoned.add(epoch)
+            self._fold()
+
+    def _fold(self) -> None:
+        """Make one part of those side by side that will never be published.
+
+        None between them is: a manifest has both, or neither.
+        """
+        parts: deque[TaskAck] = deque()
+        for part in self._parts:
+            if parts and {parts[-1].epoch, part.epoch} <= self._abandoned:
+                parts[-1] = with_earlier(replace(part, earlier=[parts[-1]]), published=-1)
+            else:
+                parts.append(part)
+        self._parts = parts
+        if parts:
+            kept, last = {part.epoch for part in parts}, parts[-1].epoch
+            self._abandoned = {each for each in self._abandoned if each in kept or each > last}
 
     def confirm(self, epoch: int) -> None:
         """Forget what checkpoint ``epoch`` and those before it have: it is published."""

@@ -50,6 +50,8 @@ class PendingAck:
     pause: float = 0.0
     #: It was given up, or its task is to be stopped: nobody wants it any more.
     is_given_up: bool = False
+    #: Its checkpoint was given up: it will never be published.
+    is_lost: bool = False
     #: Its task is to be stopped: its output will be written again.
     is_stopped: bool = False
     #: Why output of its task could not be pre-committed; the same list for all its snapshots, of

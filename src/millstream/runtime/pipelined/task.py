@@ -421,6 +421,7 @@ class PipelinedTask:
         pending.aligning = began - self._first_barrier
         pending.pause = self._seconds() - began
         pending.recording = recording
+        self._taken = [each for each in self._taken if not (each.is_lost and each.is_done)]
         self._taken.append(pending)
         self._held.append(pending)
         if epoch in self._abandoned:
@@ -520,6 +521,9 @@ class PipelinedTask:
         """
         if epoch >= self._plan.epoch:
             self._abandoned.add(epoch)
+        self._unconfirmed.abandon(epoch)
+        for each in self._taken:
+            each.is_lost = each.is_lost or each.ack.epoch == epoch
         for each in self._held:
             if each.ack.epoch == epoch and each.recording is not None:
                 each.is_given_up = True
