@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from millstream.checkpoint.model import TaskAck
@@ -97,6 +99,27 @@ def test_one_that_takes_too_long_names_the_tasks_that_are_missing() -> None:
     assert checkpoints.expired(105.9) == []
     with pytest.raises(CheckpointExpiredError, match=r"tasks 0/0, 1/0 \(stage/subtask\) of 3"):
         checkpoints.expired(106.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({}, r"or raise the option, or set execution.checkpointing.unaligned.enabled$"),
+        ({"unaligned": "true"}, r"or raise the option$"),
+        ({"mode": "AT_LEAST_ONCE"}, r"or raise the option$"),
+    ],
+)
+def test_one_that_takes_too_long_names_operators_and_what_to_do(
+    settings: dict[str, str], hint: str
+) -> None:
+    checkpoints = make(0, timeout="5000", **settings)
+    checkpoints._names = {0: "numbers", 1: "counts"}
+    checkpoints.trigger(101.0, 0)
+    acknowledge(checkpoints, 0, (0, 0), (0, 1))
+    with pytest.raises(CheckpointExpiredError) as error:
+        checkpoints.expired(106.0)
+    assert "tasks 1/0 (stage/subtask; 1: 'counts') of 3" in str(error.value)
+    assert re.search(hint, str(error.value))
 
 
 def test_what_is_acknowledged_does_not_expire_while_it_is_committed() -> None:

@@ -322,7 +322,9 @@ class Configuration:
             if option.choices:
                 value = parsed  # in the form that readers compare with
             if option.without_effect and parsed != option.default and not self._heeds(option):
-                accept(where + key, option.without_effect)
+                # The engine may be chosen behind it.
+                other = f"; it has with {EXECUTION.key}: pipelined" if option.pipelined else ""
+                accept(where + key, option.without_effect + other)
             # A later setting under another name of the option must win.
             self.remove_config(key)
         elif not key.startswith(_FREE_PREFIXES):

@@ -186,7 +186,9 @@ class JobSettings:
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> Self:
-        """Accept a time: records leave a task batch by batch.
+        """Say how long records may be gathered before they leave their task.
+
+        With ``millstream.execution: pipelined``; of an epoch's they leave it batch by batch.
 
         Args:
             timeout_millis: milliseconds; -1: none.

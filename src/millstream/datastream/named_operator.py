@@ -110,9 +110,9 @@ class NamedOperator:
         return self
 
     def set_buffer_timeout(self, timeout_millis: int) -> Self:
-        """Accepted for Flink's sake: records leave at the end of the epoch at the latest."""
+        """Accepted for Flink's sake: that of the job counts, for all operators."""
         del timeout_millis
-        accept("set_buffer_timeout()", "records leave a task batch by batch")
+        accept("set_buffer_timeout() of an operator", "that of the environment counts for all")
         return self
 
     def _physical(self, method: str) -> PhysicalTransformation:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
+from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.errors import CheckpointExpiredError, EngineError
 from millstream.graph.unaligned import is_unaligned
 from millstream.runtime.pipelined.messages import NEVER, TakeCheckpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
     from millstream.checkpoint.model import TaskAck
@@ -29,6 +31,7 @@ __all__ = ["DEFAULT_INTERVAL", "Checkpoints", "PendingCheckpoint", "deadline_of"
 #: Seconds between two checkpoints where the program does not say: how long exactly-once output
 #: may wait to be seen, against a file per sink and a manifest each time.
 DEFAULT_INTERVAL: Final = 1.0
+_OR_ELSE: Final = f", or set {options.UNALIGNED_CHECKPOINTS.key}"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +67,7 @@ class Checkpoints:
         tasks: (stage, subtask) of all tasks.
         first: the number of the first checkpoint.
         now: monotonic seconds.
+        names: stage -> the operator that it begins with.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Checkpoints:
         tasks: AbstractSet[tuple[int, int]],
         first: int,
         now: float,
+        names: Mapping[int, str] | None = None,
     ) -> None:
         interval = configuration.get(options.CHECKPOINTING_INTERVAL) / 1000
         self._interval = interval or DEFAULT_INTERVAL
@@ -87,7 +92,11 @@ class Checkpoints:
             if is_unaligned(configuration)
             else None
         )
+        #: Barriers do not wait: they overtake, or block nothing.
+        mode = CheckpointingMode[configuration.get(options.CHECKPOINTING_MODE)]
+        self._overtakes = self._patience is not None or mode is not CheckpointingMode.EXACTLY_ONCE
         self._tasks = frozenset(tasks)
+        self._names = names or {}
         self._next = first
         self._triggered = now
         self._committed = now - self._min_pause
@@ -195,8 +204,9 @@ class Checkpoints:
             message = (
                 f"checkpoint {each.epoch} was given up: it took longer than"
                 f" {options.CHECKPOINTING_TIMEOUT.key} ({self._timeout:g} s);"
-                f" {_in_words(missing)} of {len(self._tasks)} did not acknowledge it. Look for a"
-                " task that is slow or waits for something, or raise the option"
+                f" {self._in_words(missing)} of {len(self._tasks)} did not acknowledge it. Look for"
+                " a task that is slow or waits for something, or raise the option"
+                f"{'' if self._overtakes or each.is_last else _OR_ELSE}"
             )
             self._fail(each, CheckpointExpiredError(message))
             found.append((each.epoch, f"{message} {self._count_in_words()}"))
@@ -223,12 +233,12 @@ class Checkpoints:
             return None
         found = next((each for each in self._pending if each.epoch == epoch), None)
         if found is None or task in found.acks:
-            message = f"{_in_words([task])} cannot have declined checkpoint {epoch}: {error}"
+            message = f"{self._in_words([task])} cannot have declined checkpoint {epoch}: {error}"
             raise EngineError(message) from error
         self._fail(found, error)
         return (
-            f"checkpoint {epoch} was given up: {_in_words([task])} could not make state durable:"
-            f" {error!r} {self._count_in_words()}"
+            f"checkpoint {epoch} was given up: {self._in_words([task])} could not make state"
+            f" durable: {error!r} {self._count_in_words()}"
         )
 
     def abort(self) -> list[int]:
@@ -252,6 +262,14 @@ class Checkpoints:
         self._pending.remove(checkpoint)
         self._failed.add(checkpoint.epoch)
 
+    def _in_words(self, tasks: list[tuple[int, int]], most: int = 4) -> str:
+        """As stage/subtask, and what stages begin with."""
+        words = [f"{stage}/{subtask}" for stage, subtask in tasks[:most]]
+        more = f" and {len(tasks) - most} more" if len(tasks) > most else ""
+        stages = {stage: None for stage, _ in tasks[:most] if stage in self._names}
+        names = "".join(f"; {stage}: {self._names[stage]!r}" for stage in stages)
+        return f"tasks {', '.join(words)}{more} (stage/subtask{names})"
+
     def _count_in_words(self) -> str:
         return f"({self._failures} of {self._tolerated} in a row)"
 
@@ -266,10 +284,3 @@ def deadline_of(patience: int | None, time: int) -> int:
     if patience is None:
         return NEVER
     return time + patience if patience else 0  # at once, whatever the clocks of slots say
-
-
-def _in_words(tasks: list[tuple[int, int]], most: int = 4) -> str:
-    """As stage/subtask."""
-    words = [f"{stage}/{subtask}" for stage, subtask in tasks[:most]]
-    more = f" and {len(tasks) - most} more" if len(tasks) > most else ""
-    return f"tasks {', '.join(words)}{more} (stage/subtask)"

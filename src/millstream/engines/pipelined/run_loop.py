@@ -162,7 +162,10 @@ class RunLoop:
         )
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1
-        self._checkpoints = Checkpoints(self._configuration, run.tasks(), first, time.monotonic())
+        names = {stage.number: graph.nodes[stage.nodes[0]].name for stage in run.stages}
+        self._checkpoints = Checkpoints(
+            self._configuration, run.tasks(), first, time.monotonic(), names
+        )
         self._triggers = Triggers(run, self._checkpoints, self._sources, self._server, clock)
         self._readers = Readers(self._sources, self._server)
         self._replacements = Replacements(host, self._server, patience)
