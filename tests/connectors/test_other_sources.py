@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from millstream.common import Configuration, WatermarkStrategy
 from millstream.connectors.basic.collection import CollectionSource
 from millstream.connectors.basic.data_generator import (
     DataGeneratorSource,
@@ -19,6 +20,7 @@ from millstream.connectors.basic.data_generator import (
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.contracts.source import Boundedness, SourceBatch
+from millstream.datastream import GlobalWindows, StreamExecutionEnvironment
 from millstream.errors import ConfigurationError, SourceError, TypeMismatchError
 from millstream.testing.conformance import check_source, read_records
 from millstream.testing.sources import CRASH, EOF, EPOCH, WATERMARK, At, ScriptedSource
@@ -230,3 +232,32 @@ def test_batches_are_cut_at_the_configured_size(arrow: bool) -> None:
     assert [part.watermark for part in parts] == [None, None, 9]
     assert [len(part.dead_letters) for part in parts] == [1, 0, 0]
     assert list(batch.cut(10)) == [batch]
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_a_job_ends_with_its_socket(tmp_path: Path, execution: str) -> None:
+    """And its windows close."""
+    settings = {
+        "execution.target": "local",
+        "millstream.execution": execution,
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "millstream.progress": "off",
+    }
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration(settings))
+    env.set_parallelism(1).enable_checkpointing(20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                connection.sendall(b"1\n2\n3")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        source = SocketTextStreamSource("127.0.0.1", server.getsockname()[1])
+        lines = env.from_source(source, WatermarkStrategy.no_watermarks(), "socket")
+        windows = lines.key_by(lambda _: 0).window(
+            GlobalWindows.create_with_end_of_stream_trigger()
+        )
+        found = windows.reduce(lambda one, two: f"{one}+{two}").execute_and_collect()
+        assert list(found) == ["1+2+3"]
+        thread.join(60)

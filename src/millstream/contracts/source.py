@@ -102,6 +102,15 @@ class Source(ABC):
         """
         return 0
 
+    @property
+    def has_all_splits(self) -> bool:
+        """Whether ``discover`` will find no more: the source is over when its splits are read.
+
+        What has an end is asked once.  A source without one may come to its end nevertheless (its
+        server has closed the connection), and says so when all its splits are known.
+        """
+        return self.boundedness is Boundedness.BOUNDED
+
     @abstractmethod
     def discover(self, known: KnownSplits) -> list[Split]:
         """Splits whose ids are not in ``known``, in the order in which they should be read."""

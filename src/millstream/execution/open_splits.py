@@ -14,7 +14,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millstream.contracts.source import Boundedness
 from millstream.execution.offsets import Position
 
 if TYPE_CHECKING:
@@ -92,14 +91,14 @@ class Reading:
         return Reading(planned, source, Position.of(start, planned.uid), subtasks)
 
     @property
-    def is_bounded(self) -> bool:
-        """Whether the source has an end."""
-        return self.source.boundedness is Boundedness.BOUNDED
+    def has_all_splits(self) -> bool:
+        """Whether no splits come any more."""
+        return self.source.has_all_splits
 
     @property
     def is_over(self) -> bool:
-        """Whether the source has an end, and nothing is left before it."""
-        return self.is_bounded and not (self.waiting or self.untaken or self.open)
+        """Whether the source has an end, or has come to it, and nothing is left before it."""
+        return self.has_all_splits and not (self.waiting or self.untaken or self.open)
 
     @property
     def is_busy(self) -> bool:

@@ -20,7 +20,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.contracts.source import Boundedness, Split
+from millstream.contracts.source import Split
 from millstream.execution.alignment import AlignedSplit, Aligner
 from millstream.execution.offsets import Position
 from millstream.execution.planned_source import (
@@ -345,7 +345,7 @@ class SourcePlanner:
     @staticmethod
     def _is_over(planned: PlannedSource, position: Position) -> bool:
         source = planned.source
-        if source is None or source.boundedness is not Boundedness.BOUNDED:
+        if source is None or not source.has_all_splits:
             return False
         for number, split in planned.table.splits.items():
             if number >= position.known or position.is_over(number):

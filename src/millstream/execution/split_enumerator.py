@@ -561,7 +561,7 @@ class SplitEnumerator:
             uid = reading.planned.uid
             reading.move(states.get(uid, []), told.channels)
             # The barrier may lie between the last record of a source and its end.
-            over = reading.is_bounded and reading.position.done == reading.position.known
+            over = reading.has_all_splits and reading.position.done == reading.position.known
             reading.position.untold = over and not final and uid not in told.ended
             positions[uid] = reading.position.to_json()
         self._time = max(self._time, time)

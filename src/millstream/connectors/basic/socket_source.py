@@ -110,9 +110,16 @@ class SocketTextStreamSource(Source):
         if self._reader is None:
             self.start()
         reader = self._reader
-        if reader is None or reader.split.id in known:
+        if reader is None:
             return []
-        return [reader.split]
+        reader.known = reader.split.id in known
+        return [] if reader.known else [reader.split]
+
+    @property
+    def has_all_splits(self) -> bool:
+        """Whether the connection is over, and there will be no other."""
+        reader = self._reader
+        return reader is not None and reader.known and reader.finished and reader.error is None
 
     def end_offset(self, split: Split) -> int:
         """The bytes of whole lines received; raises SourceError if the connection failed."""
@@ -211,6 +218,8 @@ class _Reader:
         #: Bytes of whole lines in the segments.
         self.written = 0
         self.finished = False
+        #: The driver has logged the split: what was read of it is not forgotten.
+        self.known = False
         self._told = False
         self.error: SourceError | None = None
         self._stopping = threading.Event()
