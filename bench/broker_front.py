@@ -67,7 +67,7 @@ class _Fetch(NamedTuple):
 
 
 def _text(frame: bytes, at: int) -> tuple[bytes, int]:
-    """A nullable string, and where it ends."""
+    """A nullable string, empty for none, and where it ends."""
     (length,) = _INT16.unpack_from(frame, at)
     end = at + 2 + max(length, 0)
     return frame[at + 2 : end], end
@@ -108,8 +108,7 @@ def _is_empty(frame: bytes) -> bool:
 
 def _produced(frame: bytes, at: int) -> tuple[bool, bool, list[bytes]]:
     """Of a Produce: is it in a transaction, is it answered, and its topics."""
-    (length,) = _INT16.unpack_from(frame, at)
-    at += 2 + max(length, 0)
+    transaction, at = _text(frame, at)
     is_answered = bool(_INT16.unpack_from(frame, at)[0])
     (count,) = _SIZE.unpack_from(frame, at + 6)
     at += 10
@@ -121,7 +120,7 @@ def _produced(frame: bytes, at: int) -> tuple[bool, bool, list[bytes]]:
         at += 4
         for _ in range(partitions):
             at += 8 + max(_SIZE.unpack_from(frame, at + 4)[0], 0)
-    return length >= 0, is_answered, topics
+    return bool(transaction), is_answered, topics
 
 
 class _Waiting:

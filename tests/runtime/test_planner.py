@@ -8,52 +8,24 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.execution.lengths import Lengths
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.source import Source, Split
 from millstream.errors import CheckpointError
 from millstream.execution import split_log
 from millstream.execution.offsets import Offset, Position, initial_offset
 from millstream.execution.planner import PlannedSource, SourcePlanner
 from millstream.execution.split_log import SplitLog, SplitTable
 from millstream.runtime.plan import END_OF_INPUT
-from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from millstream.contracts.source import KnownSplits
-    from millstream.types.typeinfo import TypeInformation
 
 
-class _Lengths(Source):
-    """Splits of given lengths; nothing to read."""
-
-    def __init__(self, lengths: list[int], *, bounded: bool = True) -> None:
-        self.lengths = lengths
-        self.bounded = bounded
-        self.initial_limit = 10
-
-    @property
-    def boundedness(self) -> Boundedness:
-        return Boundedness.BOUNDED if self.bounded else Boundedness.CONTINUOUS_UNBOUNDED
-
-    @property
-    def produced_type(self) -> TypeInformation:
-        return Types.LONG()
-
-    def discover(self, known: KnownSplits) -> list[Split]:
-        return [Split(str(n)) for n in range(len(self.lengths)) if str(n) not in known]
-
-    def end_offset(self, split: Split) -> int:
-        return self.lengths[int(split.id)]
-
-    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        raise NotImplementedError
-
-
-class _Files(_Lengths):
+class _Files(Lengths):
     """Complete splits that appear and vanish, as files do; counts what it is asked."""
 
     def __init__(self, *, interval: float = 0) -> None:
@@ -79,6 +51,12 @@ class _Files(_Lengths):
         return True
 
 
+def _growing(*lengths: int) -> Lengths:
+    source = Lengths(list(lengths), bounded=False, grows=True)
+    source.now = list(lengths)
+    return source
+
+
 def _planner(source: Source, directory: Path, parallelism: int) -> SourcePlanner:
     planned = PlannedSource("s", source, parallelism)
     log = SplitLog(LocalStorage(directory, fsync=False))
@@ -90,18 +68,18 @@ def test_bounded_source_is_read_once_in_order(seed: int, tmp_path: Path) -> None
     chance = random.Random(seed)
     lengths = [chance.choice([0, 1, 5, 30]) for _ in range(chance.randrange(6))]
     parallelism = chance.randrange(1, 4)
-    planner = _planner(_Lengths(lengths), tmp_path, parallelism)
+    planner = _planner(Lengths(lengths), tmp_path, parallelism)
     offset: Offset = initial_offset()
     read: dict[str, list[int]] = {str(n): [] for n in range(len(lengths))}
     finished: list[str] = []
     for epoch in range(200):
         planner.set_limit(chance.randrange(1, 20))
         if chance.random() < 0.3:  # another driver, from the log alone
-            planner = _planner(_Lengths(lengths), tmp_path, parallelism)
+            planner = _planner(Lengths(lengths), tmp_path, parallelism)
         stop = planner.latest_offset(offset)
         assert stop["epoch"] == epoch
         plan = planner.assignments(offset, stop)
-        again = _planner(_Lengths(lengths), tmp_path, parallelism).assignments(offset, stop)
+        again = _planner(Lengths(lengths), tmp_path, parallelism).assignments(offset, stop)
         assert plan == again, f"replay differs, seed {seed}"
         assert len({a.channel for a in plan}) == len(plan)
         for assignment in plan:
@@ -122,7 +100,7 @@ def test_bounded_source_is_read_once_in_order(seed: int, tmp_path: Path) -> None
 
 def test_complete_splits_of_the_same_time_all_begin_at_once(tmp_path: Path) -> None:
     """Or what is read later would be late: the watermark of those before has passed it."""
-    one_by_one, side_by_side = _Lengths([30] * 6), _Lengths([30] * 6)
+    one_by_one, side_by_side = Lengths([30] * 6), Lengths([30] * 6)
     side_by_side.side_by_side = True
     begun = []
     for name, source in (("one", one_by_one), ("all", side_by_side)):
@@ -134,12 +112,12 @@ def test_complete_splits_of_the_same_time_all_begin_at_once(tmp_path: Path) -> N
 
 
 def test_unbounded_source_discovers_and_grows(tmp_path: Path) -> None:
-    source = _Lengths([3], bounded=False)
+    source = _growing(3)
     planner = _planner(source, tmp_path, 2)
     first = planner.latest_offset(initial_offset())
     assert [(a.start, a.stop) for a in planner.assignments(initial_offset(), first)] == [(0, 3)]
     assert planner.latest_offset(first) == first
-    source.lengths = [4, 2]
+    source.now = [4, 2]
     second = planner.latest_offset(first)
     work = [(a.split.id, a.start, a.stop) for a in planner.assignments(first, second)]
     assert work == [("0", 3, 4), ("1", 0, 2)]
@@ -148,7 +126,7 @@ def test_unbounded_source_discovers_and_grows(tmp_path: Path) -> None:
 
 def test_min_pause_keeps_the_next_epoch_waiting(tmp_path: Path) -> None:
     log = SplitLog(LocalStorage(tmp_path, fsync=False))
-    planned = PlannedSource("s", _Lengths([100]), 1)
+    planned = PlannedSource("s", Lengths([100]), 1)
     planner = SourcePlanner(
         [planned], log, target_seconds=1, tick_interval=None, min_pause=60_000, wait_seconds=0
     )
@@ -165,7 +143,7 @@ def test_min_pause_keeps_the_next_epoch_waiting(tmp_path: Path) -> None:
 def test_two_drivers_log_splits_at_a_time(tmp_path: Path) -> None:
     """The newer one must not stop because the one that it has fenced was faster."""
     log = SplitLog(LocalStorage(tmp_path, fsync=False))
-    source = _Lengths([3, 2], bounded=False)
+    source = _growing(3, 2)
 
     def planner() -> SourcePlanner:
         planned = PlannedSource("s", source, 1)
@@ -173,7 +151,7 @@ def test_two_drivers_log_splits_at_a_time(tmp_path: Path) -> None:
 
     older, newer = planner(), planner()
     older.latest_offset(initial_offset())
-    source.lengths = [3, 2, 1]  # the newer one finds more than is logged by then
+    source.now = [3, 2, 1]  # the newer one finds more than is logged by then
     first = newer.latest_offset(initial_offset())
     assert [a.split.id for a in newer.assignments(initial_offset(), first)] == ["0", "1"]
     second = newer.latest_offset(first)

@@ -1,7 +1,8 @@
 """What the split enumerator knows of sources: their splits, who reads them, what they were asked.
 
 What it is: data of one source (``Reading``), one of its splits (``OpenSplit``), one subtask
-(``SubtaskLoad``), and of a checkpoint (``Told``); and what each source's position is behind it.
+(``SubtaskLoad``; ``least_loaded`` finds the one with least to do), and of a checkpoint (``Told``);
+and what each source's position is behind it.
 
 What it is not: what is assigned to whom, and when (``execution/split_enumerator.py``).
 
@@ -12,12 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.execution.offsets import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from millstream.checkpoint.model import SplitState
     from millstream.contracts.source import Source, Split
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from millstream.execution.offsets import Offset
     from millstream.execution.planned_source import PlannedSource
 
-__all__ = ["OpenSplit", "Reading", "SubtaskLoad", "Told"]
+__all__ = ["MOST_AT_A_TIME", "OpenSplit", "Reading", "SubtaskLoad", "Told", "least_loaded"]
+
+#: A subtask that read all it had within so many milliseconds is given more splits at a time, so
+#: that many small files do not each wait for the driver; one that took longer is given fewer.
+_SOON: Final = 100
+MOST_AT_A_TIME: Final = 32
 
 
 @dataclass(slots=True)
@@ -55,6 +61,18 @@ class SubtaskLoad:
     most: int = 1
     #: Milliseconds of the clock, when it was given one last.
     assigned: float = 0
+
+    def take_one(self, now: int) -> None:
+        """It is given a split."""
+        self.splits += 1
+        self.assigned = now
+
+    def read_one(self, now: int) -> None:
+        """A split of its is read; behind the last one it is told how many it may have next."""
+        self.splits -= 1
+        if not self.splits:
+            is_soon = now - self.assigned <= _SOON
+            self.most = min(2 * self.most, MOST_AT_A_TIME) if is_soon else max(1, self.most // 2)
 
 
 @dataclass(slots=True)
@@ -105,6 +123,14 @@ class Reading:
         """Whether another thread asks it something."""
         return self.asked is not None and not self.asked.is_answered
 
+    def free_subtasks(self, most: int | None = None) -> list[int]:
+        """The subtasks that have fewer complete splits than they may, or than ``most``."""
+        return [
+            index
+            for index, each in enumerate(self.subtasks)
+            if each.splits < (each.most if most is None else most)
+        ]
+
     def tell_committed(self) -> None:
         """Tell the source how far it is read, if it was not told yet."""
         if self.committed is not None:
@@ -151,3 +177,15 @@ class Told:
     channels: int
     #: Uids of sources that are over.
     ended: frozenset[str]
+
+
+def least_loaded(reading: Reading, readings: Iterable[Reading], subtasks: Iterable[int]) -> int:
+    """The subtask with least to do: of this source, then of all."""
+    left, splits = dict.fromkeys(subtasks, 0), dict.fromkeys(subtasks, 0)
+    for other in readings:
+        for each in other.open.values():
+            if each.subtask in splits:
+                splits[each.subtask] += 1
+                if other is reading and each.in_turn:
+                    left[each.subtask] += max(0, each.end - each.position)
+    return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))

@@ -2,8 +2,9 @@
 
 What it is: the driver's side of reading in an engine that keeps its tasks.  It finds splits,
 assigns them, tells how far they can be read, when a source is over and which splits wait for
-others; and it makes the offset of a checkpoint from what the tasks acknowledge.  That is the offset
-that an engine with epochs goes on from (``execution/planner.py``), and the other way round.
+others (``execution/held_splits.py``); and it makes the offset of a checkpoint from what the tasks
+acknowledge.  That is the offset that an engine with epochs goes on from
+(``execution/planner.py``), and the other way round.
 
 What it asks of the systems behind sources may take long (``execution/inquiries.py``): it goes on
 with what it knows, and takes the answers when they are there.
@@ -25,20 +26,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from millstream.execution.alignment import AlignedSplit, Aligner
+from millstream.execution.held_splits import HeldSplits
 from millstream.execution.inquiries import Inquiries, Question, SplitEnd, end_of, is_read_at_once
-from millstream.execution.open_splits import OpenSplit, Reading, SubtaskLoad, Told
+from millstream.execution.open_splits import MOST_AT_A_TIME, OpenSplit, Reading, Told, least_loaded
 from millstream.execution.planned_source import SourceSplits, new_splits
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import SplitAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from millstream.checkpoint.model import Manifest, SplitState, TaskAck
     from millstream.contracts.source import Split
-    from millstream.execution.alignment import TimeOfSplit
     from millstream.execution.inquiries import Answer
     from millstream.execution.offsets import Offset
     from millstream.execution.planned_source import PlannedSource
@@ -53,10 +53,6 @@ _T = TypeVar("_T")
 
 #: Milliseconds between two questions for the ends of splits that cursors follow themselves.
 _SELDOM: Final = 1000
-#: A subtask that read all it had within so many milliseconds is given more splits at a time, so
-#: that many small files do not each wait for the driver; one that took longer is given fewer.
-_SOON: Final = 100
-_MOST_AT_A_TIME: Final = 32
 
 
 @dataclass(slots=True)
@@ -129,15 +125,7 @@ class SplitEnumerator:
         self._by_channel: dict[int, Reading] = {}
         #: Slot -> channels of splits that are over, of which it is to be told that this is known.
         self._retired: dict[int, set[int]] = {}
-        self._aligner = Aligner()
-        #: Source uid -> split id -> its time, for the aligner; of aligned sources only.
-        self._times: dict[str, dict[str, TimeOfSplit]] = {
-            each.uid: dict(last.splits.get(each.uid, {}) if last else {})
-            for each in planned
-            if each.alignment is not None
-        }
-        self._aligner.observe(self._times)
-        self._held: frozenset[int] = frozenset()
+        self._held = HeldSplits(planned, last, self._first_of)
         #: Epoch -> what the slots were told before its barrier.
         self._told: dict[int, Told] = {}
         self._time = cast("int", start["time"])
@@ -156,6 +144,10 @@ class SplitEnumerator:
         for reading in self._readings:
             with error_context(reading.planned.label):
                 self._with(reading, reading.source.start, is_unwanted)
+
+    def _first_of(self, reading: Reading, split: Split) -> int:
+        """Where a split begins; its source is not busy."""
+        return self._with(reading, partial(reading.source.start_offset, split))
 
     def _with(
         self,
@@ -249,9 +241,7 @@ class SplitEnumerator:
             if old.planned.uid not in uids:
                 continue
             gone += old.open
-            uid = old.planned.uid
-            if uid in self._times:
-                self._times[uid] = dict(last.splits.get(uid, {}) if last else {})
+            self._held.go_back(old.planned.uid, last)
             reading = self._readings[number] = Reading.of(old.planned, old.source, start)
             # What it is asked meanwhile is answered, for whichever tasks.
             reading.asked, reading.committed = old.asked, old.committed
@@ -288,7 +278,7 @@ class SplitEnumerator:
         for assignment in made:
             update.assigned.setdefault(assignment.subtask, []).append(assignment)
         update.retired, self._retired = self._retired, {}
-        update.held = self._compare(now)
+        update.held = self._held.compare(self._readings, now)
         return update
 
     def progress(self, splits: Mapping[int, SplitProgress]) -> None:
@@ -299,26 +289,16 @@ class SplitEnumerator:
                 continue  # was over before
             split = reading.open[channel]
             split.position = told.position
-            times = self._times.get(reading.planned.uid)
-            if times is not None:
-                times[split.split.id] = told
+            self._held.observe(reading.planned.uid, split.split.id, told)
             if told.over:
                 self._retired.setdefault(split.subtask, set()).add(channel)
                 self._close(reading, split)
 
     def _close(self, reading: Reading, split: OpenSplit) -> None:
         del reading.open[split.channel], self._by_channel[split.channel]
-        self._times.get(reading.planned.uid, {}).pop(split.split.id, None)
+        self._held.forget(reading.planned.uid, split.split.id)
         if split.in_turn:
-            subtask = reading.subtasks[split.subtask]
-            subtask.splits -= 1
-            if not subtask.splits:
-                self._resize(subtask)
-
-    def _resize(self, subtask: SubtaskLoad) -> None:
-        """All that the subtask had is read."""
-        soon = self._clock() - subtask.assigned <= _SOON
-        subtask.most = min(2 * subtask.most, _MOST_AT_A_TIME) if soon else max(1, subtask.most // 2)
+            reading.subtasks[split.subtask].read_one(self._clock())
 
     @property
     def is_over(self) -> bool:
@@ -408,18 +388,17 @@ class SplitEnumerator:
         open_units = sum(max(0, e.end - e.position) for e in reading.open.values() if e.in_turn)
         limit = source.first_limit(list(splits.values()))
         while reading.waiting:
-            subtasks = enumerate(reading.subtasks)
-            free = [index for index, each in subtasks if each.splits < each.most]
+            free = reading.free_subtasks()
             split = splits[reading.waiting[0]]
             start = source.start_offset(split)
             open_units += source.end_offset(split) - start
             if not free and open_units <= limit:
-                subtasks = enumerate(reading.subtasks)
-                free = [index for index, each in subtasks if each.splits < _MOST_AT_A_TIME]
+                free = reading.free_subtasks(MOST_AT_A_TIME)
             if not free:
                 return
             number = reading.waiting.popleft()
-            made.append(self._assign(reading, number, start, now, self._least(reading, free)))
+            subtask = least_loaded(reading, self._readings, free)
+            made.append(self._assign(reading, number, start, now, subtask))
 
     def _assign(
         self, reading: Reading, number: int, start: int, now: int, subtask: int | None = None
@@ -432,9 +411,10 @@ class SplitEnumerator:
             # Its end is asked for when the source has answered.
             known = SplitEnd(start, final=False) if reading.is_busy else end_of(source, split)
         final, end = known.final, known.end
-        if subtask is None:
-            every = range(planned.parallelism)
-            subtask = self._least(reading, every) if final else number % planned.parallelism
+        if subtask is None and final:
+            subtask = least_loaded(reading, self._readings, range(planned.parallelism))
+        elif subtask is None:
+            subtask = number % planned.parallelism
         channel = self._next_channel
         self._next_channel += 1
         in_turn = final and not source.side_by_side
@@ -444,8 +424,7 @@ class SplitEnumerator:
         reading.assigned[split.id] = number, channel
         self._by_channel[channel] = reading
         if in_turn:
-            reading.subtasks[subtask].splits += 1
-            reading.subtasks[subtask].assigned = now
+            reading.subtasks[subtask].take_one(now)
         return SplitAssignment(
             source_uid=planned.uid,
             split=split,
@@ -455,66 +434,6 @@ class SplitEnumerator:
             channel=channel,
             finished=final,
             idle=None,
-        )
-
-    def _least(self, reading: Reading, subtasks: Iterable[int]) -> int:
-        """The subtask with least to do: of this source, then of all."""
-        left, splits = dict.fromkeys(subtasks, 0), dict.fromkeys(subtasks, 0)
-        for other in self._readings:
-            for each in other.open.values():
-                if each.subtask in splits:
-                    splits[each.subtask] += 1
-                    if other is reading and each.in_turn:
-                        left[each.subtask] += max(0, each.end - each.position)
-        return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))
-
-    # -- watermark alignment -------------------------------------------------------------------
-
-    def _compare(self, now: int) -> frozenset[int] | None:
-        """The channels that wait, if they are others than before."""
-        if not self._times:
-            return None
-        aligned = [each for _, each in self._aligned_splits()]
-        self._aligner.compare(aligned, now)
-        held = self._found_held()
-        if held and not self._can_read(held):
-            # Nobody moves until the next comparison: do not wait for it.
-            self._aligner.compare(aligned, now, again=True)
-            held = self._found_held()
-        if held == self._held:
-            return None
-        self._held = held
-        return held
-
-    def _aligned_splits(self) -> Iterator[tuple[OpenSplit, AlignedSplit]]:
-        for reading in self._readings:
-            planned = reading.planned
-            if planned.alignment is not None:
-                for each in reading.open.values():
-                    # Of one that had no record nothing is known: it does not hold the others, as in
-                    # Flink.
-                    if each.first is None:
-                        if reading.is_busy:
-                            continue
-                        ask = partial(reading.source.start_offset, each.split)
-                        each.first = self._with(reading, ask)
-                    if max(each.position, each.end) > each.first:
-                        yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
-
-    def _found_held(self) -> frozenset[int]:
-        holds = self._aligner.holds
-        return frozenset(
-            each.channel
-            for each, aligned in self._aligned_splits()
-            if holds(aligned.alignment.group, aligned.source_uid, aligned.split_id)
-        )
-
-    def _can_read(self, held: frozenset[int]) -> bool:
-        """Whether some split has something to read that does not wait."""
-        return any(
-            channel not in held and each.position < each.end
-            for reading in self._readings
-            for channel, each in reading.open.items()
         )
 
     # -- checkpoints ---------------------------------------------------------------------------
