@@ -74,6 +74,17 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return combined
 
 
+def _without_nulls(
+    values: pa.Array, grouping: Grouping
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows that have a value, in order of their group, and their groups."""
+    order, groups = grouping.order, grouping.groups()
+    if not values.null_count:
+        return order, groups
+    kept = values.is_valid().to_numpy(zero_copy_only=False)[order]
+    return order[kept], groups[kept]
+
+
 # First and last.
 
 
@@ -84,10 +95,7 @@ def pick_by_time(
 
     Values that are null do not count.  Of equal times the first, or last, to come does.
     """
-    order, groups = grouping.order, grouping.groups()
-    if values.null_count:
-        kept = values.is_valid().to_numpy(zero_copy_only=False)[order]
-        order, groups = order[kept], groups[kept]
+    order, groups = _without_nulls(values, grouping)
     by_time = np.lexsort((times[order], groups))  # stable, so equal times stay as they came
     order, groups = order[by_time], groups[by_time]
     bounds = np.searchsorted(groups, np.arange(grouping.count + 1))
@@ -156,10 +164,7 @@ def _lists(values: pa.Array, groups: NDArray[np.int64], count: int) -> pa.Array:
 
 def collect(values: pa.Array, times: NDArray[np.int64], grouping: Grouping) -> list[pa.Array]:
     """Return, per group, the lists of times and of values as they came, without nulls."""
-    order, groups = grouping.order, grouping.groups()
-    if values.null_count:
-        kept = values.is_valid().to_numpy(zero_copy_only=False)[order]
-        order, groups = order[kept], groups[kept]
+    order, groups = _without_nulls(values, grouping)
     stamps, taken = pa.array(times[order]), values.take(pa.array(order))
     return [_lists(each, groups, grouping.count) for each in (stamps, taken)]
 

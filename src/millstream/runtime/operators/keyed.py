@@ -83,6 +83,14 @@ def store_of(restored: RestoreContext) -> KeyValueStore:
     return restored.store
 
 
+def keyed_state_of(context: OperatorContext) -> KeyedState:
+    """Make the keyed state of a subtask's key groups."""
+    groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
+    made = KeyedState(context.max_parallelism, groups)
+    made.most_bytes = context.configuration.get(options.MANAGED_MEMORY)
+    return made
+
+
 class KeyedOperator(FunctionOperator):
     """An operator around a user function with keyed state."""
 
@@ -98,10 +106,7 @@ class KeyedOperator(FunctionOperator):
 
     def make_keyed_state(self) -> KeyedState:
         """Make the keyed state of this subtask's key groups."""
-        context = self.context
-        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
-        self.keyed_state = KeyedState(context.max_parallelism, groups)
-        self.keyed_state.most_bytes = context.configuration.get(options.MANAGED_MEMORY)
+        self.keyed_state = keyed_state_of(self.context)
         return self.keyed_state
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.sql.lowering.matches import slot_texts
 from millstream.sql.planner import physical
 from millstream.sql.planner.matches import Match
+from millstream.sql.planner.physical_joins import IntervalJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.texts import length_text
@@ -169,7 +170,7 @@ def _join(node: Any, texts: Texts) -> Details:
     elif not isinstance(node, physical.Join):
         times = texts.columns(left, [node.left_time]) + texts.columns(right, [node.right_time])
         found["times"] = times
-    if isinstance(node, physical.IntervalJoin):
+    if isinstance(node, IntervalJoin):
         found["bounds"] = (f"{node.lower} ms to {node.upper} ms",)
     return found
 
@@ -200,7 +201,7 @@ _KINDS: Final[dict[type, Callable[[Any, Texts], Details]]] = {
         "columns": texts.kept(node),
     },
     physical.Join: _join,
-    physical.IntervalJoin: _join,
-    physical.TemporalJoin: _join,
+    IntervalJoin: _join,
+    TemporalJoin: _join,
     WindowJoin: _join,
 }

@@ -65,7 +65,7 @@ from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.types.key_columns import KeyColumns
@@ -472,11 +472,11 @@ class Lowering:
         factory = regular_join(node, self.evaluation, ttls)
         return self._two(node, factory, single=not node.left_keys)
 
-    def _interval_join(self, node: physical.IntervalJoin) -> Transformation:
+    def _interval_join(self, node: IntervalJoin) -> Transformation:
         factory = interval_join(node, self.evaluation)
         return self._two(node, factory, single=not node.left_keys, ticks=not node.is_rowtime)
 
-    def _temporal_join(self, node: physical.TemporalJoin) -> Transformation:
+    def _temporal_join(self, node: TemporalJoin) -> Transformation:
         return self._two(node, temporal_join(node, self.evaluation), single=False)
 
     def _lookup_join(self, node: LookupJoin) -> Transformation:
@@ -533,8 +533,8 @@ _LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
     physical.Deduplicate: Lowering._deduplicate,  # noqa: SLF001
     physical.Rank: Lowering._rank,  # noqa: SLF001
     physical.ChangelogNormalize: Lowering._normalize,  # noqa: SLF001
-    physical.IntervalJoin: Lowering._interval_join,  # noqa: SLF001
-    physical.TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
+    IntervalJoin: Lowering._interval_join,  # noqa: SLF001
+    TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
     LookupJoin: Lowering._lookup_join,  # noqa: SLF001
     FinalRows: Lowering._final_rows,  # noqa: SLF001
     TemporalSort: Lowering._temporal_sort,  # noqa: SLF001

@@ -28,7 +28,7 @@ from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
@@ -365,7 +365,7 @@ class Places:
         left, right = node.inputs
         condition = self._text(node.condition, self._sides(node))
         times = self.columns(left, [node.left_time]), self.columns(right, [node.right_time])
-        bounds = "" if isinstance(node, physical.TemporalJoin) else f"{node.lower} {node.upper} "
+        bounds = "" if isinstance(node, TemporalJoin) else f"{node.lower} {node.upper} "
         return (
             f"{node.join.name} [{self.columns(left, node.left_keys)}] "
             f"[{self.columns(right, node.right_keys)}] {node.filter_nulls} {times} {bounds}"
@@ -515,8 +515,8 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.Limit: Places._limit,  # noqa: SLF001
     physical.ChangelogNormalize: Places._normalize,  # noqa: SLF001
     physical.Join: Places._join,  # noqa: SLF001
-    physical.IntervalJoin: Places._join_by_time,  # noqa: SLF001
-    physical.TemporalJoin: Places._join_by_time,  # noqa: SLF001
+    IntervalJoin: Places._join_by_time,  # noqa: SLF001
+    TemporalJoin: Places._join_by_time,  # noqa: SLF001
     WindowJoin: Places._window_join,  # noqa: SLF001
     WindowRank: Places._window_rank,  # noqa: SLF001
     FinalRows: Places._final_rows,  # noqa: SLF001

@@ -17,15 +17,12 @@ from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 
 if TYPE_CHECKING:
     from millstream.expressions.context import EvaluationContext
-    from millstream.sql.planner import physical
-    from millstream.sql.planner.physical_joins import LookupJoin
+    from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 
 __all__ = ["interval_join", "lookup_join", "temporal_join"]
 
 
-def interval_join(
-    node: physical.IntervalJoin, evaluation: EvaluationContext
-) -> IntervalJoinFactory:
+def interval_join(node: IntervalJoin, evaluation: EvaluationContext) -> IntervalJoinFactory:
     """The operator of an interval join, by event time or by processing time."""
     return IntervalJoinFactory(
         **_sides(node, evaluation),
@@ -35,9 +32,7 @@ def interval_join(
     )
 
 
-def temporal_join(
-    node: physical.TemporalJoin, evaluation: EvaluationContext
-) -> TemporalJoinFactory:
+def temporal_join(node: TemporalJoin, evaluation: EvaluationContext) -> TemporalJoinFactory:
     """The operator of a join with the versions of a table."""
     return TemporalJoinFactory(**_sides(node, evaluation))
 

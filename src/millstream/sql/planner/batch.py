@@ -19,6 +19,7 @@ from millstream.sql.planner.calcs import exchange, is_rowtime
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
+from millstream.sql.planner.physical_joins import IntervalJoin
 from millstream.sql.planner.physical_windows import WindowAggregate
 
 if TYPE_CHECKING:
@@ -91,5 +92,5 @@ def _goes_by_the_clock(node: PhysicalNode) -> bool:
         return not is_rowtime(node.input.row.fields[node.time].type)
     if isinstance(node, Match):
         return not is_rowtime(node.input.row.fields[node.order[0].column].type)
-    timed = isinstance(node, WindowAggregate | physical.IntervalJoin)
+    timed = isinstance(node, WindowAggregate | IntervalJoin)
     return timed and not getattr(node, "is_rowtime", True)

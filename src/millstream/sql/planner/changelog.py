@@ -22,7 +22,7 @@ from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
@@ -44,7 +44,7 @@ _WORDS: Final = {"U": "update", "D": "delete"}
 _INSERT_ONLY_INPUT: Final = (
     physical.Deduplicate,
     WindowAggregate,
-    physical.IntervalJoin,
+    IntervalJoin,
     Match,
     TemporalSort,
     WindowJoin,
@@ -75,7 +75,7 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
             check_takes(reader, each, _INSERTS)
             if isinstance(node, Match):
                 return _INSERTS
-    if isinstance(node, physical.TemporalJoin):
+    if isinstance(node, TemporalJoin):
         # What is taken back later would meet another version than it did when it came.
         check_takes("The left of TemporalJoin", node.inputs[0], _INSERTS)
     if isinstance(node, ChangelogFunction):
@@ -107,7 +107,7 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
         return _ALL
     if isinstance(node, _INSERT_ONLY_INPUT):
         return _INSERTS
-    if isinstance(node, physical.TemporalJoin):
+    if isinstance(node, TemporalJoin):
         return below[0]
     return frozenset().union(*below)
 
@@ -263,7 +263,7 @@ class _Planner:
             return self._rank(node, kinds, required)
         if isinstance(node, physical.Join):
             return self._join(node, kinds, required)
-        if isinstance(node, physical.TemporalJoin):
+        if isinstance(node, TemporalJoin):
             # A version ends when the next begins: the row before it has nothing to say.
             sides = zip(node.inputs, (_NO_UPDATES, _AFTER), strict=True)
             inputs = [self.visit(each, wanted) for each, wanted in sides]

@@ -32,6 +32,7 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
+from millstream.sql.planner.physical_joins import IntervalJoin
 from millstream.sql.planner.times import keeps_time_attribute
 from millstream.sql.planner.windowed_rows import window_join
 from millstream.types.logical_types import (
@@ -300,7 +301,7 @@ def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalN
         if equal is not None and is_rowtime(sides.rows[0].fields[left].type):
             sides.take(equal)
         inputs = sides.exchanged()
-        made = physical.IntervalJoin(
+        made = IntervalJoin(
             row=_row(inputs, node.kind),
             inputs=inputs,
             join=node.kind,

@@ -13,7 +13,7 @@ from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.physical_batch import FinalRows
-from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin
 
@@ -54,9 +54,9 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
         return _one(node.keys)
     if isinstance(node, physical.Rank):
         return _ranked(node)
-    if isinstance(node, physical.Join | physical.IntervalJoin | WindowJoin):
+    if isinstance(node, physical.Join | IntervalJoin | WindowJoin):
         return _joined(node)
-    if isinstance(node, physical.TemporalJoin):
+    if isinstance(node, TemporalJoin):
         return upsert_keys(node.inputs[0])
     if isinstance(node, LookupJoin):
         return upsert_keys(node.input) if node.is_one_row else _NONE
@@ -99,12 +99,12 @@ def _ranked(node: physical.Rank) -> Keys:
     return _NONE if node.start > 1 else upsert_keys(node.input)
 
 
-def _columns(node: physical.Join | physical.IntervalJoin | WindowJoin) -> list[RowField]:
+def _columns(node: physical.Join | IntervalJoin | WindowJoin) -> list[RowField]:
     """The columns of both sides, as they are there."""
     return [field for each in node.inputs for field in each.row.fields]
 
 
-def _joined(node: physical.Join | physical.IntervalJoin | WindowJoin) -> Keys:
+def _joined(node: physical.Join | IntervalJoin | WindowJoin) -> Keys:
     left, right = (upsert_keys(each) for each in node.inputs)
     if node.join.left_only:
         return left

@@ -9,6 +9,7 @@ Read next: ``sql/planner/conversion.py``, ``sql/planner/changelog.py``.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -46,7 +47,6 @@ __all__ = [
     "Exchange",
     "Expand",
     "GroupAggregate",
-    "IntervalJoin",
     "Join",
     "Limit",
     "LocalGroupAggregate",
@@ -55,7 +55,6 @@ __all__ = [
     "Rank",
     "SinkNode",
     "TableSourceScan",
-    "TemporalJoin",
     "TwoInputs",
     "Union",
     "ValuesScan",
@@ -242,22 +241,26 @@ class ChangelogNormalize(PhysicalNode):
 
 
 @dataclass(eq=False, kw_only=True)
-class GroupAggregate(PhysicalNode):
-    """One row per key: keys, then aggregates."""
+class TwoPhaseAggregate(PhysicalNode):
+    """An aggregate by key that may be computed in part ahead of its exchange."""
 
     keys: tuple[int, ...]
-    calls: tuple[AggregateCall, ...]
-    kind: ClassVar[str] = "GroupAggregate"
-
-    #: Milliseconds, of a hint; None: as the option says.
-    state_ttl: int | None = None
-    #: Whether each batch is aggregated by itself ahead of the exchange; set with mini-batches.
+    #: Whether each batch, or its slices of windows, is aggregated by itself ahead of the exchange.
     two_phase: bool = False
     _shown: Exchange | None = field(default=None, repr=False)
 
+    @abstractmethod
+    def local(self) -> PhysicalNode:
+        """The aggregate ahead of the exchange."""
+
+    @property
+    def group_text(self) -> str:
+        """The keys, as EXPLAIN shows them."""
+        return f"groupBy=[{columns_text(self.input.row, self.keys)}], " if self.keys else ""
+
     @property
     def shown_kind(self) -> str:
-        return "GlobalGroupAggregate" if self.two_phase else self.kind
+        return f"Global{self.kind}" if self.two_phase else self.kind
 
     @property
     def shown_inputs(self) -> tuple[PhysicalNode, ...]:
@@ -265,16 +268,28 @@ class GroupAggregate(PhysicalNode):
         if not self.two_phase:
             return self.inputs
         if self._shown is None:
-            local = LocalGroupAggregate(
-                row=self.input.row, inputs=self.input.inputs, keys=self.keys, calls=self.calls
-            )
             keys = tuple(range(len(self.keys))) or None
-            self._shown = Exchange(row=self.row, inputs=(local,), keys=keys)
+            self._shown = Exchange(row=self.row, inputs=(self.local(),), keys=keys)
         return (self._shown,)
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupAggregate(TwoPhaseAggregate):
+    """One row per key: keys, then aggregates."""
+
+    calls: tuple[AggregateCall, ...]
+    kind: ClassVar[str] = "GroupAggregate"
+
+    #: Milliseconds, of a hint; None: as the option says.
+    state_ttl: int | None = None
+
+    def local(self) -> PhysicalNode:
+        return LocalGroupAggregate(
+            row=self.input.row, inputs=self.input.inputs, keys=self.keys, calls=self.calls
+        )
 
     def details(self) -> str:
         below = self.input.row
-        group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
         names = self.row.names[len(self.keys) :]
         shown = [below.names[key] for key in self.keys]
         suffix = "" if self.input.is_insert_only else "_RETRACT"
@@ -286,7 +301,7 @@ class GroupAggregate(PhysicalNode):
             ]
         shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=True)]
         ttl = "" if self.state_ttl is None else f", stateTtlHints=[{length_text(self.state_ttl)}]"
-        return f"{group}select=[{', '.join(shown)}]{ttl}"
+        return f"{self.group_text}select=[{', '.join(shown)}]{ttl}"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -487,52 +502,6 @@ class Join(TwoInputs):
         given = zip(("LEFT", "RIGHT"), self.state_ttls, strict=True)
         shown = [f"{side}={length_text(ttl)}" for side, ttl in given if ttl is not None]
         return f", stateTtlHints=[{', '.join(shown)}]" if shown else ""
-
-
-@dataclass(eq=False, kw_only=True)
-class IntervalJoin(TwoInputs):
-    """Pairs of rows whose times are near each other."""
-
-    left_time: int
-    right_time: int
-    #: Milliseconds: right - left lies between them.
-    lower: int
-    upper: int
-    is_rowtime: bool
-    kind: ClassVar[str] = "IntervalJoin"
-
-    def details(self) -> str:
-        bounds = (
-            f"isRowTime={str(self.is_rowtime).lower()}, leftLowerBound={-self.upper}, "
-            f"leftUpperBound={-self.lower}, leftTimeIndex={self.left_time}, "
-            f"rightTimeIndex={self.right_time}"
-        )
-        return (
-            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self.where()}], "
-            f"select=[{self.fields_text()}]"
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class TemporalJoin(TwoInputs):
-    """Each row of the left with the version of the right at its event time."""
-
-    left_time: int
-    right_time: int
-    kind: ClassVar[str] = "TemporalJoin"
-
-    def details(self) -> str:
-        left, right = (each.row for each in self.inputs)
-        ours = columns_text(left, self.left_keys)
-        theirs = ", ".join(right_name(left, right, each) for each in self.right_keys)
-        condition = (
-            f"__TEMPORAL_JOIN_CONDITION({left.names[self.left_time]}, "
-            f"{right_name(left, right, self.right_time)}, "
-            f"__TEMPORAL_JOIN_CONDITION_PRIMARY_KEY({theirs}), "
-            f"__TEMPORAL_JOIN_LEFT_KEY({ours}), __TEMPORAL_JOIN_RIGHT_KEY({theirs}))"
-        )
-        where = self.where(condition)
-        return f"joinType=[{self.join.value}], where=[{where}], select=[{self.fields_text()}]"
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,7 +1,7 @@
-"""Physical nodes of joins that are not of two changelogs: with what is looked up.
+"""Physical nodes of joins that are not of two changelogs: with what is looked up, and by time.
 
 What it is: further nodes as those of ``sql/planner/physical.py``.
-What it is not: the rules that make them (``sql/planner/lookup_joins.py``).
+What it is not: the rules that make them (``lookup_joins.py``, ``joins.py``, ``temporal_joins.py``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from millstream.sql.planner.logical import LookupHint
-from millstream.sql.planner.physical import PhysicalNode
-from millstream.sql.planner.texts import expression_text
+from millstream.sql.planner.physical import PhysicalNode, TwoInputs
+from millstream.sql.planner.texts import columns_text, expression_text, right_name
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import JoinType
     from millstream.types.logical_types import RowType
 
-__all__ = ["LookupJoin"]
+__all__ = ["IntervalJoin", "LookupJoin", "TemporalJoin"]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -65,3 +65,49 @@ class LookupJoin(PhysicalNode):
         if self.condition is not None:
             parts.append(f"joinCondition=[{expression_text(self.condition)}]")
         return ", ".join([*parts, f"select=[{self.fields_text()}]"]) + self.hint.text
+
+
+@dataclass(eq=False, kw_only=True)
+class IntervalJoin(TwoInputs):
+    """Pairs of rows whose times are near each other."""
+
+    left_time: int
+    right_time: int
+    #: Milliseconds: right - left lies between them.
+    lower: int
+    upper: int
+    is_rowtime: bool
+    kind: ClassVar[str] = "IntervalJoin"
+
+    def details(self) -> str:
+        bounds = (
+            f"isRowTime={str(self.is_rowtime).lower()}, leftLowerBound={-self.upper}, "
+            f"leftUpperBound={-self.lower}, leftTimeIndex={self.left_time}, "
+            f"rightTimeIndex={self.right_time}"
+        )
+        return (
+            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self.where()}], "
+            f"select=[{self.fields_text()}]"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TemporalJoin(TwoInputs):
+    """Each row of the left with the version of the right at its event time."""
+
+    left_time: int
+    right_time: int
+    kind: ClassVar[str] = "TemporalJoin"
+
+    def details(self) -> str:
+        left, right = (each.row for each in self.inputs)
+        ours = columns_text(left, self.left_keys)
+        theirs = ", ".join(right_name(left, right, each) for each in self.right_keys)
+        condition = (
+            f"__TEMPORAL_JOIN_CONDITION({left.names[self.left_time]}, "
+            f"{right_name(left, right, self.right_time)}, "
+            f"__TEMPORAL_JOIN_CONDITION_PRIMARY_KEY({theirs}), "
+            f"__TEMPORAL_JOIN_LEFT_KEY({ours}), __TEMPORAL_JOIN_RIGHT_KEY({theirs}))"
+        )
+        where = self.where(condition)
+        return f"joinType=[{self.join.value}], where=[{where}], select=[{self.fields_text()}]"

@@ -7,13 +7,12 @@ What it is not: the rules that make them (``sql/planner/windows.py``, ``windowed
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from millstream.sql.planner.physical import Exchange, PhysicalNode, TwoInputs
+from millstream.sql.planner.physical import PhysicalNode, TwoInputs, TwoPhaseAggregate
 from millstream.sql.planner.texts import (
     aggregate_text,
-    columns_text,
     length_text,
     partial_name,
     ranked_text,
@@ -53,7 +52,7 @@ class WindowSpec:
 
 
 @dataclass(eq=False, kw_only=True)
-class WindowAggregate(PhysicalNode):
+class WindowAggregate(TwoPhaseAggregate):
     """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
 
     window: str
@@ -61,40 +60,16 @@ class WindowAggregate(PhysicalNode):
     size: int
     step: int | None
     offset: int
-    keys: tuple[int, ...]
     calls: tuple[AggregateCall, ...]
     #: window_start, window_end, window_time behind the aggregates, in this order.
     properties: tuple[str, ...]
     #: Whether the input has the windows' columns already: (start, end).
     attached: tuple[int, int] | None = None
     is_rowtime: bool = True
-    #: Whether slices of each batch are aggregated by themselves ahead of the exchange.
-    two_phase: bool = False
-    _shown: Exchange | None = field(default=None, repr=False)
     kind: ClassVar[str] = "WindowAggregate"
 
-    @property
-    def shown_kind(self) -> str:
-        return "GlobalWindowAggregate" if self.two_phase else self.kind
-
-    @property
-    def shown_inputs(self) -> tuple[PhysicalNode, ...]:
-        """In two phases, the exchange is of what the local aggregate gives."""
-        if not self.two_phase:
-            return self.inputs
-        if self._shown is None:
-            local = LocalWindowAggregate(
-                row=self.input.row, inputs=self.input.inputs, aggregate=self
-            )
-            keys = tuple(range(len(self.keys))) or None
-            self._shown = Exchange(row=self.row, inputs=(local,), keys=keys)
-        return (self._shown,)
-
-    @property
-    def group_text(self) -> str:
-        """The keys, as EXPLAIN shows them."""
-        keys = columns_text(self.input.row, self.keys)
-        return f"groupBy=[{keys}], " if self.keys else ""
+    def local(self) -> PhysicalNode:
+        return LocalWindowAggregate(row=self.input.row, inputs=self.input.inputs, aggregate=self)
 
     def window_text(self) -> str:
         """The window by the columns of the input, as Flink writes it."""

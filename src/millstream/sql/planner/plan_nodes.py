@@ -16,7 +16,7 @@ from millstream.errors import ValidationError
 from millstream.sql.planner import physical
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.sql.planner.plan_values import omitted
@@ -73,8 +73,8 @@ _KINDS: Final[dict[str, type[PhysicalNode]]] = {
         physical.Limit,
         physical.OverAggregate,
         physical.Join,
-        physical.IntervalJoin,
-        physical.TemporalJoin,
+        IntervalJoin,
+        TemporalJoin,
         physical.Correlate,
         physical.Union,
         physical.SinkNode,

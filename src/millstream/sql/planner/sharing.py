@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.expressions.nodes import Call
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_deterministic
+from millstream.sql.planner.physical_joins import IntervalJoin
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _SHARED: Final = (
     physical.Rank,
     physical.ChangelogNormalize,
     physical.Join,
-    physical.IntervalJoin,
+    IntervalJoin,
     physical.Union,
     WindowJoin,
     WindowRank,

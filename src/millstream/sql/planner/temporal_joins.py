@@ -28,6 +28,7 @@ from millstream.sql.planner.joins import Sides, nullable, plain, without_extra
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType, row_of
 from millstream.sql.planner.lookup_joins import lookup_join
+from millstream.sql.planner.physical_joins import TemporalJoin
 from millstream.sql.planner.times import keeps_time_attribute
 from millstream.types.logical_types import BigIntType, IntType, SmallIntType, TinyIntType
 
@@ -59,7 +60,7 @@ def temporal_join(converter: Converts, node: Any) -> PhysicalNode:
         sides.take(part)
     rest = [each for each in parts if not any(each is key for key in keys)]
     inputs = sides.exchanged()
-    made = physical.TemporalJoin(
+    made = TemporalJoin(
         row=_row(inputs[0].row, inputs[1].row, node.kind),
         inputs=inputs,
         join=node.kind,

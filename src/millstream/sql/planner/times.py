@@ -13,7 +13,7 @@ from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_rowtime
-from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical_joins import LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def keeps_time_attribute(node: PhysicalNode, column: int) -> bool:
             column, node = each.index, node.input
         elif isinstance(node, physical.Exchange):
             node = node.input
-        elif isinstance(node, LookupJoin | physical.TemporalJoin):
+        elif isinstance(node, LookupJoin | TemporalJoin):
             if column >= len(node.inputs[0].row):
                 return False
             node = node.inputs[0]

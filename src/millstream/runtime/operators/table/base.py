@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.configuration import options
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.errors import ExpressionError, StateError, TypeMismatchError
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.function_context import FunctionContext
-from millstream.runtime.operators.keyed import store_of
-from millstream.state.key_groups import key_group_range
+from millstream.runtime.operators.keyed import keyed_state_of, store_of
 from millstream.state.key_types import KeyTypes
-from millstream.state.keyed import KeyedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Checkpoint, OperatorContext, Output, RestoreContext
     from millstream.contracts.state_sections import StateSection
     from millstream.runtime.columnar.row_groups import RowGroups
+    from millstream.state.keyed import KeyedState
 
 __all__ = [
     "DELETE",
@@ -46,7 +44,6 @@ __all__ = [
     "LateRowsOperator",
     "TableOperator",
     "TimedTableOperator",
-    "is_retraction",
     "kinds_or_inserts",
 ]
 
@@ -61,11 +58,6 @@ def kinds_or_inserts(batch: Batch) -> NDArray[np.int8]:
     """The kind of each row."""
     kinds = batch.row_kinds
     return np.zeros(len(batch), dtype=np.int8) if kinds is None else kinds
-
-
-def is_retraction(kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Whether a row is taken away: -U and -D have odd numbers."""
-    return (kinds & 1).astype(np.bool_)
 
 
 class TableOperator(Operator):
@@ -108,13 +100,29 @@ class TableOperator(Operator):
         """Process rows, at least one; for operators with one input."""
         raise NotImplementedError
 
+    @property
+    def label(self) -> str:
+        """How errors name it."""
+        return f"operator {self.context.name!r}"
+
+    def refuse_updates(self, batch: Batch, what: str) -> None:
+        """Take inserts only.
+
+        Raises:
+            TypeMismatchError: other rows are among these; ``what`` in SQL does not take them.
+        """
+        kinds = batch.row_kinds
+        if kinds is not None and kinds.any():
+            message = f"{self.label} got updates or deletions; {what} takes inserts only"
+            raise TypeMismatchError(message)
+
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
         """Have an expression that fails for a row say in which operator, of which job."""
         try:
             yield
         except ExpressionError as error:
-            where = f"operator {self.context.name!r} of job {self.context.job_name!r}"
+            where = f"{self.label} of job {self.context.job_name!r}"
             error.args = (f"{where}: {error}", *error.args[1:])
             raise
 
@@ -141,7 +149,7 @@ class TableOperator(Operator):
             column.type != field.type for column, field in zip(columns, schema, strict=True)
         ):
             message = (
-                f"operator {self.context.name!r} gives columns {[str(c.type) for c in columns]};"
+                f"{self.label} gives columns {[str(c.type) for c in columns]};"
                 f" its output type is {self.context.output_type}"
             )
             raise TypeMismatchError(message)
@@ -176,9 +184,7 @@ class KeyedTableOperator(TableOperator):
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
-        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
-        self.keyed_state = KeyedState(context.max_parallelism, groups)
-        self.keyed_state.most_bytes = context.configuration.get(options.MANAGED_MEMORY)
+        self.keyed_state = keyed_state_of(context)
         self.keyed_state.record(self.section)
 
     def close(self) -> None:
@@ -191,7 +197,7 @@ class KeyedTableOperator(TableOperator):
         try:
             self.keyed_state.begin_epoch(store_of(restored), restored.processing_time)
         except StateError as error:
-            message = f"operator {self.context.name!r} ({self.context.location}): {error}"
+            message = f"{self.label} ({self.context.location}): {error}"
             raise StateError(message) from error
 
     def process_processing_time(self, now: int) -> None:
@@ -237,6 +243,12 @@ class LateRowsOperator(TimedTableOperator):
         super().__init__(section)
         #: Since the last snapshot.
         self.late = 0
+
+    def without_late(self, arrow: pa.RecordBatch, on_time: NDArray[np.bool_]) -> pa.RecordBatch:
+        """Return the rows that are on time, and count the others."""
+        late = len(on_time) - int(np.count_nonzero(on_time))
+        self.late += late
+        return arrow.filter(pa.array(on_time)) if late else arrow
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         snapshot = super().snapshot(checkpoint)

@@ -28,7 +28,6 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP
-from millstream.contracts.state_sections import StateSection
 from millstream.runtime.columnar.over_frames import (
     NUMBERING,
     OrderedPartitions,
@@ -40,6 +39,7 @@ from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.sort_keys import sort_keys
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
+from millstream.runtime.operators.table.plans import ordered_section
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedMaps
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output
+    from millstream.contracts.state_sections import StateSection
     from millstream.runtime.columnar.over_frames import Frame
     from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
     from millstream.state.key_codec import CacheKey
@@ -99,12 +100,8 @@ class BatchOverFactory:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        columns = ", ".join(
-            f"{each.name} {each.type.as_summary_string()}" for each in self.input_type.fields
-        )
-        details = {"columns": columns, "order": ", ".join(map(str, self.order))}
         description = "counts by packed order and row, by key"
-        return [StateSection("rows of partitions", description, details=details)]
+        return [ordered_section("rows of partitions", description, self.input_type, self.order)]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -18,10 +18,10 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from millstream.contracts.batch import MAX_TIMESTAMP
-from millstream.contracts.state_sections import StateSection
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.sort_keys import sort_keys
 from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
+from millstream.runtime.operators.table.plans import ordered_section
 from millstream.state.key_codec import encode_key
 from millstream.state.packed_state import PackedMaps
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output
+    from millstream.contracts.state_sections import StateSection
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.types.logical_types import RowType
 
@@ -57,11 +58,8 @@ class FinalRowsFactory:
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
-        columns = ", ".join(
-            f"{each.name} {each.type.as_summary_string()}" for each in self.input_type.fields
-        )
-        details = {"columns": columns, "order": ", ".join(map(str, self.order))}
-        return [StateSection("final rows", "counts by packed order and row", details=details)]
+        description = "counts by packed order and row"
+        return [ordered_section("final rows", description, self.input_type, self.order)]
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.errors import ProgramError, TypeMismatchError
+from millstream.errors import ProgramError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.base import TimedTableOperator
@@ -91,17 +91,12 @@ class TableIntervalJoinOperator(TimedTableOperator):
     # Rows.
 
     def process_rows_of(self, batch: Batch, input_index: int) -> None:
-        if batch.row_kinds is not None:
-            message = (
-                f"operator {self.context.name!r} got updates or deletions; an interval join takes"
-                " inserts only"
-            )
-            raise TypeMismatchError(message)
+        self.refuse_updates(batch, "an interval join")
         own = input_index
         plan, arrow = self._plan, batch.arrow
         index = plan.right_time if own else plan.left_time
         if plan.is_rowtime:
-            times = milliseconds_of(arrow.column(index), self.context.name)
+            times = milliseconds_of(arrow.column(index), self.label)
         else:
             times = np.full(len(batch), self.processing_time, dtype=np.int64)
         groups = self.group(batch, self._sides[own].keys)

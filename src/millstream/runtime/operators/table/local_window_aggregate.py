@@ -49,7 +49,7 @@ class LocalWindowAggregateOperator(TableOperator):
         self._to_pass = 0
 
     def process_rows(self, batch: Batch) -> None:
-        arrow, kept, times = self._times.of(batch.arrow, self.context.name)
+        arrow, kept, times = self._times.of(batch.arrow, self.label)
         if not len(times):
             return
         weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)

@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.errors import TypeMismatchError
 from millstream.expressions.evaluator import Filter, compile_filter
 from millstream.expressions.nodes import InputReference, transform, walk
 from millstream.runtime.columnar.row_codec import RowCodec
@@ -86,13 +85,10 @@ class MatchOperator(LateRowsOperator):
     # Time.
 
     def process_rows(self, batch: Batch) -> None:
-        name = f"operator {self.context.name!r}"
-        if batch.row_kinds is not None and batch.row_kinds.any():
-            message = f"{name} got updates or deletions; MATCH_RECOGNIZE takes inserts only"
-            raise TypeMismatchError(message)
+        self.refuse_updates(batch, "MATCH_RECOGNIZE")
         arrow, rowtime = batch.arrow, self._plan.rowtime
         if rowtime is not None:
-            times = milliseconds_of(arrow.column(rowtime), name)
+            times = milliseconds_of(arrow.column(rowtime), self.label)
             self.late += self._waiting.add(arrow, times, times <= self._watermark)
             return
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))

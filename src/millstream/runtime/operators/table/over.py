@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.errors import ProgramError, TypeMismatchError
+from millstream.errors import ProgramError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.segments import Segments
@@ -115,19 +115,14 @@ class OverOperator(LateRowsOperator):
             self._frames.put_all(keys, [None] * len(keys))
 
     def process_rows(self, batch: Batch) -> None:
-        if batch.row_kinds is not None:
-            message = (
-                f"operator {self.context.name!r} got updates or deletions; OVER by time takes"
-                " inserts only"
-            )
-            raise TypeMismatchError(message)
+        self.refuse_updates(batch, "OVER by time")
         arrow = batch.arrow
         if self._plan.rowtime is None:
             times = np.full(len(batch), self.processing_time, dtype=np.int64)
             self._run(arrow, times, np.arange(len(batch)))
         else:
             column = arrow.column(self._plan.rowtime)
-            times = milliseconds_of(column, f"operator {self.context.name!r}")
+            times = milliseconds_of(column, self.label)
             self.late += self._waiting.add(arrow, times, self._is_late(arrow, times))
 
     def _is_late(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> NDArray[np.bool_]:

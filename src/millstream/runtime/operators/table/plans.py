@@ -536,6 +536,15 @@ def joined_section(
     return StateSection(name, layout, details=details)
 
 
+def ordered_section(
+    name: str, layout: str, row_type: RowType, order: Sequence[SortColumn]
+) -> StateSection:
+    """Rows in an order."""
+    columns = ", ".join(f"{each.name} {each.type.as_summary_string()}" for each in row_type.fields)
+    details = {"columns": columns, "order": ", ".join(map(str, order))}
+    return StateSection(name, layout, details=details)
+
+
 def _call_text(call: AggregateCall) -> str:
     distinct = "DISTINCT " if call.distinct else ""
     arguments = ", ".join(map(str, call.arguments))

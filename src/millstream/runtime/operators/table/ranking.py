@@ -19,11 +19,15 @@ from millstream.runtime.operators.table.row_lists import packed_list, unpacked_l
 from millstream.state.packed_buckets import joined_bucket, split_bucket
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.state.packed_state import PackedMap
 
-__all__ = ["BEHIND", "BucketRanking", "Ranking", "ranking_of"]
+__all__ = ["BEHIND", "BucketRanking", "Ranking", "keep_alive", "living_ranking", "ranking_of"]
 
 _NUMBER: Final = struct.Struct(">Q")
+#: When a map was written last, in milliseconds, under the empty name.
+_TIME: Final = struct.Struct("<q")
 #: Behind the names of all rows of one sort key.
 BEHIND: Final = b"\xff" * 9
 
@@ -115,6 +119,33 @@ class BucketRanking(Ranking):
     def bucket(self) -> bytes | None:
         """Return what is to be stored, None of no rows."""
         return joined_bucket(self.names, self.rows) if self.names else None
+
+
+def living_ranking(kept: PackedMap, ttl: int, now: int, *, is_keyed: bool = False) -> Ranking:
+    """Return the ranking of a map, which loses its rows if it was not written for ``ttl``.
+
+    Args:
+        kept: the map.
+        ttl: in milliseconds; 0: rows stay.
+        now: the time, in milliseconds.
+        is_keyed: as of ``Ranking``.
+    """
+    if ttl and len(kept):
+        written = _TIME.unpack(kept.get(b"") or _TIME.pack(0))[0]
+        if written + ttl <= now:
+            kept.clear()
+    return ranking_of(kept, is_keyed=is_keyed)
+
+
+def keep_alive(rankings: Iterable[Ranking], now: int) -> None:
+    """Note in the maps of rankings that were changed when that was, for ``living_ranking``."""
+    time = _TIME.pack(now)
+    for ranking in rankings:
+        if ranking.kept.dirty:
+            if len(ranking):
+                ranking.kept.put(b"", time)
+            else:
+                ranking.kept.remove(b"")
 
 
 def ranking_of(kept: PackedMap, *, is_keyed: bool = False) -> Ranking:

@@ -44,7 +44,7 @@ class RowTimes:
 
         Args:
             arrow: the rows.
-            operator: whose they are, for errors.
+            operator: how errors name whose they are.
         """
         column = arrow.column(self._time)
         kept = None

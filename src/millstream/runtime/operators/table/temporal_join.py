@@ -71,7 +71,7 @@ class TemporalJoinOperator(TimedTableOperator):
         is_left = input_index == 0
         side, index = (plan.left, plan.left_time) if is_left else (plan.right, plan.right_time)
         codec, kept = (self._left, self._waiting) if is_left else (self._right, self._versions)
-        times = milliseconds_of(arrow.column(index), self.context.name)
+        times = milliseconds_of(arrow.column(index), self.label)
         groups = self.group(batch, side.keys)
         rows = codec.pack(arrow.columns)
         kinds = kinds_or_inserts(batch).astype(np.uint8)

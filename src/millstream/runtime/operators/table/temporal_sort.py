@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import pyarrow as pa
 
 from millstream.contracts.state_sections import StateSection
-from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.sort_keys import sort_keys
@@ -93,18 +92,12 @@ class TemporalSortOperator(LateRowsOperator):
         self._rows = PackedValues(self.keyed_state, "\0rows")
 
     def process_rows(self, batch: Batch) -> None:
-        name = f"operator {self.context.name!r}"
-        if batch.row_kinds is not None and batch.row_kinds.any():
-            message = f"{name} got updates or deletions; ORDER BY a time takes inserts only"
-            raise TypeMismatchError(message)
-        arrow = batch.arrow
-        times = milliseconds_of(arrow.column(self._plan.order[0].index), name)
+        self.refuse_updates(batch, "ORDER BY a time")
+        times = milliseconds_of(batch.arrow.column(self._plan.order[0].index), self.label)
         on_time = times > self._watermark
-        self.late += int((~on_time).sum())
-        if not on_time.all():
-            arrow, times = arrow.filter(pa.array(on_time)), times[on_time]
-        if len(times):
-            self._keep(arrow, times)
+        arrow = self.without_late(batch.arrow, on_time)
+        if arrow.num_rows:
+            self._keep(arrow, times[on_time])
 
     def _keep(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> None:
         groups = group_rows([pa.array(times)], len(times))

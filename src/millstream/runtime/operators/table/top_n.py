@@ -25,7 +25,6 @@ Read next: ``runtime/columnar/sort_keys.py``, ``state/packed_state.py``.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections import Counter
 from operator import eq
@@ -44,7 +43,11 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.ranking import BucketRanking, ranking_of
+from millstream.runtime.operators.table.ranking import (
+    BucketRanking,
+    keep_alive,
+    living_ranking,
+)
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.runtime.operators.table.specs import RankStrategy
@@ -60,11 +63,9 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import TopNPlan
     from millstream.runtime.operators.table.ranking import Ranking
     from millstream.state.key_codec import CacheKey
-    from millstream.state.packed_state import PackedMap
 
 __all__ = ["TopNOperator"]
 
-_TIME: Final = struct.Struct("<q")
 #: Of so many keys it is known where their last rows stand.
 _MOST_LAST: Final = 200_000
 #: Up to so many rows of a key are one bucket in any case.
@@ -130,7 +131,11 @@ class TopNOperator(KeyedTableOperator):
         if self._is_keyed:
             keys = self._key_codec.pack([columns[index] for index in plan.row_key])
         self._kept.fetch_all_distinct(groups.keys)
-        rankings = [self._ranking(self._kept.map_of(key)) for key in groups.keys]
+        ttl, now = plan.state_ttl, self.processing_time
+        rankings = [
+            living_ranking(self._kept.map_of(key), ttl, now, is_keyed=self._is_keyed)
+            for key in groups.keys
+        ]
         self._is_silent = plan.mini_batch
         before = [self._shown(each) for each in rankings] if plan.mini_batch else []
         finders = [self._row_keys(each) for each in rankings] if self._is_keyed else None
@@ -142,7 +147,8 @@ class TopNOperator(KeyedTableOperator):
             step(rankings[group], what, takes_back[position], finder)
         for rows_before, ranking in zip(before, rankings, strict=False):  # none: given already
             self._add_difference(rows_before, self._shown(ranking))
-        self._write(rankings)
+        if ttl:
+            keep_alive(rankings, now)
         self._kept.changed(groups.keys)
         changes, self._changes = self._changes, RowChanges()
         changes.emit(self, self._codec)
@@ -265,29 +271,10 @@ class TopNOperator(KeyedTableOperator):
 
     # State.
 
-    def _ranking(self, kept: PackedMap) -> Ranking:
-        ttl = self._plan.state_ttl
-        if ttl and len(kept):
-            written = _TIME.unpack(kept.get(b"") or _TIME.pack(0))[0]
-            if written + ttl <= self.processing_time:
-                kept.clear()
-        return ranking_of(kept, is_keyed=self._is_keyed)
-
     def _row_keys(self, ranking: Ranking) -> dict[bytes, bytes]:
         """Names by the keys of rows."""
         kept = ranking.kept
         return {unpacked_list(kept.get(name) or b"")[0]: name for name in ranking.names}
-
-    def _write(self, rankings: list[Ranking]) -> None:
-        if not self._plan.state_ttl:
-            return
-        time = _TIME.pack(self.processing_time)
-        for ranking in rankings:
-            if ranking.kept.dirty:
-                if len(ranking):
-                    ranking.kept.put(b"", time)
-                else:
-                    ranking.kept.remove(b"")
 
     # One row after another.
 

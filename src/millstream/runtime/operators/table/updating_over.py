@@ -18,9 +18,8 @@ Read next: ``runtime/operators/table/ranking.py``.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,11 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.ranking import BEHIND, ranking_of
+from millstream.runtime.operators.table.ranking import (
+    BEHIND,
+    keep_alive,
+    living_ranking,
+)
 from millstream.state.expired_rows import ExpiringMaps
 from millstream.state.packed_state import PackedMaps
 
@@ -46,11 +49,9 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorContext, Output
     from millstream.runtime.operators.table.plans import UpdatingOverPlan
     from millstream.runtime.operators.table.ranking import Ranking
-    from millstream.state.packed_state import PackedMap
 
 __all__ = ["UpdatingOverOperator"]
 
-_TIME: Final = struct.Struct("<q")
 #: The result of a row: a run of rows, and the place in it behind which it is.
 _Result = tuple[int, int]
 
@@ -81,32 +82,16 @@ class UpdatingOverOperator(KeyedTableOperator):
         takes_back = (kinds_or_inserts(batch) & 1).tolist()
         self._kept.fetch_all_distinct(groups.keys)
         steps = _Steps()
-        keys = [_Key(plan, self._ranking(self._kept.map_of(key)), steps) for key in groups.keys]
+        ttl, now = plan.state_ttl, self.processing_time
+        rankings = [living_ranking(self._kept.map_of(key), ttl, now) for key in groups.keys]
+        keys = [_Key(plan, ranking, steps) for ranking in rankings]
         for position, group in enumerate(groups.group_of_row.tolist()):
             change = keys[group].take_back if takes_back[position] else keys[group].insert
             change(orders[position], rows[position])
-        self._write(keys)
+        if ttl:
+            keep_alive(rankings, now)
         self._kept.changed(groups.keys)
         self._emit(steps)
-
-    def _ranking(self, kept: PackedMap) -> Ranking:
-        ttl = self._plan.state_ttl
-        if ttl and len(kept):
-            written = _TIME.unpack(kept.get(b"") or _TIME.pack(0))[0]
-            if written + ttl <= self.processing_time:
-                kept.clear()
-        return ranking_of(kept)
-
-    def _write(self, keys: list[_Key]) -> None:
-        if not self._plan.state_ttl:
-            return
-        time = _TIME.pack(self.processing_time)
-        for key in keys:
-            if key.ranking.kept.dirty:
-                if len(key.ranking):
-                    key.ranking.kept.put(b"", time)
-                else:
-                    key.ranking.kept.remove(b"")
 
     def _emit(self, steps: _Steps) -> None:
         if not steps.changes:

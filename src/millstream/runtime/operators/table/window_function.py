@@ -75,7 +75,7 @@ class WindowFunctionOperator(TableOperator):
                 arrow, column = arrow.filter(valid), column.filter(valid)
                 chosen = valid.to_numpy(zero_copy_only=False)
                 kinds = None if kinds is None else kinds[chosen]
-            times = milliseconds_of(column, self.context.name)
+            times = milliseconds_of(column, self.label)
         if not len(times):
             return
         found = Windows.of(

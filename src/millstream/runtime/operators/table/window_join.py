@@ -21,17 +21,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.errors import TypeMismatchError
 from millstream.expressions.context import EvaluationContext
 from millstream.runtime.columnar.row_codec import RowCodec
-from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.columnar.table_windows import LocalClock
-from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.join_pairs import JoinPairs
 from millstream.runtime.operators.table.plans import joined_section
+from millstream.runtime.operators.table.rows_of_windows import RowsOfWindowsOperator
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
-from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
@@ -45,13 +40,11 @@ if TYPE_CHECKING:
     )
     from millstream.contracts.state_sections import StateSection
     from millstream.expressions.nodes import Expression
-    from millstream.state.key_codec import CacheKey
+    from millstream.runtime.operators.table.rows_of_windows import Slot
     from millstream.types.logical_types import RowType
 
 __all__ = ["WindowJoinFactory", "WindowJoinOperator"]
 
-_END: Final = struct.Struct(">Q")
-_BIAS: Final = 2**63
 _COUNT: Final = struct.Struct("<i")
 #: Sides whose rows come though they meet nobody.
 _OUTER: Final = {
@@ -92,19 +85,18 @@ class WindowJoinFactory:
         return WindowJoinOperator(self)
 
 
-class WindowJoinOperator(LateRowsOperator):
+class WindowJoinOperator(RowsOfWindowsOperator):
     """Keeps the rows of both sides until their window is over."""
 
     def __init__(self, plan: WindowJoinFactory) -> None:
         """Take sides and windows."""
-        super().__init__(plan.state_sections()[0])
+        super().__init__(plan.state_sections()[0], plan.time_zone)
         self._plan = plan
         self._pairs = JoinPairs(plan)
         schemas = (plan.left_type.to_arrow_schema(), plan.right_type.to_arrow_schema())
         self._codecs = tuple(map(RowCodec, schemas))
         self._sides = (plan.left, plan.right)
         self._is_outer = _OUTER.get(plan.kind, (False, False))
-        self._clock = None if plan.time_zone is None else LocalClock(plan.time_zone)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -115,56 +107,24 @@ class WindowJoinOperator(LateRowsOperator):
     # Rows.
 
     def process_rows_of(self, batch: Batch, input_index: int) -> None:
-        if batch.row_kinds is not None:
-            message = f"operator {self.context.name!r} got updates or deletions of rows of windows"
-            raise TypeMismatchError(message)
-        arrow = batch.arrow
-        ends = milliseconds_of(arrow.column(self._plan.ends[input_index]), self.context.name)
-        fires = ends - 1 if self._clock is None else self._clock.absolute(ends - 1)
-        open_ = fires > self._watermark
-        self.late += int((~open_).sum())
-        if not open_.all():
-            arrow, ends, fires = arrow.filter(pa.array(open_)), ends[open_], fires[open_]
-        if len(ends):
-            self._keep(arrow, ends, fires, input_index)
-
-    def _keep(
-        self, arrow: pa.RecordBatch, ends: NDArray[np.int64], fires: NDArray[np.int64], own: int
-    ) -> None:
-        columns = [arrow.column(index) for index in self._sides[own].keys]
-        by_key = group_rows(columns, len(ends))
-        groups = group_rows([*columns, pa.array(ends)], len(ends))
-        self.keyed_state.make_room(len(groups))
-        firsts = groups.first_rows
-        keys = [by_key.keys[group] for group in by_key.group_of_row[firsts].tolist()]
-        names = [_END.pack(end + _BIAS) for end in ends[firsts].tolist()]
-        slots = list(zip(keys, names, strict=True))
-        slot_of_row = [slots[group] for group in groups.group_of_row.tolist()]
-        rows = self._codecs[own].pack(arrow.columns)
-        kept = self._kept[own]
+        own = self._sides[input_index].keys
+        found = self.in_slots(batch, self._plan.ends[input_index], own)
+        if found is None:
+            return
+        slot_of_row = [found.slots[slot] for slot in found.slot_of_row]
+        rows = self._codecs[input_index].pack(found.arrow.columns)
+        kept = self._kept[input_index]
         kept.fetch_entries(zip(slot_of_row, rows, strict=True))
         for slot, row in zip(slot_of_row, rows, strict=True):
-            found = kept.map_of(slot)
-            before = found.get(row)
+            entries = kept.map_of(slot)
+            before = entries.get(row)
             count = 0 if before is None else int(_COUNT.unpack(before)[0])
-            found.put(row, _COUNT.pack(count + 1))
-        kept.changed(slots)
-        register = self.keyed_state.timers.register_event_time
-        for (key, name), time in zip(slots, fires[firsts].tolist(), strict=True):
-            register(uncache_key(key), name, time)
+            entries.put(row, _COUNT.pack(count + 1))
+        kept.changed(found.slots)
 
     # Windows.
 
-    def process_watermark(self, watermark: int) -> None:
-        """Give the windows that are over."""
-        self._watermark = watermark
-        fired = list(self.keyed_state.timers.advance_event_time(watermark))
-        if fired:
-            self._give([(cache_key(key), name) for _, key, name in fired])
-        super().process_watermark(watermark)
-
-    def _give(self, slots: list[tuple[CacheKey, bytes]]) -> None:
-        self.keyed_state.make_room(len(slots))
+    def give(self, slots: list[Slot]) -> None:
         left, right = (self._taken(slots, side) for side in (0, 1))
         sizes = [np.array([len(each) for each in rows], dtype=np.int64) for rows in (left, right)]
         columns = [
@@ -186,7 +146,7 @@ class WindowJoinOperator(LateRowsOperator):
                     self.emit_columns(made)
         self._give_alone(columns, met)
 
-    def _taken(self, slots: list[tuple[CacheKey, bytes]], side: int) -> list[list[bytes]]:
+    def _taken(self, slots: list[Slot], side: int) -> list[list[bytes]]:
         """The rows of windows, which are forgotten."""
         kept = self._kept[side]
         kept.fetch_all(slots)

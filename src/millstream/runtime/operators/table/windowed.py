@@ -93,7 +93,7 @@ class WindowedAggregateOperator(LateRowsOperator):
             times = np.full(len(batch), self.processing_time, dtype=np.int64)
             times = self._times.shown(times)
         else:
-            arrow, kept, times = self._times.of(batch.arrow, self.context.name)
+            arrow, kept, times = self._times.of(batch.arrow, self.label)
         if len(times):
             weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
             self.take(arrow, weights if kept is None else weights[kept], times)
