@@ -1,7 +1,7 @@
 """The queries of Nexmark in SQL, and what DuckDB is asked for the same answer.
 
 What it is: ``QUERIES``, by name.  A query's ``oracle`` is DuckDB's text where that is another.
-What it is not: for one system alone; ``bench/nexmark/flink_jobs.py`` runs the same text on Flink.
+What it is not: for one system alone; ``bench/nexmark/flink_job.py`` runs the same text on Flink.
 """
 
 from __future__ import annotations

@@ -186,6 +186,17 @@ def test_guarantee_is_that_of_the_weakest_part(
     assert bool(found.notes) == isinstance(sink, KeyedSink)
 
 
+def test_a_sink_that_commits_nothing_repeats_what_it_writes() -> None:
+    class ShowingSink(ExactSink):
+        kind = Sink.kind
+
+    env = environment("checkpoints")
+    env.from_sequence(1, 2).sink_to(ShowingSink())
+    (found,) = sink_guarantees(env.get_job_graph())
+    assert found.guarantee == "at-least-once"
+    assert "no committer" in found.reasons[0]
+
+
 @pytest.mark.parametrize(
     ("sink", "mode", "expected"),
     [

@@ -101,7 +101,8 @@ def _require_edges(graph: JobGraph, where: str, last: Manifest) -> None:
 
     1. It still leads from task to task, or within one behind an exchange -> they are processed
        first of all, at whatever parallelism.
-    2. It is gone -> refused, or dropped with ``millstream.state.ignore-unclaimed`` as state is.
+    2. It is gone -> refused, or dropped, as state is, with
+       ``execution.state-recovery.ignore-unclaimed-state``.
     3. It lies within a task that reads a source now -> refused: time is kept there per split, and
        what is in flight is of none.
     """

@@ -87,6 +87,8 @@ def combine(
     repeated = []
     if own is DeliveryGuarantee.AT_LEAST_ONCE:
         repeated.append("the sink may write records again after a failure")
+    elif kind is SinkKind.TWO_PHASE and not commits:
+        repeated.append("the sink has no committer, so it writes records again after a failure")
     # Epochs repeat output alone; tasks that go on count records twice in their state as well.
     if mode is CheckpointingMode.AT_LEAST_ONCE and (pipelined or kind is not SinkKind.IDEMPOTENT):
         repeated.append(f"{key} is AT_LEAST_ONCE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.contracts.sink import Sink, SinkWriter, WriterContext
+from millstream.contracts.sink import Sink, SinkKind, SinkWriter, WriterContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,8 @@ class BlackholeSink(Sink):
     """Drops every record."""
 
     reads_timestamps = False
+    #: It commits nothing; nobody sees a record, so nobody sees one twice.
+    kind = SinkKind.ANY
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         del context

@@ -255,6 +255,7 @@ class _OverwritingCommitter(_TableCommitter):
             self._run(partition)
         progress.is_done, progress.moves, progress.deletes, progress.open = True, None, [], {}
         self.record.write(progress, fsync=self._fsync)
+        # What is not empty is in use by others, and stays.
         for path in sorted(self._aside.rglob("*"), reverse=True):
             with contextlib.suppress(OSError):
                 path.rmdir()

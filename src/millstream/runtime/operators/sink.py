@@ -240,6 +240,7 @@ class SinkOperator(Operator):
 
 
 def _drop(writer: SinkWriter) -> None:
+    # Behind an error, which is what matters; what the writer raises now must not hide it.
     with contextlib.suppress(Exception):
         writer.abort()
     with contextlib.suppress(Exception):

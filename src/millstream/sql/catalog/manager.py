@@ -200,10 +200,6 @@ class CatalogManager:
             return identifier in self._temporary
         return self.catalog(identifier.catalog_name).table_exists(identifier.path)
 
-    def replace_temporary(self, identifier: ObjectIdentifier, table: CatalogBaseTable) -> None:
-        """Make a temporary table or view, in the place of one of that name."""
-        self._temporary[identifier] = table
-
     def drop_table(
         self, identifier: ObjectIdentifier, *, temporary: bool, view: bool, if_exists: bool
     ) -> bool:

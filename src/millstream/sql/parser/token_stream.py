@@ -17,7 +17,6 @@ from millstream.sql.parser.lexer import (
     END,
     ESCAPED,
     NUMBER,
-    OPERATOR,
     QUOTED,
     STRING,
     UNICODE,
@@ -269,10 +268,6 @@ class TokenStream:
         if kind == NUMBER:
             return f"the number {source}"
         return source if kind in {WORD, QUOTED} else f"'{source}'"
-
-    def is_operator(self, index: int) -> bool:
-        """Whether that token is a sign."""
-        return self.kinds[index] == OPERATOR
 
 
 def _shortened(source: str) -> str:

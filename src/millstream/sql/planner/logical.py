@@ -48,7 +48,6 @@ __all__ = [
     "OverCall",
     "OverNode",
     "ProjectNode",
-    "RankNode",
     "ScanNode",
     "SortKey",
     "StreamScanNode",
@@ -309,20 +308,6 @@ class MatchNode(_OneInput):
     measures: tuple[Expression, ...]
     #: What conditions and measures read of the rows of a match.
     slots: tuple[Slot, ...]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RankNode(_OneInput):
-    """The rows of each partition whose rank is in a range; the rank behind the columns."""
-
-    #: ROW_NUMBER, RANK or DENSE_RANK.
-    function: str
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    start: int
-    end: int
-    #: Whether the rank is a column of the result.
-    outputs_rank: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
