@@ -9,8 +9,9 @@ reader sees.  So reading ends when the *position* is at ``stop``: a record at or
 or the consumer says that it is at the end of the partition.  Behind an aborted transaction of many
 records that takes a while, since the consumer fetches what it then drops.
 
-A worker need not get the range that follows: another may have read in between, or an epoch is
-repeated.  Then the partition is read anew from the start of the range.
+A worker mostly gets the range that follows (``engines/spark/worker_homes.py``), but need not: its
+own may have been busy, or an epoch is repeated.  Then the partition is read anew from the start of
+the range.
 
 What it is not: what decides where to read; that is ``source.py`` in the driver.
 

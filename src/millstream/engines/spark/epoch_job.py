@@ -26,6 +26,7 @@ from millstream.engines.spark.stage_function import (
     StageFunction,
     plan_text,
 )
+from millstream.engines.spark.worker_homes import RUN_PROPERTY, keep_workers_aside
 from millstream.runtime.frames import FRAME_DDL
 from millstream.types.pickling import loads
 
@@ -65,6 +66,8 @@ class EpochJob:
         self._targets: dict[int, Column] = {}
         #: Invariant: of the session that the rows of every epoch of the run are of.
         self._template: DataFrame | None = None
+        #: Partitions have been given workers of their own, as far as that is possible.
+        self._at_home = False
 
     def run(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
         """Run the tasks of an epoch.
@@ -76,6 +79,17 @@ class EpochJob:
         Returns:
             What the tasks acknowledge, one per subtask and stage.
         """
+        context = rows.sparkSession.sparkContext
+        context.setLocalProperty(RUN_PROPERTY, plan.run_id)
+        try:
+            return self._run(rows, plan)
+        finally:
+            context.setLocalProperty(RUN_PROPERTY, "")
+            if not self._at_home:
+                self._at_home = True  # now that there are workers
+                keep_workers_aside(context)
+
+    def _run(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
         if self._spark_sources:
             return _acknowledged(self._chain(self._spark_input(rows), plan))
         text = plan_text(plan)
