@@ -213,7 +213,7 @@ def test_the_table_api_says_the_same(batch: TableEnvironment) -> None:
         ("CUME_DIST() OVER ()", "require ORDER BY clause in window specification"),
         ("LEAD(v) OVER (ORDER BY v ROWS 1 PRECEDING)", "LEAD takes no frame of its window"),
         ("LEAD(v, v) OVER (ORDER BY v)", "offset of LEAD must be a constant whole number"),
-        ("LEAD(v, 1, k) OVER (ORDER BY v)", "The default of LEAD is"),
+        ("LEAD(v, 1, ARRAY[k]) OVER (ORDER BY v)", "The default of LEAD is"),
         ("FIRST_VALUE(v) IGNORE NULLS OVER ()", "RESPECT NULLS following 'FIRST_VALUE'"),
         ("SUM(v) OVER (ORDER BY k RANGE 1 PRECEDING)", "it needs numbers or times"),
         ("SUM(v) OVER (ORDER BY v RANGE 1.5 PRECEDING)", "must be a whole number"),
@@ -223,13 +223,52 @@ def test_the_table_api_says_the_same(batch: TableEnvironment) -> None:
         ("RANK() OVER (ORDER BY BITMAP_BUILD(ARRAY[v]))", "does not go by BITMAP NOT NULL"),
         (
             "SUM(v) OVER (ORDER BY v ROWS BETWEEN UNBOUNDED FOLLOWING AND CURRENT ROW)",
-            "cannot have UNBOUNDED FOLLOWING at that end",
+            "UNBOUNDED FOLLOWING cannot be specified for the lower frame boundary",
+        ),
+        (
+            "SUM(v) OVER (ORDER BY v ROWS BETWEEN v PRECEDING AND UNBOUNDED PRECEDING)",
+            "column 61: UNBOUNDED PRECEDING cannot be specified for the upper frame boundary",
+        ),
+        (
+            "SUM(v) OVER (ORDER BY v ROWS BETWEEN 1 FOLLOWING AND 1 PRECEDING)",
+            "column 61: Upper frame boundary cannot be PRECEDING when lower boundary is FOLLOWING",
+        ),
+        (
+            "SUM(v) OVER (ORDER BY v RANGE BETWEEN CURRENT ROW AND 0 PRECEDING)",
+            "cannot be PRECEDING when lower boundary is CURRENT ROW",
+        ),
+        (
+            "SUM(v) OVER (ORDER BY v ROWS BETWEEN 0 FOLLOWING AND CURRENT ROW)",
+            "cannot be CURRENT ROW when lower boundary is FOLLOWING",
+        ),
+        ("LAG(v > 1, 1, 1) OVER (ORDER BY v)", "Cast it explicitly: CAST.... AS BOOLEAN.."),
+        ("LAG(v, 1, 'u') OVER (ORDER BY v)", "The default of LAG, u, does not fit in"),
+        (
+            "LAG(CAST(v AS DECIMAL(2, 1)), 1, CAST(1000 AS DECIMAL(5, 0))) OVER (ORDER BY v)",
+            "The default of LAG, 1000, does not fit in DECIMAL.2, 1.",
         ),
     ],
 )
 def test_what_is_refused(call: str, message: str, batch: TableEnvironment) -> None:
     with pytest.raises(ValidationError, match=message):
         batch.sql_query(f"SELECT {call} FROM t")
+
+
+def test_what_flink_gives_of_frames_of_one_end_and_of_defaults(batch: TableEnvironment) -> None:
+    """As Flink 2.3 answers in batch mode."""
+    batch.execute_sql("CREATE TEMPORARY VIEW f (a, b) AS VALUES (1, 10), (2, 20), (3, 30)")
+    over = "OVER (ORDER BY a)"
+    query = (
+        "SELECT SUM(b) OVER (ORDER BY a ROWS 1 FOLLOWING), "
+        "SUM(b) OVER (ORDER BY a ROWS BETWEEN 2 FOLLOWING AND 1 FOLLOWING), "
+        f"LAG(CAST(a AS TINYINT), 1, 1000) {over}, LAG(b, 1, '7') {over}, LAG(b, 1, 1.5) {over}, "
+        f"LAG(CAST(a AS STRING), 1, TRUE) {over}, LAG(a > 1, 1, 'true') {over} FROM f"
+    )
+    assert sorted(rows_of(batch, query)) == [
+        (30, None, -24, 7, 1, "TRUE", True),
+        (30, None, 2, 20, 20, "2", True),
+        (50, None, 1, 10, 10, "1", False),
+    ]
 
 
 @pytest.mark.parametrize("call", ["LEAD(v)", "CUME_DIST()", "PERCENT_RANK()", "NTILE(2)"])

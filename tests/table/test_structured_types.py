@@ -112,6 +112,14 @@ def test_refused(expression: str, message: str) -> None:
     assert message in str(refused.value)
 
 
+def test_objects_without_fields_are_rows_without_fields(env: TableEnvironment) -> None:
+    found = only(env, "SELECT ARRAY[OBJECT_OF('c.U'), OBJECT_OF('c.U')] FROM t")
+    assert [(type(each).__name__, list(each)) for each in found] == [("Row", [])] * 2
+    assert only(env, "SELECT OBJECT_OF('c.U') = OBJECT_OF('c.U') FROM t") is True
+    values = "(VALUES (OBJECT_OF('c.U')), (OBJECT_OF('c.U'))) AS v (x)"
+    assert only(env, f"SELECT CAST(COALESCE(x, x) AS STRING) FROM {values} LIMIT 1") == "()"
+
+
 def test_objects_come_out_as_objects_of_their_class(env: TableEnvironment) -> None:
     made = f"OBJECT_OF('{USER}', 'name', n, 'age', a)"
     assert only(env, f"SELECT {made} FROM t") == User("Ann", 30)

@@ -510,6 +510,10 @@ class RowType(LogicalType):
     def __len__(self) -> int:
         return len(self.fields)
 
+    def __bool__(self) -> bool:
+        """A type is there even if it has no fields: ``found or other`` must not take the other."""
+        return True
+
     def __iter__(self) -> Iterator[RowField]:
         return iter(self.fields)
 

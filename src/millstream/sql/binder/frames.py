@@ -8,7 +8,7 @@ What it is not: what is computed over them (``sql/binder/overs.py``).
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import Literal
 from millstream.types.logical_types import DayTimeIntervalType, DecimalType
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["frame_ends"]
+
+#: From the first row on.
+_ORDER: Final = ("PRECEDING", "CURRENT ROW", "FOLLOWING")
 
 
 def frame_ends(
@@ -37,6 +40,7 @@ def frame_ends(
     Raises:
         ValidationError: a stream has no such frame, or it goes by what has no distances.
     """
+    _check_directions(context, frame)
     if context.is_batch:
         return _any_ends(context, binder, frame, order)
     if frame.end.direction != "CURRENT ROW":
@@ -51,6 +55,21 @@ def frame_ends(
     return _length(context, binder, frame, start, None), 0
 
 
+def _check_directions(context: BindingContext, frame: Any) -> None:
+    """Refuse, whatever the lengths, an end that is another way than it can be."""
+    for bound, inwards, which in (
+        (frame.start, "FOLLOWING", "lower"),
+        (frame.end, "PRECEDING", "upper"),
+    ):
+        if bound.direction == inwards and bound.offset is None:
+            message = f"UNBOUNDED {inwards} cannot be specified for the {which} frame boundary."
+            raise context.error(bound, message)
+    start, end = frame.start.direction, frame.end.direction
+    if _ORDER.index(start) > _ORDER.index(end):
+        message = f"Upper frame boundary cannot be {end} when lower boundary is {start}."
+        raise context.error(frame.end, message)
+
+
 def _any_ends(
     context: BindingContext, binder: ExpressionBinder, frame: Any, order: list[LogicalType]
 ) -> tuple[Offset | None, Offset | None]:
@@ -59,9 +78,6 @@ def _any_ends(
         if bound.direction == "CURRENT ROW":
             found.append(0)
         elif bound.offset is None:
-            if bound.direction != outwards:
-                message = f"A frame cannot have UNBOUNDED {bound.direction} at that end."
-                raise context.error(frame, message)
             found.append(None)
         else:
             if frame.unit == "RANGE" and len(order) != 1:

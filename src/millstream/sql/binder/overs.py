@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
+from millstream.expressions.context import EvaluationContext
+from millstream.expressions.folding import fold
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.user_aggregates import user_aggregate
 from millstream.sql.binder import calls
@@ -163,15 +165,38 @@ class OverCalls:
             raise self._context.error(node, message)
         kind = plain_type(value.type).with_nullability(True)  # noqa: FBT003
         given = arguments[2] if len(arguments) == len(_LAG) else Literal(None, kind)
-        default = calls.coerced(given, kind)
-        if default is None:
-            message = f"The default of {name} is {given.type}, and its value {value.type}."
-            raise self._context.error(node, message)
+        default = self._default(node, name, given, kind)
         window = self._window(binder, node, name)
         place = Literal(count, IntType(nullable=False))
         columns = (calls.coerced(value, kind) or value, place, default)
         whole = replace(window, is_rows=True)
         return self._placeholder(_Call(name, columns, None, False, kind, whole))  # noqa: FBT003
+
+    def _default(self, node: Any, name: str, given: Expression, kind: LogicalType) -> Expression:
+        """What LAG and LEAD give where there is no row, in the type of their value.
+
+        Batch mode casts as Flink's does.  Streams take what casts itself, Flink's not even that.
+        """
+        default = calls.coerced(given, kind)
+        families = (TypeFamily.CHARACTER_STRING, TypeFamily.NUMERIC)
+        is_text = given.type.is_a(families[0]) or kind.is_a(families[0])
+        is_number = given.type.is_a(families[1]) and kind.is_a(families[1])
+        if default is None and self._context.is_batch and (is_text or is_number):
+            try:
+                default = calls.cast(given, kind)
+            except ProgramError as error:
+                raise self._context.error(node, str(error)) from error
+        if default is None:
+            message = f"The default of {name} is {given.type}, and its value {kind}. "
+            message += f"Cast it explicitly: CAST(... AS {kind})."
+            raise self._context.error(node, message)
+        constant = fold(given, EvaluationContext())
+        if isinstance(constant, Literal) and constant.value is not None:
+            made = fold(default, EvaluationContext())
+            if not isinstance(made, Literal) or made.value is None:
+                message = f"The default of {name}, {constant.value!s}, does not fit in {kind}."
+                raise self._context.error(node, message)
+        return default
 
     def _place(self, binder: ExpressionBinder, node: Any, name: str) -> Expression:
         """CUME_DIST, PERCENT_RANK and NTILE: what the place of a row in its partition says."""

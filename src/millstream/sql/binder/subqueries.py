@@ -21,14 +21,17 @@ from millstream.sql.binder.correlation import (
 )
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import OuterReference
-from millstream.sql.binder.subquery_values import beside, bound_sub_query, is_row_of_outer
+from millstream.sql.binder.subquery_values import (
+    beside,
+    bound_sub_query,
+    is_one_row,
+    is_row_of_outer,
+)
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
-    AggregateNode,
     FilterNode,
     JoinNode,
     JoinType,
-    ProjectNode,
 )
 from millstream.types.logical_types import BooleanType
 
@@ -75,10 +78,10 @@ def filtered(
         count, columns = len(_parts(node.operand)), len(bound.row)
         message = f"IN compares {count} values with {columns} columns."
         raise queries.context.error(node, message)
-    if is_row_of_outer(bound):
-        if not isinstance(node, nodes.Exists) or not _is_row(bound):
-            return None
+    if isinstance(node, nodes.Exists) and is_one_row(bound):
         return _never(plan) if negated else plan  # an aggregate of no rows is a row too
+    if is_row_of_outer(bound):
+        return None
     inner, found = pulled(queries, bound, node)
     width = len(plan.row)
     conditions = [joined(each, width) for each in found]
@@ -87,13 +90,6 @@ def filtered(
         conditions = [*_in(queries, plan, scope, node, inner, negated=negated), *conditions]
     kind = JoinType.ANTI if negated else JoinType.SEMI
     return JoinNode(row=plan.row, left=plan, right=inner, kind=kind, condition=all_of(conditions))
-
-
-def _is_row(plan: LogicalNode) -> bool:
-    """Whether an aggregate of all rows is always there: it has no HAVING."""
-    while isinstance(plan, ProjectNode):
-        plan = plan.input
-    return isinstance(plan, AggregateNode)
 
 
 def _in(

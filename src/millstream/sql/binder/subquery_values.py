@@ -44,6 +44,7 @@ __all__ = [
     "SubqueryValue",
     "beside",
     "bound_sub_query",
+    "is_one_row",
     "is_row_of_outer",
     "row_values",
     "subquery_value",
@@ -104,6 +105,11 @@ def beside(
 def is_row_of_outer(plan: LogicalNode) -> bool:
     """Whether a plan is a correlated aggregate of all rows: a row for each of the query around."""
     return mentions_outer(plan) and _is_group_of_all(plan)
+
+
+def is_one_row(plan: LogicalNode) -> bool:
+    """Whether a plan is an aggregate of all rows that is always there: it has no HAVING."""
+    return _is_group_of_all(plan, always=True)
 
 
 def _is_group_of_all(plan: LogicalNode, *, always: bool = False) -> bool:
@@ -209,7 +215,7 @@ class _Value:
 
     def _scalar(self, bound: LogicalNode) -> SubqueryValue:
         if not mentions_outer(bound):
-            row = bound if _is_group_of_all(bound, always=True) else _single(bound)
+            row = bound if is_one_row(bound) else _single(bound)
             kind = row.row.children[0].with_nullability(True)  # noqa: FBT003
             return SubqueryValue(((row, None),), _inner(0, kind))
         if not _is_group_of_all(bound):
@@ -222,10 +228,12 @@ class _Value:
 
     def exists(self, query: Any) -> SubqueryValue:
         bound = self._bound(query)
+        if is_one_row(bound):
+            return SubqueryValue((), _boolean(True))  # noqa: FBT003
         if is_row_of_outer(bound):
             join, _, present = row_values(self._queries, bound, self._node)
-            there = _boolean(True) if present is None else present  # noqa: FBT003
-            return SubqueryValue((join,), self._call("IS TRUE", there))
+            assert present is not None  # noqa: S101 - it has HAVING
+            return SubqueryValue((join,), self._call("IS TRUE", present))
         inner = _grouped(bound, [AggregateCall("COUNT", (), _COUNT)])
         join, (count,), _ = row_values(self._queries, inner, self._node)
         return SubqueryValue((join,), self._call(">", count, Literal(0, _COUNT)))

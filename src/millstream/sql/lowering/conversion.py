@@ -52,9 +52,15 @@ def external_type(row: RowType) -> RowTypeInfo:
 
 def _external_field(kind: LogicalType) -> TypeInformation:
     """The type of a column; where its bytes or fields have a meaning, programs see that."""
-    if has_extension(kind) or has_class(kind):
+    if has_extension(kind) or has_class(kind) or _has_empty_row(kind):
         return LogicalTypeInfo(kind)
     return from_arrow_type(kind.to_arrow())
+
+
+def _has_empty_row(kind: LogicalType) -> bool:
+    """Whether there are rows without fields in values of a type; to Arrow these are dicts."""
+    is_empty = isinstance(kind, RowType) and not kind.fields
+    return is_empty or any(map(_has_empty_row, kind.children))
 
 
 _PLAIN: Final = {

@@ -319,7 +319,7 @@ class FrameBound(Node):
 
 @dataclass(frozen=True, slots=True)
 class WindowFrame(Node):
-    """``ROWS | RANGE BETWEEN start AND end``; without BETWEEN the end is the current row."""
+    """``ROWS | RANGE BETWEEN start AND end``; without BETWEEN one end is the current row."""
 
     #: ROWS or RANGE.
     unit: str

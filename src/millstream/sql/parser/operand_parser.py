@@ -202,6 +202,8 @@ class OperandParser(TypeParser):
             last = self._bound()
         else:
             first, last = self._bound(), FrameBound("CURRENT ROW")
+            if first.direction == "FOLLOWING" and first.offset is not None:
+                first, last = last, first  # as Flink reads it
         return WindowFrame(unit, first, last, position=self.span(start))
 
     def _bound(self) -> FrameBound:

@@ -26,6 +26,7 @@ from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import calc, columns_of, exchange
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.grouping_sets import expand, grouped_sets, grouping
+from millstream.sql.planner.known_empty import aggregate_of_nothing
 from millstream.sql.planner.logical import references, row_of
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_changelogs import ChangelogFunction
@@ -154,6 +155,9 @@ class Converter:
         windowed = windows.window_aggregate(self, node)
         if windowed is not None:
             return windowed
+        known = aggregate_of_nothing(node)
+        if known is not None:
+            return self._values(known)
         below = self.convert(node.input)
         attached = windowed_rows.attached_aggregate(node, below)
         if attached is not None:
