@@ -11,6 +11,7 @@ from millstream.common import Configuration
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.registry import engine_words
 from millstream.engines.spark import pipelined
+from millstream.engines.spark.limits import WARM_UP
 from millstream.engines.spark.session import get_session
 from millstream.engines.spark.task_slots import TaskSlots
 from millstream.errors import EngineError
@@ -165,6 +166,12 @@ def test_the_jobs_that_others_run() -> None:
     assert "\n" not in said
     alone = task_slots("yarn", total=4, executors=executors, jobs=jobs[:2]).shortage(4, "own")
     assert "no other job of this session runs on them" in alone
+
+
+def test_the_start_of_workers_is_no_job_of_others() -> None:
+    slots = task_slots("local[2]", total=2, jobs=(job(1, "RUNNING", None, WARM_UP, 1),))
+    assert not slots.are_taken(2, "own")
+    assert "no other job of this session runs on them" in slots.shortage(2, "own")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["SlotLimits", "counted", "given_master", "is_submitted", "why_never"]
+__all__ = ["WARM_UP", "SlotLimits", "counted", "given_master", "is_submitted", "why_never"]
 
+#: The description of a job of our own, which has the workers' daemon started.
+WARM_UP: Final = "Millstream: Python workers are started"
 _LOCAL: Final = re.compile(r"local(?:\[\s*(\d+)\s*(?:,\s*\d+\s*)?\])?")
 _LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*")
 _EPOCHS: Final = "millstream.execution: epochs"

@@ -48,7 +48,7 @@ from millstream.configuration import options
 from millstream.directories.run_directory import run_directory, socket_directory
 from millstream.engines.spark.class_archive import ClassArchive
 from millstream.engines.spark.java import cache_directory, find_java
-from millstream.engines.spark.limits import given_master, is_submitted
+from millstream.engines.spark.limits import WARM_UP, given_master, is_submitted
 from millstream.errors import EngineError
 from millstream.graph.job_files import FileUse, job_files_of
 from millstream.runtime.job_files import extract
@@ -338,7 +338,7 @@ def warm_up(session: SparkSession) -> threading.Thread:
 
     def run() -> None:
         try:
-            session.sparkContext.setJobDescription("Millstream: Python workers are started")
+            session.sparkContext.setJobDescription(WARM_UP)
             # As the tasks of epochs are run: workers of another kind have a daemon of their own.
             session.range(1, numPartitions=1).mapInArrow(_as_they_come, "id long").collect()
         except Exception:  # noqa: BLE001 - the job's own tasks will meet it, and tell

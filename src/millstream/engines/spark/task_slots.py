@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.engines.spark.limits import SlotLimits, counted
+from millstream.engines.spark.limits import WARM_UP, SlotLimits, counted
 from millstream.errors import EngineError
 
 if TYPE_CHECKING:
@@ -139,6 +139,8 @@ class TaskSlots:
             if group == own:
                 continue
             described = job.description().get() if job.description().isDefined() else job.name()
+            if described == WARM_UP:
+                continue  # over in a moment, and nobody's to stop
             words = " ".join(str(described).split())[:_DESCRIPTION]
             of = f" of group {group!r}" if group else ""
             lines.append(f"job {job.jobId()}{of} ({words})")
