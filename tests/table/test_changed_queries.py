@@ -250,7 +250,7 @@ def test_hints_that_would_be_waved_away_are_refused(
 def test_options_that_would_change_results_are_refused(tmp_path: Path) -> None:
     env = _environment(tmp_path)
     for key, value in [
-        ("table.exec.sink.type-length-enforcer", "TRIM_PAD"),
+        ("table.exec.legacy-cast-behaviour", "enabled"),
         ("table.exec.emit.early-fire.enabled", "true"),
         ("table.sql-dialect", "hive"),
     ]:

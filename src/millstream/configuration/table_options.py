@@ -32,6 +32,7 @@ __all__ = [
     "SPLIT_DISTINCT",
     "STATE_TTL",
     "TABLE_PARALLELISM",
+    "TYPE_LENGTH_ENFORCER",
     "UPSERT_MATERIALIZE",
 ]
 
@@ -120,6 +121,13 @@ NOT_NULL_ENFORCER: Final = ConfigOption(
     "ERROR",
     "what happens to NULL that is written into a column NOT NULL",
     choices=("ERROR", "DROP"),
+)
+TYPE_LENGTH_ENFORCER: Final = ConfigOption(
+    "table.exec.sink.type-length-enforcer",
+    parse_uppercase,
+    "IGNORE",
+    "whether texts and bytes are cut and filled up to the length of the sink's column",
+    choices=("IGNORE", "TRIM_PAD"),
 )
 UPSERT_MATERIALIZE: Final = ConfigOption(
     "table.exec.sink.upsert-materialize",

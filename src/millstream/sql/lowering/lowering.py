@@ -24,6 +24,7 @@ from millstream.graph.transformation import (
     TwoInputTransformation,
     UnionTransformation,
 )
+from millstream.runtime.columnar.lengths import limited
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table import factories
 from millstream.runtime.operators.table.conform import ConformFactory
@@ -167,7 +168,13 @@ class Lowering:
             for i, (want, have) in enumerate(pairs)
             if not want.type.nullable and have.type.nullable
         ]
-        conform = ConformFactory(None, tuple(not_null), self.options.drop_nulls, f"'{node.name}'")
+        conform = ConformFactory(
+            None,
+            tuple(not_null),
+            self.options.drop_nulls,
+            f"'{node.name}'",
+            lengths=limited(table) if self.options.trim_pad else (),
+        )
         below = self._one("SinkConversion", conform, below, declared)
         name = f"Sink: {node.name}"
         parallelism, alone = sink_parallelism(node, below)

@@ -22,5 +22,7 @@ class LoweringOptions:
     mini_batch: bool = False
     idle_timeout: int | None = None
     drop_nulls: bool = False
+    #: Whether what is written is brought to the length of its column.
+    trim_pad: bool = False
     query_start: int = 0
     job_parameters: dict[str, str] = field(default_factory=dict)

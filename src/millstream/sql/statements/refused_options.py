@@ -19,10 +19,6 @@ __all__ = ["refuse_options"]
 #: Key: values that are taken, and what to do instead.
 _TAKEN: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "table.sql-dialect": (("default",), "statements are in Flink's default dialect"),
-    "table.exec.sink.type-length-enforcer": (
-        ("ignore",),
-        "CAST shortens values in the query",
-    ),
     "table.exec.sink.keyed-shuffle": (("auto", "none"), "rows of one key stay in order"),
     "table.exec.emit.early-fire.enabled": (("false",), "windows are given when they are over"),
     "table.exec.emit.late-fire.enabled": (("false",), "late rows are dropped"),

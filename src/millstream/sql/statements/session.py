@@ -335,5 +335,6 @@ class Session:
             query_start=time.time_ns() // 1_000_000 if self.is_batch else 0,
             idle_timeout=get(options.SOURCE_IDLE_TIMEOUT) or None,
             drop_nulls=get(options.NOT_NULL_ENFORCER) == "DROP",
+            trim_pad=get(options.TYPE_LENGTH_ENFORCER) == "TRIM_PAD",
             job_parameters=get(options.GLOBAL_JOB_PARAMETERS),
         )

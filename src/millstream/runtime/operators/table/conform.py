@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import TypeMismatchError
+from millstream.runtime.columnar.lengths import of_length
 from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import Operator
     from millstream.errors import MillstreamError
+    from millstream.types.logical_types import LogicalType
 
 __all__ = ["ConformFactory", "conformed"]
 
@@ -32,6 +34,7 @@ class ConformFactory:
         not_null: positions of output columns that must not hold NULL.
         drop: whether a row that breaks that is dropped instead of failing.
         table: how errors name the table.
+        lengths: columns of a length, to which values are cut and filled up.
         with_time: whether a further column, behind the others, has the timestamps of the records.
     """
 
@@ -40,6 +43,7 @@ class ConformFactory:
     drop: bool = False
     table: str = ""
     with_time: bool = False
+    lengths: tuple[tuple[int, LogicalType], ...] = ()
     keyed: ClassVar[bool] = False
 
     def create(self) -> Operator:
@@ -64,6 +68,8 @@ class ConformOperator(TableOperator):
         assert wanted is not None  # noqa: S101 - tables have columns
         read = list(wanted)[: len(wanted) - self._plan.with_time]
         columns = [self._cast(arrow, position, field) for position, field in enumerate(read)]
+        for position, kind in self._plan.lengths:
+            columns[position] = of_length(columns[position], kind)
         if self._plan.with_time:
             columns.append(self._times(batch, wanted.field(len(read)).type))
         made = pa.RecordBatch.from_arrays(columns, schema=wanted)
