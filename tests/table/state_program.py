@@ -1,7 +1,8 @@
 """State of every operator of tables as a build wrote it: what is kept, and how it was written.
 
 What it is: operators that are fed halfway, in the operator harness, and their state there.
-``python -m tests.table.state_program tests/table/kept-state/<day>.json.gz`` writes what is kept;
+``python -m tests.table.state_program tests/table/kept-state/<day>.json.gz`` writes what is kept
+(with names of cases behind it: of these alone, for new ones);
 a file that is there stays as it is, and a change of a layout brings one more.
 What it is not: the state of jobs (``tests/checkpoint/format_2_program.py``).
 """
@@ -38,10 +39,13 @@ from millstream.runtime.operators.table.specs import (
 )
 from millstream.runtime.operators.table.temporal_sort import TemporalSortFactory
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
+from millstream.types.bitmaps import bitmap_bytes, bitmap_of_values
+from millstream.types.extension_types import BitmapType
 from millstream.types.logical_types import (
     BigIntType,
     BooleanType,
     DecimalType,
+    IntType,
     RowType,
     VarCharType,
 )
@@ -196,6 +200,42 @@ def _updating(preceding: int | None) -> Case:
     return Case(factory, [*_TYPES, *(call.type for call in _ADDED)], (_changes,))
 
 
+_OF_BITMAPS: Final = RowType.of(k=VarCharType(5), n=IntType(), b=BitmapType())
+
+
+def _bitmaps(start: int) -> list[Change]:
+    """Numbers and bitmaps of rows that come, and of some that are taken back."""
+
+    def row(number: int) -> tuple[Any, ...]:
+        numbers = {number % 9, number % 4, 70_000, -(number % 3)}
+        bitmap = bitmap_bytes(bitmap_of_values(numbers)) if number % 5 else None
+        return ("abc"[number % 3], None if number % 7 == 2 else number * 13 % 10, bitmap)
+
+    taken = [(D, row(number)) for number in range(max(0, start - 6), start + _HALF - 8, 3)]
+    return [*((I, row(number)) for number in range(start, start + _HALF)), *taken]
+
+
+def _grouped_bitmaps(*, retracts: bool) -> Case:
+    calls = [
+        AggregateCall(
+            f"BITMAP_{each}_{what}AGG",
+            (1 if each == "BUILD" else 2,),
+            _NUMBER if what else BitmapType(),
+        )
+        for each in ("BUILD", "AND", "OR", "XOR")
+        for what in ("", "CARDINALITY_")
+    ]
+    factory = factories.GroupAggregateFactory(
+        _OF_BITMAPS, (0,), tuple(calls), retracts, update_before=True
+    )
+    output = [VarCharType(5), *(call.type for call in calls)]
+
+    def inserts(start: int) -> list[Change]:
+        return [each for each in _bitmaps(start) if each[0] == I]
+
+    return Case(factory, output, (_bitmaps if retracts else inserts,), _OF_BITMAPS)
+
+
 _SIDE: Final = JoinSide((_K,))
 _KEYED: Final = JoinSide((_K,), (_ID,))
 _TIMED: Final = (_ROWS, _ROWS, JoinKind.LEFT, _SIDE, _SIDE, (True,))
@@ -222,6 +262,8 @@ def _cases() -> dict[str, Case]:
     return {
         "groups": _grouped([*_ADDED, *_DISTINCT, *_EDGES, *_LISTS], retracts=False),
         "groups of changes": _grouped([*_ADDED, *_DISTINCT, *_EDGES, *_LISTS], retracts=True),
+        "bitmaps": _grouped_bitmaps(retracts=False),
+        "bitmaps of changes": _grouped_bitmaps(retracts=True),
         "tumbling": _windowed("TUMBLE", None, [*_ADDED, *_EDGES]),
         "tumbling distinct": _windowed("TUMBLE", None, [*_ADDED, *_DISTINCT]),
         "hopping": _windowed("HOP", 20, _ADDED),
@@ -313,10 +355,11 @@ def read(path: Path) -> dict[str, tuple[State, int]]:
     }
 
 
-def write(path: Path) -> None:
-    """Keep the state of today's build."""
+def write(path: Path, names: Sequence[str]) -> None:
+    """Keep the state of today's build, of these cases."""
     kept = {}
-    for name, case in CASES.items():
+    for name in names:
+        case = CASES[name]
         state, watermark = halfway(case)
         entries = [
             [base64.b64encode(each).decode() for each in entry] for entry in sorted(state.items())
@@ -327,4 +370,4 @@ def write(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), sys.argv[2:] or list(CASES))
