@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["saving_stopped"]
 
 _THREAD: Final = "autosave"
+#: Seconds that it may take to begin: a broker may listen before.
+_PATIENCE: Final = 5.0
+_LOOK: Final = 0.005
 #: From Linux's ``ptrace.h`` and ``wait.h``.
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _WALL: Final = 0x40000000
@@ -52,13 +56,22 @@ def saving_stopped(process: int) -> Iterator[None]:
     try:
         yield
     finally:
-        _trace(_DETACH, thread)  # else nobody could wait for the end of the process
+        # Else nobody could wait for the end of the process, nor if it has died meanwhile.
+        if _trace(_DETACH, thread) is not None:
+            os.waitpid(thread, _WALL)
 
 
 def _saving_thread(process: int) -> int | None:
-    for thread in Path(f"/proc/{process}/task").glob("*"):
-        if (thread / "comm").read_text().strip() == _THREAD:
-            return int(thread.name)
+    """The thread, once it sleeps: what it holds before is to be had by others."""
+    threads = Path(f"/proc/{process}/task")
+    deadline = time.monotonic() + _PATIENCE
+    while threads.is_dir() and time.monotonic() < deadline:
+        for thread in threads.glob("*"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                before, _, rest = (thread / "stat").read_text().rpartition(")")
+                if before.partition("(")[2] == _THREAD and rest.split()[0] == "S":
+                    return int(thread.name)
+        time.sleep(_LOOK)
     return None
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +18,17 @@ from millstream.testing.kafka_broker import broker_process
 
 _SECONDS = 30
 _HOST = "127.0.0.1"
+#: As a broker, of which only its threads are looked at; this one begins to save late.
+_PROCESS = """
+import ctypes, threading, time
+def save():
+    print("ready", flush=True)
+    time.sleep(0.1)
+    ctypes.CDLL(None).prctl(15, b"autosave", 0, 0, 0)
+    time.sleep(1000)
+threading.Thread(target=save, daemon=True).start()
+time.sleep(1000)
+"""
 
 
 def test_a_broker_saves_nothing_within_the_block(tmp_path: Path) -> None:
@@ -33,6 +48,18 @@ def test_a_broker_saves_nothing_within_the_block(tmp_path: Path) -> None:
         while not (saved.exists() and topic in saved.read_text()):
             assert time.monotonic() < deadline, "it does not go on behind the block"
             time.sleep(0.05)
+
+
+def test_the_end_of_a_broker_that_dies_within_the_block_can_be_waited_for() -> None:
+    process = subprocess.Popen([sys.executable, "-c", _PROCESS], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    with saving_stopped(process.pid):
+        assert _stopped_threads(process.pid) == ["autosave"]
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.stdout.read() == b"", "it has ended"
+    assert process.wait(_SECONDS) == -signal.SIGKILL
+    process.stdout.close()
 
 
 def _stopped_threads(process: int) -> list[str]:
