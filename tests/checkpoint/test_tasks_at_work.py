@@ -306,6 +306,21 @@ def test_files_of_a_failed_checkpoint_are_kept_for_the_next(
     driver.close()
 
 
+def test_files_of_failed_checkpoints_go_the_sooner_the_more_there_are(
+    storage: LocalStorage,
+) -> None:
+    driver = begun(storage, Target(), sweep_interval=4)
+    for epoch in range(8):
+        driver.begin_epoch(metadata(epoch))
+        storage.write(f"state/in-flight/{epoch}", b"x")
+        if epoch in {3, 7}:
+            driver.complete_epoch(metadata(epoch), [ack_of(epoch)], TASK)
+        else:
+            driver.fail_epoch(epoch)
+    assert [*storage.list_names("state")] == [f"state/in-flight/{epoch}" for epoch in (4, 5, 6, 7)]
+    driver.close()
+
+
 def test_at_least_once_publishes_first_as_flink_does(storage: LocalStorage) -> None:
     target = Target()
     driver = begun(storage, target, mode=CheckpointingMode.AT_LEAST_ONCE)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SWEEP_INTERVAL", "Cleaner", "state_names"]
 
-#: Epochs between two listings of the storage.
+#: Epochs (numbers of checkpoints) between two listings of the storage.
 SWEEP_INTERVAL: Final = 64
 #: Where files may lie that nothing names.
 _SWEPT: Final = ("state", TEMPORARY_DIRECTORY)
@@ -80,7 +80,9 @@ class Cleaner:
         self._references: Counter[str] = Counter()
         #: Unnamed at the last sweep.
         self._suspects: set[str] = set()
-        self._epochs_since_sweep = 0
+        #: The last that was published at the last sweep.  Numbers of those that were given up,
+        #: which leave files behind, count as well.
+        self._swept = -1
         #: The last checkpoint that was begun, set by whatever thread begins it; the last that is
         #: published; and the later of them at the last sweep.
         self._begun = self._published = -1
@@ -122,8 +124,7 @@ class Cleaner:
         self._add(version, state_names(manifest))
         self._retire()
         self._published = manifest.epoch
-        self._epochs_since_sweep += 1
-        due = self._epochs_since_sweep >= self._sweep_interval
+        due = manifest.epoch - self._swept >= self._sweep_interval
         self.has_swept = due and manifest.epoch > self._begun_at_sweep
         if self.has_swept:
             self._sweep()
@@ -151,7 +152,7 @@ class Cleaner:
         unnamed = {name for name in self._list() if name not in self._references}
         self._storage.delete(sorted(unnamed & self._suspects))
         self._suspects = unnamed - self._suspects
-        self._epochs_since_sweep = 0
+        self._swept = self._published
         # Behind the listing, and with those that begin meanwhile: what they upload may be in it.
         self._begun_at_sweep = max(self._begun, self._published)
 
