@@ -157,3 +157,20 @@ def test_rows_of_names_whatever_rows_of_other_names_there_are() -> None:
         assert row.get_field_names() == sorted(names)
         assert list(row) == [values[name] for name in sorted(names)]
         assert type(row) is row_class(tuple(sorted(names)))
+
+
+class _Twice(Row):
+    __slots__ = ()
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        super().__init__(*args)
+
+
+def test_a_row_that_is_made_once_more_has_its_new_values_only() -> None:
+    row = Row(1, 2)
+    row.__init__(3)  # type: ignore[misc]  # as programs that use a row again
+    assert row == Row(3)
+    Row.__init__(row, a=4)
+    assert row == Row(a=4)
+    assert list(_Twice(1, 2)) == [1, 2]

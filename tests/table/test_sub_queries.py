@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import pytest
 from tests.table.query_running import changelog, environment, materialised, table_of
 
 from millstream.errors import MillstreamError
+from millstream.table import DataTypes
+from millstream.table.udf import udf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,6 +222,24 @@ def test_aggregates_of_no_rows_are_what_flink_gives(mode: str, tmp_path: Path) -
     assert found == Counter((key, count, None, 1) for key in "xyz")
     if mode == "BATCH":
         assert found == Counter(connection.execute(query).fetchall())
+
+
+def test_rows_are_known_to_be_none_by_the_time_zone_and_without_functions_of_users(
+    tmp_path: Path,
+) -> None:
+    zone = {"table.local-time-zone": "Europe/Berlin"}
+    env = environment(1, **{"execution.runtime-mode": "BATCH"}, **zone)
+    _tables(env, 2, tmp_path)
+    planner = os.getpid()
+    in_tasks = udf(lambda _: os.getpid() != planner, result_type=DataTypes.BOOLEAN())
+    env.create_temporary_system_function("in_tasks", in_tasks)
+    counted = "(SELECT COUNT(*) FROM single_v WHERE"
+    query = (
+        f"SELECT {counted} FROM_UNIXTIME(0) = '1970-01-01 01:00:00'), {counted} in_tasks(1)), "
+        f"{counted} in_tasks(1) AND FALSE)"
+    )
+    with env.sql_query(query).execute().collect() as rows:
+        assert materialised(rows) == {(3, 3, 0): 1}
 
 
 REFUSED = {

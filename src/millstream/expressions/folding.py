@@ -1,7 +1,8 @@
 """Folding of constants: what a planner can know of an expression before there are rows.
 
 What it is: calls of constants become literals, and AND, OR and CASE lose the parts that constants
-decide.  What fails is left as it is: it may stand where no row comes.
+decide.  What fails is left as it is: it may stand where no row comes.  So is what users wrote: it
+may need what only tasks have, such as parameters of the job.
 
 What it is not: needed for speed; compiled expressions compute constants once anyway
 (``FoldedNode`` in ``expressions/evaluation.py``).
@@ -63,7 +64,8 @@ def _folded(node: Expression, context: EvaluationContext) -> Expression:
 def _is_constant(call: Call) -> bool:
     """Whether it is a call of literals whose result can be one: nested values are no literals."""
     constant = call.arguments and all(isinstance(item, Literal) for item in call.arguments)
-    return bool(constant) and not call.type.children and is_deterministic(call)
+    is_of_user = call.definition is not None
+    return bool(constant) and not (is_of_user or call.type.children) and is_deterministic(call)
 
 
 def _junction(call: Call) -> Expression:

@@ -26,6 +26,7 @@ _set_attribute: Final = object.__setattr__
 #: Looked up once: programs make a row per record, and this is most of what one costs.
 #: ``list.extend`` and not ``list.__init__``, which takes twice as long to call.
 _fill: Final = list.extend
+_clear: Final = list.clear
 _set_class: Final = object.__dict__["__class__"].__set__
 
 
@@ -84,6 +85,8 @@ class Row(list[Any]):
         Raises:
             ValueError: both were given.
         """
+        if self:  # called once more
+            _clear(self)
         if kwargs:
             if args:
                 message = "Can not use both args and kwargs to create Row"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ValidationError
+from millstream.expressions.context import EvaluationContext
 from millstream.sql.planner import (
     joins,
     matches,
@@ -45,15 +46,23 @@ __all__ = ["Converter"]
 class Converter:
     """Converts one plan; a node that is used twice is converted once."""
 
-    def __init__(self, *, is_batch: bool = False, distinct_buckets: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        is_batch: bool = False,
+        distinct_buckets: int | None = None,
+        time_zone: str = "UTC",
+    ) -> None:
         """Make a converter.
 
         Args:
             is_batch: whether sources end before anything is given.
             distinct_buckets: over how many the values of DISTINCT are spread; None: they are not.
+            time_zone: the session's, in which conditions of constants are.
         """
         self.is_batch = is_batch
         self.distinct_buckets = distinct_buckets
+        self._evaluation = EvaluationContext(time_zone=time_zone)
         self._done: dict[int, PhysicalNode] = {}
         #: Numbered rows of which somebody does not read the number.
         self._without_number: dict[int, PhysicalNode] = {}
@@ -155,7 +164,7 @@ class Converter:
         windowed = windows.window_aggregate(self, node)
         if windowed is not None:
             return windowed
-        known = aggregate_of_nothing(node)
+        known = aggregate_of_nothing(node, self._evaluation)
         if known is not None:
             return self._values(known)
         below = self.convert(node.input)

@@ -6,19 +6,28 @@ What it is not: aggregates that find nothing when they run, which of streams hav
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from millstream.expressions.context import EvaluationContext
 from millstream.expressions.folding import fold
 from millstream.expressions.nodes import Literal
 from millstream.sql.planner.logical import FilterNode, LogicalNode, ProjectNode, ValuesNode
 
+if TYPE_CHECKING:
+    from millstream.expressions.context import EvaluationContext
+
 __all__ = ["aggregate_of_nothing"]
 
 
-def aggregate_of_nothing(node: Any) -> ValuesNode | None:
-    """The row of an aggregate of no rows; None: it has keys, or there may be rows."""
-    if node.keys or node.sets is not None or node.groupings or not _is_empty(node.input):
+def aggregate_of_nothing(node: Any, context: EvaluationContext) -> ValuesNode | None:
+    """The row of an aggregate of no rows; None: it has keys, or there may be rows.
+
+    Args:
+        node: the aggregate.
+        context: of the session, in whose time zone conditions are.
+    """
+    if node.keys or node.sets is not None or node.groupings:
+        return None
+    if not _is_empty(node.input, context):
         return None
     if any(
         call.user or not (call.function == "COUNT" or call.type.nullable) for call in node.calls
@@ -28,11 +37,11 @@ def aggregate_of_nothing(node: Any) -> ValuesNode | None:
     return ValuesNode(row=node.row, rows=(values,))
 
 
-def _is_empty(plan: LogicalNode) -> bool:
+def _is_empty(plan: LogicalNode, context: EvaluationContext) -> bool:
     """Whether a condition that is never true stands above all rows."""
     while isinstance(plan, ProjectNode | FilterNode):
         if isinstance(plan, FilterNode):
-            condition = fold(plan.condition, EvaluationContext())
+            condition = fold(plan.condition, context)
             if isinstance(condition, Literal) and condition.value is not True:
                 return True
         plan = plan.input

@@ -268,7 +268,8 @@ class Session:
         """What makes physical plans of logical ones."""
         split = not self.is_batch and self.configuration.get(options.SPLIT_DISTINCT)
         buckets = self.configuration.get(options.DISTINCT_BUCKETS) if split else None
-        return Converter(is_batch=self.is_batch, distinct_buckets=buckets)
+        zone = self.configuration.get(options.LOCAL_TIME_ZONE)
+        return Converter(is_batch=self.is_batch, distinct_buckets=buckets, time_zone=zone)
 
     def planned(self, *sinks: SinkNode) -> list[SinkNode]:
         """Plans with their changes and phases.
