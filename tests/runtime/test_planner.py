@@ -124,6 +124,44 @@ def test_unbounded_source_discovers_and_grows(tmp_path: Path) -> None:
     assert not second["final"]
 
 
+class _Closing(Lengths):
+    """Ends when its server closes, which it need not."""
+
+    closed = False
+
+    @property
+    def has_all_splits(self) -> bool:
+        return self.closed
+
+    def is_final(self, split: Split) -> bool:
+        return self.closed
+
+
+@pytest.mark.parametrize("when", ["reading", "planned", "read"])
+def test_the_end_of_a_source_is_told_once_while_others_go_on(when: str, tmp_path: Path) -> None:
+    """Whenever its server closes; what it alone feeds waits for it."""
+    closing, other = _Closing([3], bounded=False), _growing(1)
+    sources = [PlannedSource("closing", closing, 1), PlannedSource("other", other, 1)]
+    log = SplitLog(LocalStorage(tmp_path, fsync=False))
+    planner = SourcePlanner(sources, log, target_seconds=1.0, tick_interval=None, wait_seconds=0.0)
+    offset, told = initial_offset(), []
+    for epoch in range(5):
+        closing.closed |= epoch == (1 if when == "read" else 0) and when != "planned"
+        other.now[0] += epoch == 3  # nothing but the end is there to be told before
+        stop = planner.latest_offset(offset)
+        if stop is offset:
+            continue
+        closing.closed |= when == "planned"
+        plan = planner.assignments(offset, stop)
+        assert planner.assignments(offset, stop) == plan
+        ends = [each for each in plan if each.split.id.startswith(END_OF_INPUT)]
+        assert all(each.source_uid == "closing" for each in ends)
+        told += [epoch for _ in ends]
+        offset = stop
+    assert told == [1 if when == "read" else 0]
+    assert not offset["final"]
+
+
 def test_min_pause_keeps_the_next_epoch_waiting(tmp_path: Path) -> None:
     log = SplitLog(LocalStorage(tmp_path, fsync=False))
     planned = PlannedSource("s", Lengths([100]), 1)

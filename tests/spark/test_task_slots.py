@@ -134,6 +134,10 @@ def test_what_can_never_be_is_refused(
 @pytest.mark.parametrize("master", ["spark://m:7077", "yarn", "k8s://https://m"])
 def test_executors_that_have_not_registered_may_still_come(master: str) -> None:
     task_slots(master, {"spark.executor.cores": "1"}).require(100)
+    if master.startswith("spark:"):
+        # A standalone cluster asks for that with dynamic allocation only.
+        both = {"spark.executor.instances": "2", "spark.executor.cores": "1"}
+        task_slots(master, both).require(100)
     said = task_slots(master).shortage(2, "own")
     assert "Spark has 0 task slots (no executor has registered), and the job needs 2" in said
     assert "Executors may still be starting" in said

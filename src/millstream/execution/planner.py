@@ -20,7 +20,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.contracts.source import Split
+from millstream.contracts.source import Boundedness, Split
 from millstream.execution.alignment import AlignedSplit, Aligner
 from millstream.execution.offsets import Position
 from millstream.execution.planned_source import (
@@ -89,6 +89,8 @@ class SourcePlanner:
         self._owes = False
         #: The checkpoint that this is said of; None: of none.
         self._in_flight_in: int | None = None
+        #: Uid of a source without an end that has come to it -> the epoch that tells so.
+        self._told: dict[str, int] = {}
         self._min_pause = min_pause / 1000
         self._wait_seconds = wait_seconds
         #: Monotonic seconds.
@@ -138,7 +140,7 @@ class SourcePlanner:
                 else:
                     changed |= self._advance(planned, position, now)
                 over = over and self._is_over(planned, position)
-            untold |= position.untold
+            untold |= position.untold or self._is_news(planned, position)
             position.untold = False  # this epoch tells it
             positions[planned.uid] = position.to_json()
         if not (changed or over or untold or self._owes or self._is_due(start, now)):
@@ -407,12 +409,25 @@ class SourcePlanner:
         It then has the maximum watermark at once, so that it does not hold the others back, and
         what it alone feeds is over.  If no other goes on, the final epoch follows.
         """
-        if planned.uid in cast("dict[str, object]", start["sources"]):
-            before = self._position(start, planned.uid)
-            if self._is_over(planned, before) and not before.untold:
-                return False
         over = [self._is_over(each, Position.of(stop, each.uid)) for each in self._sources]
-        return not all(over) and self._is_over(planned, Position.of(stop, planned.uid))
+        if all(over) or not self._is_over(planned, Position.of(stop, planned.uid)):
+            return False
+        before = self._position(start, planned.uid)
+        if before.untold:
+            return True
+        if not _has_end(planned):
+            epoch = cast("int", stop["epoch"])
+            return self._told.setdefault(planned.uid, epoch) == epoch
+        begun = planned.uid in cast("dict[str, object]", start["sources"])
+        return not (begun and self._is_over(planned, before))
+
+    def _is_news(self, planned: PlannedSource, position: Position) -> bool:
+        """Whether a source has come to its end, and no epoch was told so.
+
+        It may have done so behind the epoch that read its last: offsets do not say.
+        """
+        is_new = planned.uid not in self._told and not _has_end(planned)
+        return is_new and self._is_over(planned, position)
 
     def _source_assignments(
         self, planned: PlannedSource, start: Offset, stop: Offset
@@ -456,6 +471,11 @@ class SourcePlanner:
                 )
             )
         return made
+
+
+def _has_end(planned: PlannedSource) -> bool:
+    """Whether a source has an end from the beginning."""
+    return planned.source is not None and planned.source.boundedness is Boundedness.BOUNDED
 
 
 def _spark_splits(planned: PlannedSource) -> list[SplitAssignment]:

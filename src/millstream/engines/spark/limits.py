@@ -119,8 +119,9 @@ class SlotLimits:
             executors, cores = map(int, cluster.groups())
             return executors * (cores // cpus), f"master {self._master}{each}"
         limit = self._option("spark.cores.max", "")
-        if limit and self._master.startswith("spark:"):
-            return int(limit) // cpus, f"spark.cores.max {limit}{each}"
+        if self._master.startswith("spark:"):
+            # It takes all cores that it can have, whatever spark.executor.instances says.
+            return (int(limit) // cpus, f"spark.cores.max {limit}{each}") if limit else (None, "")
         instances = self._option("spark.executor.instances", "")
         cores_each = self._option("spark.executor.cores", "")
         if instances and cores_each:
