@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,6 @@ from millstream.state.backends import rocksdb
 from millstream.state.backends.rocksdb import RocksDBStore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
 
 
@@ -120,6 +119,25 @@ def test_a_file_that_is_gone_is_left_to_rocksdb(
     handle = store.prepare_snapshot().finish()
     assert linked == [False]
     store._database = database
+    store.close()
+    assert content(tmp_path, "reader", handle) == {b"a": b"1"}
+
+
+def test_a_manifest_that_begins_anew_meanwhile_is_left_to_rocksdb(
+    tmp_path: Path, linked: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction may begin between the two questions whether it is at work."""
+    store: Any = opened(tmp_path, "writer", [])
+    store.write([(b"a", b"1")])
+    current = Path.read_text
+    names = ["MANIFEST-000001"]  # gone since the store was opened
+
+    def read_text(path: Path) -> str:
+        return names.pop() if names and path.name == "CURRENT" else current(path)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    handle = store.prepare_snapshot().finish()
+    assert (names, linked) == ([], [False])
     store.close()
     assert content(tmp_path, "reader", handle) == {b"a": b"1"}
 

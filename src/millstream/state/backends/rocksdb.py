@@ -382,7 +382,8 @@ class RocksDBStore:
 
         A local copy is not durable, so none of the five times that RocksDB waits for the disk there
         is of use.  It changes nothing but by compaction now, and never without adding to its
-        MANIFEST: where that stays as long as it was, the files that are linked are those of it.
+        MANIFEST, or beginning another: where that stays the one that it was, and as long, the files
+        that are linked are those of it.
 
         Args:
             target: the directory to make.
@@ -394,11 +395,12 @@ class RocksDBStore:
             "rocksdb.compaction-pending"
         ):
             return False
-        current = (self._directory / "CURRENT").read_text().strip()
-        manifest = self._directory / current
-        size = manifest.stat().st_size
         target.mkdir(PRIVATE_DIRECTORY)
-        with contextlib.suppress(FileNotFoundError):  # compaction has replaced it
+        # Compaction, begun while it was asked for, has replaced a file; the MANIFEST at any moment.
+        with contextlib.suppress(FileNotFoundError):
+            current = (self._directory / "CURRENT").read_text().strip()
+            manifest = self._directory / current
+            size = manifest.stat().st_size
             for file in self._database.live_files():
                 name = str(file["name"]).strip("/")
                 (target / name).hardlink_to(self._directory / name)
