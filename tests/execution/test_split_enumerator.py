@@ -354,6 +354,19 @@ def test_a_split_that_runs_ahead_waits_for_the_others(tmp_path: Path) -> None:
     assert enumerator.look(201).held == frozenset()
 
 
+def test_tasks_are_told_how_far_their_splits_may_run(tmp_path: Path) -> None:
+    enumerator, (slow, fast) = _aligned(tmp_path)
+    enumerator.progress({slow: SplitProgress(5, 100, idle=False, over=False)})
+    enumerator.progress({fast: SplitProgress(5, 105, idle=False, over=False)})
+    assert enumerator.look(0).ceilings == {slow: 110, fast: 110}
+    enumerator.progress({slow: SplitProgress(6, 104, idle=False, over=False)})
+    assert enumerator.look(99).ceilings is None  # compared each 100 ms
+    assert enumerator.look(100).ceilings == {slow: 114, fast: 114}
+    assert enumerator.look(200).ceilings is None
+    enumerator.progress({slow: SplitProgress(50, 104, idle=False, over=True)})
+    assert enumerator.look(300).ceilings == {fast: 115}
+
+
 def test_nobody_waits_for_a_comparison_if_all_wait(tmp_path: Path) -> None:
     enumerator, (slow, fast) = _aligned(tmp_path)
     enumerator.progress({slow: SplitProgress(5, 100, idle=False, over=False)})

@@ -31,6 +31,7 @@ from millstream.runtime.pipelined.messages import (
     Acknowledged,
     Assigned,
     BeginRegion,
+    Ceilings,
     Completed,
     Declined,
     End,
@@ -328,6 +329,8 @@ class SimulatedRun:
             self._tell(slot, Retired(frozenset(channels)))
         if update.held is not None:
             self._tell_all(Held(update.held))
+        if update.ceilings is not None:
+            self._tell_all(Ceilings(update.ceilings))
         for uid in update.ended:
             self._tell_all(SourceEnded(uid))
 

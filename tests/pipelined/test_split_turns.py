@@ -21,7 +21,13 @@ from millstream.execution.run import Run
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksOperator
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Acknowledged, Grown, Held, TakeCheckpoint
+from millstream.runtime.pipelined.messages import (
+    Acknowledged,
+    Ceilings,
+    Grown,
+    Held,
+    TakeCheckpoint,
+)
 from millstream.runtime.pipelined.pace import Pace
 from millstream.runtime.pipelined.splits import SplitTurns
 from millstream.runtime.pipelined.uploader import finished
@@ -338,6 +344,23 @@ def test_a_split_that_is_held_stops_where_its_position_is_exact(tmp_path: Path) 
     assert slots.of(0).position == stopped
     slots.turns(500, Held(frozenset()))
     assert slots.of(0).position > stopped
+    slots.close()
+
+
+def test_a_split_stops_by_itself_where_it_passes_its_ceiling(tmp_path: Path) -> None:
+    slots = Slots(tmp_path, _Endless([[], []]))
+    slots.start(slots.split(0, 10**9), slots.split(1, 10**9))
+    for ceiling in (505, 1_234):
+        slots.turns(300, Ceilings({0: ceiling}))
+        # The time of a record is its offset.  It is read on to where its position is exact.
+        stopped = slots.of(0).position
+        assert ceiling < stopped <= ceiling + slots.root(0).splits._paces["events"].limit
+        assert slots.of(0).settled
+        slots.turns(300)
+        assert slots.of(0).position == stopped
+    assert slots.of(1).position > 2_000
+    slots.turns(300, Ceilings({}))
+    assert slots.of(0).position > 2_000
     slots.close()
 
 

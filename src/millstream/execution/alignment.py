@@ -4,8 +4,9 @@ What it is: the part of the driver that compares the watermarks of splits within
 (``WatermarkStrategy.with_watermark_alignment``).  The planner of epochs lets it look at watermarks
 of the last checkpoint only, so it goes on after a restart as if there had been none.
 
-What it is not: exact.  A split is held from the epoch after the one in which it ran ahead, or when
-its task has said so.
+What it is not: exact with epochs, where a split is held from the epoch after the one in which it
+ran ahead.  Where tasks live on they are told the ceilings, and stop behind the batch that passes
+them.
 
 Who is compared: splits that have begun, are not read to their end and are not idle.  The slowest of
 them is never held, so a group cannot wait for itself.
@@ -104,11 +105,14 @@ class Aligner:
 
     def holds(self, group: str, source_uid: str, split_id: str) -> bool:
         """Whether the split is too far ahead to be read."""
-        known = self._groups.get(group)
-        if known is None or self.is_idle(source_uid, split_id):
+        if self.is_idle(source_uid, split_id):
             return False
-        ceiling = known.ceilings.get(source_uid, MAX_TIMESTAMP)
-        return self._watermark(source_uid, split_id) > ceiling
+        return self._watermark(source_uid, split_id) > self.ceiling(group, source_uid)
+
+    def ceiling(self, group: str, source_uid: str) -> int:
+        """The highest watermark with which a split of the source may be read, as found last."""
+        known = self._groups.get(group)
+        return MAX_TIMESTAMP if known is None else known.ceilings.get(source_uid, MAX_TIMESTAMP)
 
     def _state(self, source_uid: str, split_id: str) -> TimeOfSplit | None:
         return self._splits.get(source_uid, {}).get(split_id)

@@ -1,7 +1,7 @@
 """Which of the splits that tasks read must wait for others, where tasks live on.
 
 What it is: the part of the split enumerator that keeps the times of splits of aligned sources, as
-tasks tell them, and says by channel which are held.
+tasks tell them, and says by channel which are held and how far each may run until it is, too.
 
 What it is not: the comparison within a group (``execution/alignment.py``, to be read next).
 """
@@ -50,6 +50,8 @@ class HeldSplits:
         self._aligner.observe(self._times)
         #: The channels that wait, as was told last.
         self._held: frozenset[int] = frozenset()
+        #: Channel -> its ceiling, as was told last.
+        self._ceilings: dict[int, int] = {}
 
     def go_back(self, uid: str, last: Manifest | None) -> None:
         """A source is read on from a checkpoint; None: from its beginning."""
@@ -85,6 +87,17 @@ class HeldSplits:
             return None
         self._held = held
         return held
+
+    def ceilings(self, readings: Sequence[Reading]) -> dict[int, int] | None:
+        """How far splits may run, by channel, as compared last; None if that was told before."""
+        found = {
+            each.channel: self._aligner.ceiling(aligned.alignment.group, aligned.source_uid)
+            for each, aligned in self._aligned_splits(readings)
+        }
+        if found == self._ceilings:
+            return None
+        self._ceilings = found
+        return found
 
     def _aligned_splits(
         self, readings: Sequence[Reading]

@@ -71,11 +71,13 @@ class Update:
     ended: list[str] = field(default_factory=list)
     #: Channels that must wait, all others do not; None: as before.
     held: frozenset[int] | None = None
+    #: Channel -> the event time behind which its split waits, too; None: as before.
+    ceilings: dict[int, int] | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything."""
         found = self.assigned or self.grown or self.final or self.retired or self.ended
-        return bool(found) or self.held is not None
+        return bool(found) or self.held is not None or self.ceilings is not None
 
 
 class SplitEnumerator:
@@ -279,6 +281,7 @@ class SplitEnumerator:
             update.assigned.setdefault(assignment.subtask, []).append(assignment)
         update.retired, self._retired = self._retired, {}
         update.held = self._held.compare(self._readings, now)
+        update.ceilings = self._held.ceilings(self._readings)
         return update
 
     def progress(self, splits: Mapping[int, SplitProgress]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from millstream.runtime.pipelined.messages import (
     Assigned,
+    Ceilings,
     Drain,
     Grown,
     Held,
@@ -105,6 +106,8 @@ class Readers:
             tell(slot, Retired(frozenset(channels)))
         if update.held is not None:
             self._server.tell_all(Held(update.held))
+        if update.ceilings is not None:
+            self._server.tell_all(Ceilings(update.ceilings))
         for uid in update.ended:
             self._server.tell_all(SourceEnded(uid))
 

@@ -43,6 +43,7 @@ from millstream.runtime.pipelined.messages import (
     Abandoned,
     Assigned,
     BeginRegion,
+    Ceilings,
     Completed,
     Drain,
     End,
@@ -560,6 +561,8 @@ def _tell(splits: SplitTurns, message: DriverMessage) -> None:
         splits.extend(message.ends, message.final)
     elif isinstance(message, Held):
         splits.hold(message.channels)
+    elif isinstance(message, Ceilings):
+        splits.limit(message.by_channel)
     elif isinstance(message, Retired):
         splits.retire(message.channels)
     elif isinstance(message, Drain):

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.graph.job_files import JobFiles
     from millstream.runtime.plan import SplitAssignment
 
@@ -25,6 +27,7 @@ __all__ = [
     "Beat",
     "Begin",
     "BeginRegion",
+    "Ceilings",
     "Completed",
     "Declined",
     "Drain",
@@ -180,6 +183,14 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Ceilings:
+    """How far splits may run in event time before they wait, too, until they are told anew."""
+
+    #: Channel -> milliseconds; a split that is not here may run as far as it likes.
+    by_channel: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Take every split for read to its end where it is: the job is to stop, and its time to end."""
 
@@ -228,6 +239,7 @@ DriverMessage = (
     | Retired
     | SourceEnded
     | Held
+    | Ceilings
     | Drain
     | TakeCheckpoint
     | Completed

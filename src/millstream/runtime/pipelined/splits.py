@@ -77,7 +77,9 @@ class _OpenSplit:
         self.active = 0
         self.looked = 0
         self.due: int | None = None
+        #: Whether the driver says that it waits, and the watermark behind which it waits besides.
         self.held = False
+        self.ceiling = MAX_TIMESTAMP
         #: Whether there was nothing more to read when it was looked at last.
         self.drained = False
         #: Position and watermark that the driver was told.
@@ -197,6 +199,11 @@ class SplitTurns:
         for channel, split in self._splits.items():
             split.held = channel in channels
 
+    def limit(self, ceilings: Mapping[int, int]) -> None:
+        """Let each split wait as soon as its watermark is higher than this, by channel."""
+        for channel, split in self._splits.items():
+            split.ceiling = ceilings.get(channel, MAX_TIMESTAMP)
+
     def drain(self) -> None:
         """Take every split for read to its end as soon as its position is exact."""
         self._drains = True
@@ -233,7 +240,7 @@ class SplitTurns:
         worked = False
         for channel in list(self._order):
             split = self._splits[channel]
-            if not split.held or not split.settled:
+            if not self._waits(split) or not split.settled:
                 worked = self._read(split, deadline) or worked
             self._order.remove(channel)
             if channel in self._splits:
@@ -259,8 +266,8 @@ class SplitTurns:
                 split.looked = self._clock()
                 break
             worked = True
-            if split.held and split.settled:
-                break  # it was read on only for the sake of its position
+            if self._waits(split) and split.settled:
+                break  # it is too far ahead, or was read on only for the sake of its position
         if split.is_over:
             self._finish(split)
             return True
@@ -368,7 +375,7 @@ class SplitTurns:
         if current is not None:
             self._move_clock(current, now)
         for split in list(self._splits.values()):
-            if split.held:
+            if self._waits(split):
                 split.active = now
             elif split.due is not None and split.due <= now and split is not current:
                 # To be entered tells its operators only what time it is.
@@ -425,13 +432,24 @@ class SplitTurns:
         """What the driver does not know yet of how far splits are, by channel."""
         news, self._over = self._over, {}
         for channel, split in self._splits.items():
-            output = self._instance.outputs[split.chain.source.id]
-            state = split.state
-            watermark = output.watermark if state is None else state.watermark
-            now = SplitProgress(split.position, watermark, bool(split.assignment.idle), over=False)
+            now = SplitProgress(
+                split.position, self._watermark(split), bool(split.assignment.idle), over=False
+            )
             if now != split.told:
                 split.told = news[channel] = now
         return news
+
+    def _watermark(self, split: _OpenSplit) -> int:
+        """Milliseconds; of the one that has the operators it is what they have sent on."""
+        if split.state is None:
+            return self._instance.outputs[split.chain.source.id].watermark
+        return split.state.watermark
+
+    def _waits(self, split: _OpenSplit) -> bool:
+        """Whether it is too far ahead of others to be read on."""
+        if split.held or split.ceiling == MAX_TIMESTAMP:
+            return split.held
+        return not split.assignment.idle and self._watermark(split) > split.ceiling
 
     def close(self) -> None:
         """Let go of what is read."""
