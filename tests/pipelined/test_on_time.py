@@ -200,13 +200,14 @@ def test_inputs_are_blocked_by_barriers_only_for_exactly_once(
     slots.turns(10, 0, 1)
     # The source of slot 1, which has no split, is told later.
     slots.loops[0].turn([TakeCheckpoint(0)], 0.0)
-    slots.turns(60, 0, 1)
-    before = slots.positions[0]
-    slots.turns(40, 0, 1)
-    if mode == "EXACTLY_ONCE":
-        assert slots.positions[0] == before, "what is behind the barrier waits"
-    else:
-        assert slots.positions[0] > before, "what is behind the barrier does not wait"
+    # Links take some of what is behind the barrier; how many turns that is depends on the machine.
+    for _ in range(50 if mode == "EXACTLY_ONCE" else 3):
+        before = slots.positions[0]
+        slots.turns(40, 0, 1)
+        waits = slots.positions[0] == before
+        if waits:
+            break
+    assert waits == (mode == "EXACTLY_ONCE"), "what is behind the barrier waits only for that"
     before = slots.positions[0]
     slots.loops[1].turn([TakeCheckpoint(0)], 0.0)
     slots.turns(60, 0, 1)
