@@ -47,6 +47,8 @@ _INT16: Final = struct.Struct(">h")
 #: Of a partition in an answer: number, error, high watermark, last stable offset, start of the log,
 #: count of aborted transactions.
 _FOUND: Final = struct.Struct(">ihqqqi")
+#: Bytes of an answer that is passed on as it comes: the broker sends a hundred megabytes at once.
+_LARGE: Final = 65_536
 #: Bytes of a partition in a Fetch.
 _ASKED: Final = 28
 _FETCH_VERSION: Final = 11
@@ -158,15 +160,25 @@ class _Frames(asyncio.Protocol):
         self.session = session
         self.transport: asyncio.Transport | None = None
         self._rest = b""
+        #: Bytes to come of a frame that is passed on as it comes.
+        self._coming = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._coming:
+            part, data = data[: self._coming], data[self._coming :]
+            self._coming -= len(part)
+            self.session.answered_in_parts(part, is_last=not self._coming)
         rest = self._rest + data if self._rest else data
         while len(rest) >= _SIZE.size:
             end = _SIZE.size + _SIZE.unpack_from(rest)[0]
             if len(rest) < end:
+                if end > _LARGE and self.passes_on():
+                    self._coming = end - len(rest)
+                    self.session.answered_in_parts(rest, is_last=False)
+                    rest = b""
                 break
             frame, rest = rest[:end], rest[end:]
             self.take(frame)
@@ -174,6 +186,10 @@ class _Frames(asyncio.Protocol):
 
     def take(self, frame: bytes) -> None:
         raise NotImplementedError
+
+    def passes_on(self) -> bool:
+        """Whether a large frame need not be seen as a whole."""
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
@@ -188,6 +204,9 @@ class _ClientSide(_Frames):
 class _BrokerSide(_Frames):
     def take(self, frame: bytes) -> None:
         self.session.answered(frame)
+
+    def passes_on(self) -> bool:
+        return self.session.is_fetching
 
 
 class _Session:
@@ -262,6 +281,18 @@ class _Session:
             self._waiting.written(topics, in_transaction=in_transaction)
         elif kind == _END_TXN:
             self._waiting.ended()
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether what the broker answers is records."""
+        return self._fetch is not None
+
+    def answered_in_parts(self, part: bytes, *, is_last: bool) -> None:
+        """Take a part of an answer that is far too large to be empty."""
+        if is_last:
+            self._answer(part)
+        elif self.client.transport is not None:
+            self.client.transport.write(part)
 
     def _is_held(self, fetch: _Fetch, frame: bytes) -> bool:
         """Hold an answer back, or ask again, if it is empty and there is time."""

@@ -8,7 +8,7 @@ What it is not: Kafka.  It keeps everything in one process and does not replicat
 are good for comparing jobs on it, and for nothing else.  It would write all that it holds as one
 JSON file, again and again; ``bench/broker_saving.py`` prevents that, and where it cannot, its files
 lie in memory at least.  Topics that were read are deleted.  Nor does it let fetches wait; where
-latency is measured, ``bench/broker_front.py`` does that for it.
+jobs are measured, ``bench/broker_front.py`` does that for it.
 
 Read next: ``bench/kafka_jobs.py``.
 """

@@ -341,7 +341,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--bare-broker",
         action="store_true",
-        help="measure latency with a broker that answers fetches at once, with nothing",
+        help="measure with a broker that answers fetches at once, with nothing",
     )
     return parser.parse_args()
 
@@ -350,9 +350,8 @@ def main() -> None:
     """Run one workload and save its outcome."""
     arguments = _arguments()
     session = start_session("millstream", arguments.scratch, OPTIONS)
-    is_latency = arguments.workload == "kafka_latency"
-    run = latency if is_latency else throughput
-    holds = is_latency and not arguments.bare_broker
+    run = latency if arguments.workload == "kafka_latency" else throughput
+    holds = not arguments.bare_broker
     try:
         with running_broker(arguments.scratch, holds_fetches=holds) as servers:
             run(servers, arguments).save(arguments.report)

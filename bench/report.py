@@ -278,11 +278,11 @@ def render(lines: list[Line], sink: str, load: float) -> str:
     text.append(f"Rows per second of the steady state, first epoch left out; results {what}.")
     if any(line.workload.startswith("Kafka, ") and "latency" in line.workload for line in lines):
         text.append("Latency: from write to read_committed; the first 10 s of the job left out.")
-        text.append(
-            "A process in front of the broker has fetches wait for records, as Kafka does;"
-            " see bench/broker_front.py."
-        )
     if any(line.workload.startswith("Kafka") for line in lines):
+        text.append(
+            "A process in front of the broker of jobs (not of plain clients) has fetches wait for"
+            " records, as Kafka does; see bench/broker_front.py."
+        )
         text.append(
             "The broker is kept from saving all that it holds each second, which would take a core;"
             " see bench/broker_saving.py."

@@ -86,6 +86,19 @@ def test_what_is_committed_is_answered_when_its_transaction_ends(servers: str) -
     assert b"a value" in fetching.answer()
 
 
+def test_a_large_answer_comes_whole(servers: str) -> None:
+    topic = create_topic(servers, "large", 1)
+    producer = Producer({"bootstrap.servers": servers})
+    values = [b"%05d" % number * 4_000 for number in range(50)]  # a megabyte: many parts
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(_LONG) == 0
+    answer = Fetching(servers, topic, 0).answer()
+    assert all(value in answer for value in values)
+    producer.produce(topic, b"small")  # and the next one on another connection
+    assert producer.flush(_LONG) == 0
+
+
 def test_clients_are_told_to_come_here(servers: str) -> None:
     told = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=_LONG).brokers.values()
     assert [f"{each.host}:{each.port}" for each in told] == [servers]
