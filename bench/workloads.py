@@ -46,7 +46,7 @@ _SLOWEST_PEER_EVENTS = 200_000
 _LATENCY_EVENTS = 50_000
 _QUICK_LATENCY_EVENTS = 20_000
 #: One run against one would show the mood of the machine as much as the guarantee.
-_KAFKA_REPEAT = 3
+_KAFKA_REPEAT = 5
 
 #: Wanted: an epoch without data takes less.
 EMPTY_EPOCH_SECONDS = 0.5
