@@ -67,37 +67,32 @@ class HeldSplits:
         """A split is read to its end: nobody waits for it."""
         self._times.get(uid, {}).pop(split_id, None)
 
-    def compare(self, readings: Sequence[Reading], now: int) -> frozenset[int] | None:
-        """The channels that wait, if they are others than before.
+    def compare(
+        self, readings: Sequence[Reading], now: int
+    ) -> tuple[frozenset[int] | None, dict[int, int] | None]:
+        """The channels that wait, and how far each may run; each None if it is as before.
 
         Args:
             readings: all sources.
             now: milliseconds of processing time.
         """
         if not self._times:
-            return None
-        aligned = [each for _, each in self._aligned_splits(readings)]
+            return None, None
+        splits = list(self._aligned_splits(readings))
+        aligned = [each for _, each in splits]
         self._aligner.compare(aligned, now)
-        held = self._found(readings)
+        held = self._found(splits)
         if held and not _can_read(readings, held):
             # Nobody moves until the next comparison: do not wait for it.
             self._aligner.compare(aligned, now, again=True)
-            held = self._found(readings)
-        if held == self._held:
-            return None
-        self._held = held
-        return held
-
-    def ceilings(self, readings: Sequence[Reading]) -> dict[int, int] | None:
-        """How far splits may run, by channel, as compared last; None if that was told before."""
-        found = {
-            each.channel: self._aligner.ceiling(aligned.alignment.group, aligned.source_uid)
-            for each, aligned in self._aligned_splits(readings)
+            held = self._found(splits)
+        ceilings = {
+            each.channel: self._aligner.ceiling(split.alignment.group, split.source_uid)
+            for each, split in splits
         }
-        if found == self._ceilings:
-            return None
-        self._ceilings = found
-        return found
+        told = self._held, self._ceilings
+        self._held, self._ceilings = held, ceilings
+        return None if held == told[0] else held, None if ceilings == told[1] else ceilings
 
     def _aligned_splits(
         self, readings: Sequence[Reading]
@@ -115,11 +110,11 @@ class HeldSplits:
                     if max(each.position, each.end) > each.first:
                         yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
 
-    def _found(self, readings: Sequence[Reading]) -> frozenset[int]:
+    def _found(self, splits: Sequence[tuple[OpenSplit, AlignedSplit]]) -> frozenset[int]:
         holds = self._aligner.holds
         return frozenset(
             each.channel
-            for each, aligned in self._aligned_splits(readings)
+            for each, aligned in splits
             if holds(aligned.alignment.group, aligned.source_uid, aligned.split_id)
         )
 

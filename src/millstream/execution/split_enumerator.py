@@ -280,8 +280,7 @@ class SplitEnumerator:
         for assignment in made:
             update.assigned.setdefault(assignment.subtask, []).append(assignment)
         update.retired, self._retired = self._retired, {}
-        update.held = self._held.compare(self._readings, now)
-        update.ceilings = self._held.ceilings(self._readings)
+        update.held, update.ceilings = self._held.compare(self._readings, now)
         return update
 
     def progress(self, splits: Mapping[int, SplitProgress]) -> None:

@@ -15,12 +15,13 @@ Read next: ``execution/planner.py``, ``engines/spark/query.py``.
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame
+
+from millstream.engines.spark.java_classes import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,15 +93,9 @@ def split_rows(session: SparkSession, server: OffsetServer) -> DataFrame:
 
 def _compiled(gateway: Any, schema: Any, server: OffsetServer) -> Any:
     """The source as an object of the JVM."""
-    text = importlib.resources.files("millstream.engines.spark") / f"{_CLASS}.java"
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    thread = gateway.jvm.java.lang.Thread.currentThread()
-    compiler.setParentClassLoader(thread.getContextClassLoader())
-    compiler.cook(text.read_text())
-    (constructor,) = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
     # No method of it may be called from here: py4j remembers methods by the name of their class,
     # and each run has another class of this name.
     arguments = gateway.jvm.java.util.ArrayList()
     arguments.add(schema)
     arguments.add(server)
-    return constructor.newInstance(arguments.toArray())
+    return compiled(gateway, _CLASS).newInstance(arguments.toArray())

@@ -15,13 +15,14 @@ Read next: ``engines/spark/stage_function.py``, ``connectors/kafka/ranges.py``.
 
 from __future__ import annotations
 
-import importlib.resources
 import logging
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
+
+from millstream.engines.spark.java_classes import compiled
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -61,18 +62,9 @@ def keep_workers(context: SparkContext) -> int:
     try:
         with _lock:
             if gateway not in _compiled:
-                _compiled[gateway] = _compile(gateway)
+                nothing = gateway.new_array(gateway.jvm.java.lang.Object, 0)
+                _compiled[gateway] = compiled(gateway, _CLASS).newInstance(nothing)
             return int(_compiled[gateway].get())
     except (Py4JError, OSError) as error:  # the latter where the JVM ends meanwhile
         _LOG.debug("partitions change workers as Spark will have it: %s", error)
         return 0
-
-
-def _compile(gateway: Any) -> Any:
-    text = importlib.resources.files("millstream.engines.spark") / f"{_CLASS}.java"
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    thread = gateway.jvm.java.lang.Thread.currentThread()
-    compiler.setParentClassLoader(thread.getContextClassLoader())
-    compiler.cook(text.read_text())
-    (constructor,) = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
-    return constructor.newInstance(gateway.new_array(gateway.jvm.java.lang.Object, 0))

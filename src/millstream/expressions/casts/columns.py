@@ -89,12 +89,16 @@ def _to_text(info: CallInfo, column: Any, source: LogicalType, target: Any) -> A
     if text is NotImplemented:
         return text
     known = isinstance(source, CharType | VarCharType) and source.length <= target.length
-    if isinstance(target, CharType):
-        text = pc.utf8_rpad(text, target.length, " ")
-        return pc.utf8_slice_codeunits(text, 0, target.length)
-    if known or target.length == VarCharType().length:
+    if isinstance(target, VarCharType) and (known or target.length == VarCharType().length):
         return text
-    return pc.utf8_slice_codeunits(text, 0, target.length)
+    return text_of_length(text, target)
+
+
+def text_of_length(text: Any, kind: CharType | VarCharType) -> Any:
+    """Texts cut to the length of a type, and those of CHAR filled up with blanks."""
+    if isinstance(kind, CharType):
+        text = pc.utf8_rpad(text, kind.length, " ")
+    return pc.utf8_slice_codeunits(text, 0, kind.length)
 
 
 def _text(info: CallInfo, column: Any, source: LogicalType) -> Any:  # noqa: PLR0911 - a table

@@ -94,7 +94,7 @@ def cast_function(  # noqa: PLR0911 - a table
     if target.root is TypeRoot.BOOLEAN:
         return bool
     if isinstance(target, BinaryType | VarBinaryType):
-        return _sized_bytes(target)
+        return sized_bytes(target)
     if target.is_a(TypeFamily.INTERVAL):
         return _to_interval(source, target)
     return time_cast(source, target, zone)
@@ -115,7 +115,8 @@ def _to_text(source: LogicalType, target: CharType | VarCharType, zone: str) -> 
     return lambda value: write(value)[:length]
 
 
-def _sized_bytes(target: BinaryType | VarBinaryType) -> Cast:
+def sized_bytes(target: BinaryType | VarBinaryType) -> Cast:
+    """What cuts bytes to the length of a type, and fills up those of BINARY with zeros."""
     length = target.length
     if isinstance(target, BinaryType):
         return lambda value: value[:length].ljust(length, b"\0")
@@ -130,7 +131,7 @@ def _from_text(target: LogicalType, zone: str) -> Cast:  # noqa: PLR0911 - a tab
     if isinstance(target, DecimalType):
         return _decimal_of_text(target, name)
     if isinstance(target, BinaryType | VarBinaryType):
-        size = _sized_bytes(target)
+        size = sized_bytes(target)
         return lambda text: size(text.encode())
     if isinstance(target, FloatType):
         return lambda text: to_float32(parse_double(text, name))

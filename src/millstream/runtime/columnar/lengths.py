@@ -1,8 +1,8 @@
 """Columns whose type has a length: CHAR(3), VARCHAR(3), BINARY(3), VARBINARY(3).
 
 What it is: which columns of a table these are, and their values cut, and filled up, to it.
-What it is not: CAST, which does the same to the values of a query (``expressions/casts``); values
-within rows, arrays and maps, which stay as they are, as in Flink.
+What it is not: CAST, which does the same, by the same functions, to the values of a query
+(``expressions/casts``); values within rows, arrays and maps, which stay as they are, as in Flink.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from millstream.expressions.casts.columns import text_of_length
+from millstream.expressions.casts.values import sized_bytes
 from millstream.types.logical_types import BinaryType, CharType, VarBinaryType, VarCharType
 
 if TYPE_CHECKING:
@@ -33,15 +34,9 @@ def limited(table: RowType) -> tuple[tuple[int, LogicalType], ...]:
 
 def of_length(column: pa.Array, kind: LogicalType) -> pa.Array:
     """Values cut to the length of a type, and CHAR and BINARY filled up with blanks and zeros."""
-    if isinstance(kind, CharType):
-        column = pc.utf8_rpad(column, kind.length, " ")
     if isinstance(kind, CharType | VarCharType):
-        return pc.utf8_slice_codeunits(column, 0, kind.length)
+        return text_of_length(column, kind)
     assert isinstance(kind, BinaryType | VarBinaryType)  # noqa: S101 - there are no others
-    size = kind.length
-    fill = size if isinstance(kind, BinaryType) else 0
+    sized = sized_bytes(kind)
     values = column.to_pylist()
-    return pa.array(
-        [None if value is None else value[:size].ljust(fill, b"\0") for value in values],
-        column.type,
-    )
+    return pa.array([None if each is None else sized(each) for each in values], column.type)
