@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import pkgutil
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,6 +18,7 @@ from tests.databases.server import execute
 import millstream.connectors
 import millstream.engines.spark
 from millstream.common import Types, WatermarkStrategy
+from millstream.configuration.redaction import masked_statement
 from millstream.contracts.serialization import SimpleStringSchema
 from millstream.contracts.sink import Sink, WriterContext
 from millstream.contracts.source import Source
@@ -29,6 +31,7 @@ from millstream.datastream.connectors.kafka import (
 from millstream.datastream.connectors.postgres import PostgresSink, PostgresSource
 from millstream.errors import MillstreamError
 from millstream.graph.explain import explain
+from millstream.table import EnvironmentSettings, TableEnvironment
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -183,6 +186,7 @@ def test_neither_errors_nor_plans_show_a_password(name: str) -> None:
         f"postgresql://me:a/{SECRET}@host/db",
         f"password='{SECRET}",
         f"postgresql://me:a@{SECRET}@host/db",
+        f"postgresql://me:a@b/{SECRET}@host/db",
     ],
 )
 def test_what_is_not_a_connection_string_is_not_shown(conninfo: str) -> None:
@@ -217,3 +221,136 @@ def test_neither_checkpoints_nor_logs_hold_a_password(
         assert SECRET.encode() not in path.read_bytes(), path
     told = capfd.readouterr()
     assert SECRET not in told.out + told.err + caplog.text
+
+
+# -- SQL -----------------------------------------------------------------------------------------
+
+_SHORT: Final = SECRET[:7]
+_KAFKA: Final = (
+    "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = '127.0.0.1:1', "
+    "'scan.startup.mode' = 'earliest-offset', 'format' = 'json', "
+    f"'properties.sasl.jaas.config' = 'x required username=\"me\" password=\"{SECRET}\";'"
+)
+_JDBC: Final = (
+    "'connector' = 'jdbc', 'url' = 'jdbc:postgresql://127.0.0.1:1/db', 'table-name' = 't', "
+    f"'username' = 'me', 'password' = '{SECRET}'"
+)
+_TABLE: Final = "CREATE TABLE t (a BIGINT PRIMARY KEY NOT ENFORCED)"
+
+#: Statements that are refused, with a secret near to what is wrong with them.
+REFUSED: Final = (
+    f"{_TABLE} WITH ({_JDBC}, )",
+    f"{_TABLE} WITH ({_JDBC} 'b' = 'c')",
+    f"{_TABLE} WITH ('connector' = 'jdbc', 'password' '{SECRET}')",
+    f"{_TABLE} WITH ('connector' = 'jdbc', 'password' = {SECRET})",
+    f"{_TABLE} WITH ('connector' = 'jdbc', \"password\" = \"{SECRET}\")",
+    f"{_TABLE} WITH ('connector' = 'jdbc', password = '{SECRET}')",
+    f"{_TABLE} WITH ('connector' = 'jdbc', 'password' = '{SECRET}",
+    f"{_TABLE} WITH ('connector' = 'jdbc', 'properties.sasl.password' = '{SECRET}' nonsense)",
+    f"{_TABLE} WITH ('a b'='x','password'='{SECRET}' ! )",
+    f"{_TABLE} WITH ('url' = 'postgresql://me:{SECRET}@host/db' nonsense)",
+    f"{_TABLE} WITH ('url' = 'postgresql://me:a@b/{SECRET}@host/db' nonsense)",
+    f"{_TABLE} WITH ('url' = 'jdbc:postgresql://host/db?user=me&password={SECRET}' nonsense)",
+    f"CREATE TABLE t (a BIGINT nonsense) WITH ({_JDBC})",
+    f"CREATE TABLE t (a NO_TYPE) WITH ({_KAFKA})",
+    f"CREATE TABLE t (a BIGINT, a BIGINT) WITH ({_KAFKA})",
+    f"SELECT * FROM t /*+ OPTIONS('password' = '{SECRET}') */ nonsense nonsense",
+    f"SELECT * FROM no_table /*+ OPTIONS('password' = '{SECRET}') */",
+    f"SET 'x.password' = '{SECRET}' nonsense",
+    f"ALTER TABLE no_table SET ('password' = '{SECRET}')",
+    f"CREATE CATALOG c WITH ('type' = 'jdbc', 'password' = '{SECRET}')",
+)
+#: Tables whose options make no sense, which is found when they are read or written.
+UNUSABLE: Final = (
+    f"{_JDBC}, 'no.such.option' = 'x'",
+    f"{_JDBC}, 'lookup.cache' = 'nonsense'",
+    f"{_KAFKA}, 'no.such.option' = 'x'",
+    f"{_KAFKA}, 'properties.no.such' = 'x'",
+    f"'connector' = 'jdbc', 'table-name' = 't', 'url' = 'postgresql://me:a@b/{SECRET}@host/db'",
+    f"'connector' = 'jdbc', 'table-name' = 't', 'url' = 'jdbc:postgresql://me:{SECRET}@host/db'",
+    f"'connector' = 'jdbc', 'table-name' = 't', 'url' = 'mysql://me:{SECRET}@host/db'",
+    f"'connector' = 'jdbc', 'table-name' = 't', 'url' = 'postgresql://me:{SECRET}%zz@host/db'",
+    _JDBC,  # nobody listens there
+)
+
+
+def texts_of(error: BaseException) -> str:
+    """All that a traceback shows of an error."""
+    return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_no_refusal_of_a_statement_shows_a_secret(statement: str) -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    with pytest.raises(MillstreamError) as caught:
+        env.execute_sql(statement)
+    assert _SHORT not in texts_of(caught.value)
+
+
+@pytest.mark.parametrize("options", UNUSABLE)
+@pytest.mark.parametrize("use", ["SELECT * FROM t", "INSERT INTO t VALUES (1)"])
+def test_no_table_that_cannot_be_used_shows_a_secret(
+    options: str, use: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def run() -> None:
+        env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+        env.execute_sql(f"{_TABLE} WITH ({options})")
+        env.execute_sql(use).wait()
+
+    with caplog.at_level(logging.DEBUG), pytest.raises(MillstreamError) as caught:
+        run()
+    shown = capfd.readouterr()
+    assert _SHORT not in texts_of(caught.value) + shown.out + shown.err + caplog.text
+
+
+def test_no_statement_that_shows_options_shows_a_secret() -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    env.execute_sql(f"CREATE TABLE jdbc (a BIGINT PRIMARY KEY NOT ENFORCED) WITH ({_JDBC})")
+    env.execute_sql(f"CREATE TABLE kafka (a BIGINT) WITH ({_KAFKA})")
+    address = f"jdbc:postgresql://host/db?user=me&password={SECRET}"
+    env.execute_sql(
+        "CREATE TABLE address (a BIGINT PRIMARY KEY NOT ENFORCED) WITH "
+        f"('connector' = 'jdbc', 'table-name' = 't', 'url' = '{address}')"
+    )
+    env.execute_sql(f"SET 'my.password' = '{SECRET}'")
+    env.execute_sql(f"SET 'my.address' = 'https://me:{SECRET}@host/path'")
+    shown = [
+        "\n".join(str(row) for row in env.execute_sql(statement).collect())
+        for statement in (
+            *("SHOW CREATE TABLE jdbc", "SHOW CREATE TABLE kafka", "SHOW CREATE TABLE address"),
+            *(
+                "DESCRIBE jdbc",
+                "EXPLAIN SELECT * FROM kafka",
+                "EXPLAIN INSERT INTO jdbc VALUES (1)",
+            ),
+            f"EXPLAIN SELECT * FROM kafka /*+ OPTIONS('properties.ssl.key.pem' = '{SECRET}') */",
+            "SET",
+        )
+    ]
+    for text in (
+        *shown,
+        repr(env.get_config().get_configuration()),
+        repr(env.sql_query("SELECT 1")),
+    ):
+        assert _SHORT not in text
+    assert "'password' = '******'" in shown[0]
+    assert "'properties.sasl.jaas.config' = '******'" in shown[1]
+    assert "user=me&password=******" in shown[2]
+    assert "https://me:******@host/path" in shown[-1]
+
+
+def test_masked_statements_keep_positions_and_lines() -> None:
+    text = f"WITH ('password' = '{SECRET}\n  more', 'topic' = 'shown') WHERE token = shown"
+    masked = masked_statement(text)
+    assert len(masked) == len(text)
+    assert masked.count("\n") == 1
+    assert masked.index("'topic' = 'shown'") == text.index("'topic' = 'shown'")
+    assert masked.endswith("WHERE token = shown")
+    assert SECRET not in masked
+
+
+@pytest.mark.parametrize(
+    "statement", ["SELECT 'a' AS b, c = 'd' FROM t", "SELECT x FROM password_resets", "tokens(a)"]
+)
+def test_statements_without_secrets_are_not_masked(statement: str) -> None:
+    assert masked_statement(statement) == statement

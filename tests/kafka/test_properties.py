@@ -132,7 +132,7 @@ def test_no_password_is_shown() -> None:
         assert "s3cret" not in repr(each) + str(each)
     shown = repr(made[0])
     assert shown.startswith("<Kafka sink to 'results', EXACTLY_ONCE: {'bootstrap.servers': '127.0.")
-    assert "'sasl.password': '***'" in shown
+    assert "'sasl.password': '******'" in shown
     assert repr(made[1]).startswith("<Kafka source of 'events': {")
 
 

@@ -29,6 +29,7 @@ from millstream.configuration.parsing import (
     parse_list,
     parse_string,
 )
+from millstream.configuration.redaction import redacted_options
 from millstream.errors import ConfigurationError, with_article
 
 if TYPE_CHECKING:
@@ -349,8 +350,9 @@ class Configuration:
         return hash(frozenset(self.to_dict().items()))
 
     def __str__(self) -> str:
-        """``{k1=v1, k2=1}``."""
-        return "{" + ", ".join(f"{key}={value}" for key, value in self.to_dict().items()) + "}"
+        """``{k1=v1, k2=1}``, without the values of secrets."""
+        shown = redacted_options(self.to_dict())
+        return "{" + ", ".join(f"{key}={value}" for key, value in shown.items()) + "}"
 
     def __repr__(self) -> str:
         """``Configuration({k1=v1, k2=1})``."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from millstream.configuration.redaction import REDACTED, is_secret
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -47,17 +48,18 @@ class ConfigOption(Generic[T]):
         Raises:
             ConfigurationError: it makes no sense; names key, value and what it must be.
         """
+        shown = REDACTED if is_secret(self.key) else value
         try:
             parsed = self.parse(value)
         except ValueError as error:
-            message = f"{self.key} is {value!r}; it {error}"
+            message = f"{self.key} is {shown!r}; it {error}"
             raise ConfigurationError(message) from None
         if self.choices and parsed not in self.choices:
             message = (
-                f"{self.key} is {value!r}; it must be one of {', '.join(map(str, self.choices))}"
+                f"{self.key} is {shown!r}; it must be one of {', '.join(map(str, self.choices))}"
             )
             raise ConfigurationError(message)
         if self.minimum is not None and isinstance(parsed, int | float) and parsed < self.minimum:
-            message = f"{self.key} is {value!r}; it must be at least {self.minimum:g}"
+            message = f"{self.key} is {shown!r}; it must be at least {self.minimum:g}"
             raise ConfigurationError(message)
         return parsed

@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final
 
+from millstream.configuration.redaction import redacted_options
 from millstream.connectors.kafka.security import librdkafka_names
 from millstream.errors import ConfigurationError
 
@@ -138,7 +139,6 @@ _CHOSEN: Final = {
         {"enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof"}
     ),
 }
-_SECRET: Final = ("password", "secret", "passphrase", ".pem", "jaas.config", "oauthbearer.config")
 
 
 def translated(properties: Mapping[str, str], kind: str = "") -> dict[str, str]:
@@ -189,12 +189,8 @@ def unknown_property(name: str) -> str:
 
 
 def shown(properties: Mapping[str, str]) -> str:
-    """The properties for a ``repr``: no password or key among them."""
-    told = {
-        name: "***" if any(part in name for part in _SECRET) else value
-        for name, value in properties.items()
-    }
-    return repr(told)
+    """Return the properties for a ``repr``, without passwords and keys."""
+    return repr(redacted_options(properties))
 
 
 def _is_foreign(name: str, kind: str) -> bool:

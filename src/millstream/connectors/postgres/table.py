@@ -56,6 +56,7 @@ _ABOUT_TABLES: Final = frozenset({"0A", "54", "42", "3F"})
 
 __all__ = [
     "PostgresTable",
+    "connection_parts",
     "copy_rows",
     "error_text",
     "no_connection",
@@ -294,20 +295,37 @@ def _refused_row(error: Any, rows: pa.Table | None) -> int | None:
 
 
 def server_of(conninfo: str) -> str:
-    """Host, port and database of a connection string, for messages."""
+    """Host, port and database of a connection string, for messages.
+
+    Raises:
+        SinkError: it is none; the message holds no part of it.
+    """
+    parts = connection_parts(conninfo)
+    host, port = parts.get("host", "localhost"), parts.get("port", "5432")
+    return f"PostgreSQL {host}:{port}/{parts.get('dbname', '')}"
+
+
+def connection_parts(conninfo: str) -> dict[str, str]:
+    """Split a connection string into libpq's parameters.
+
+    Raises:
+        SinkError: it is none, or a character of its password takes it apart elsewhere; the message
+            holds no part of it, for any part may be of the password.
+    """
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
     try:
-        parts: Mapping[str, object] = conninfo_to_dict(conninfo)
+        parts = {key: str(each) for key, each in conninfo_to_dict(conninfo).items()}
     except ProgrammingError as error:
         # libpq quotes the part that it does not understand, in which a password may be.
         raise _no_conninfo(re.sub(r'".*"', '"..."', str(error).strip(), flags=re.DOTALL)) from None
-    host, port = str(parts.get("host", "localhost")), str(parts.get("port", 5432))
-    if "@" in host or re.fullmatch(r"[\d,]*", port) is None:
-        what = "host or port make no sense"  # as with a password that has an @ or a / in it
+    address = conninfo.partition("?")[0]
+    ambiguous = "@" in parts.get("host", "") or ("://" in address and address.count("@") > 1)
+    if ambiguous or re.fullmatch(r"[\d,]*", parts.get("port", "")) is None:
+        what = "host or port make no sense"
         raise _no_conninfo(what)
-    return f"PostgreSQL {host}:{port}/{parts.get('dbname', '')}"
+    return parts
 
 
 def _no_conninfo(what: str) -> SinkError:

@@ -1,12 +1,14 @@
 """Where in a text: the line with a caret under the place, for errors of parser and binder.
 
-Nothing here knows SQL.  Read next: ``token_stream.py``.
+Nothing here knows SQL but the names of options that hold secrets.  Read next: ``token_stream.py``.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from typing import Final
+
+from millstream.configuration.redaction import masked_statement
 
 __all__ = ["excerpt", "line_and_column"]
 
@@ -29,8 +31,9 @@ def excerpt(text: str, start: int, end: int) -> str:
         end: Index behind the last; what lies in later lines is not marked.
 
     Returns:
-        Two lines.  Of a long line only the part around the place is shown.
+        Two lines.  Of a long line only the part around the place is shown, and no secret.
     """
+    text = masked_statement(text)
     begin = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", start)
     line = text[begin : len(text) if stop < 0 else stop].rstrip()

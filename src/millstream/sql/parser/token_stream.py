@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
+from millstream.configuration.redaction import masked_statement
 from millstream.errors import UnsupportedSqlError
 from millstream.sql.parser.excerpt import excerpt, line_and_column
 from millstream.sql.parser.keywords import RESERVED
@@ -262,7 +263,8 @@ class TokenStream:
         kind = self.kinds[index]
         if kind == END:
             return "the end of the text"
-        source = _shortened(self.tokens.source(index))
+        masked = masked_statement(self.tokens.text)
+        source = _shortened(masked[self.tokens.starts[index] : self.tokens.ends[index]])
         if kind in _STRINGS or kind == BINARY:
             return f"the string {source}"
         if kind == NUMBER:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration.redaction import redacted_options
 from millstream.sql.catalog.catalog import GenericInMemoryCatalog
 from millstream.sql.catalog.file_catalog import FileCatalog
 from millstream.sql.catalog.identifiers import quoted
@@ -164,7 +165,8 @@ def describe_catalog(session: Session, node: Any, text: str | None) -> RowsResul
         found = CatalogDescription(kind, {}, None)
     rows = [["name", name], ["type", found.kind or ""], ["comment", found.comment or ""]]
     if node.extended:
-        rows += [[f"option:{key}", value] for key, value in sorted(found.options.items())]
+        shown = redacted_options(found.options)
+        rows += [[f"option:{key}", value] for key, value in sorted(shown.items())]
     return texts(["info name", "info value"], rows)
 
 
@@ -172,7 +174,7 @@ def show_create_catalog(session: Session, node: Any, text: str | None) -> RowsRe
     """CREATE CATALOG, as it would be now."""
     name = node.name.last
     found = _of_statement(session, name, node.name, text)
-    pairs = sorted({**found.options, "type": str(found.kind)}.items())
+    pairs = sorted({**redacted_options(found.options), "type": str(found.kind)}.items())
     options = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in pairs)
     comment = "" if not found.comment else f"COMMENT {_text(found.comment)}\n"
     return texts(["result"], [[f"CREATE CATALOG {quoted(name)}\n{comment}WITH (\n{options}\n)\n"]])

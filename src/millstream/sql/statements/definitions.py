@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration.options import LOCAL_TIME_ZONE, RUNTIME_MODE
+from millstream.configuration.redaction import redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.time_zones import zone_of
 from millstream.sql.catalog.columns import PhysicalColumn
@@ -343,8 +344,8 @@ def _set(session: Session, node: Any, text: str | None) -> RowsResult:
     del text
     configuration = session.configuration
     if node.key is None:
-        pairs = sorted(configuration.to_dict().items())
-        return texts(["key", "value"], [[key, str(value)] for key, value in pairs])
+        pairs = sorted(redacted_options(configuration.to_dict()).items())
+        return texts(["key", "value"], [list(pair) for pair in pairs])
     _check_setting(node.key, node.value)
     known = configuration.to_dict().get(node.key)
     session.before.setdefault(node.key, None if known is None else str(known))

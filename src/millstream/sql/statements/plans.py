@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream import __version__
 from millstream.configuration.configuration import Configuration
 from millstream.configuration.options import LOCAL_TIME_ZONE
+from millstream.configuration.redaction import is_secret
 from millstream.errors import MillstreamError, UnsupportedSqlError, ValidationError
 from millstream.graph.program_location import caller_location
 from millstream.sql.binder.calls import user_definition
@@ -72,15 +72,6 @@ __all__ = [
 VERSION: Final = 1
 _PARTS: Final = frozenset({"formatVersion", "millstreamVersion", "options", "nodes", "checksum"})
 _FORCE: Final = "table.plan.force-recompile"
-#: What is never written: it would lie in a file.
-_SECRET: Final = re.compile(
-    r"password|passwd|secret|token|(api|access|private)[-_.]?key|key\.pem|keystore\.key|jaas|"
-    r"credential",
-    re.IGNORECASE,
-)
-_USER_IN_URL: Final = re.compile(
-    r"://[^/@\s]*:[^/@\s]*@|[?&;](password|sslpassword)=", re.IGNORECASE
-)
 #: Options that are the session's when a plan is run.
 _OF_SESSION: Final = frozenset({"job_parameters", "query_start"})
 
@@ -113,7 +104,7 @@ class _Tables:
 
     def write(self, identifier: ObjectIdentifier, table: CatalogTable) -> dict[str, Any]:
         """A table as JSON, without its secrets."""
-        hidden = sorted(key for key, value in table.options.items() if _is_secret(key, value))
+        hidden = sorted(key for key, value in table.options.items() if is_secret(key, value))
         shown = table.copy({key: table.options[key] for key in sorted(table.options)})
         shown = shown.copy({k: v for k, v in shown.options.items() if k not in hidden})
         made = json.loads(text_of(shown, identifier.as_summary_string()))
@@ -164,10 +155,6 @@ class _Tables:
     ) -> TableSink:
         """The table as a sink."""
         return connectors.table_sink(identifier, table, self._configuration, overwrite)
-
-
-def _is_secret(key: str, value: str) -> bool:
-    return _SECRET.search(key) is not None or _USER_IN_URL.search(value) is not None
 
 
 def _is_named(identifier: ObjectIdentifier) -> bool:

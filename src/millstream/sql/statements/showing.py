@@ -11,6 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
+from millstream.configuration.redaction import redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError
 from millstream.expressions.functions.registry import built_in_functions
 from millstream.sql.binder.aggregates import AGGREGATES, RANKS
@@ -238,7 +239,8 @@ def _created(found: FoundTable) -> str:
         key = quoted(schema.primary_key.name)
         lines.append(f"CONSTRAINT {key} PRIMARY KEY ({columns}) NOT ENFORCED")
     body = ",\n".join(f"  {line}" for line in lines)
-    options = ",\n".join(f"  '{key}' = '{value}'" for key, value in sorted(table.options.items()))
+    shown = sorted(redacted_options(table.options).items())
+    options = ",\n".join(f"  '{key}' = '{value}'" for key, value in shown)
     partitions = ""
     if table.partition_keys:
         partitions = f"PARTITIONED BY ({', '.join(map(quoted, table.partition_keys))})\n"

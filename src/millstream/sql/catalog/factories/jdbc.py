@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
-from millstream.errors import ValidationError
+from millstream.connectors.postgres.table import connection_parts
+from millstream.errors import SinkError, ValidationError
 from millstream.sql.catalog.connectors import (
     FactoryContext,
     KeyedTableSink,
@@ -80,15 +81,23 @@ def connection_string(options: Options) -> str:
         raise ValidationError(message)
     parts: dict[str, str] = {}
     if url.startswith(("postgresql://", "postgres://")):
-        from psycopg.conninfo import conninfo_to_dict
-
-        parts = {key: str(each) for key, each in conninfo_to_dict(url).items()}
+        try:
+            parts = connection_parts(url)
+        except SinkError as error:
+            message = f"{options.owner}: 'url' is {error}."
+            raise ValidationError(message) from None
     else:
         found = _URL.fullmatch(url)
         if found is None:
             kind = "jdbc:postgresql://host:port/database"
             message = (
                 f"{options.owner}: 'url' is as '{kind}': other databases are not in this release."
+            )
+            raise ValidationError(message)
+        if "@" in (found[1] or "") + found[2]:
+            message = (
+                f"{options.owner}: 'url' has an '@'; give user and password by 'username' and "
+                "'password'."
             )
             raise ValidationError(message)
         parts |= _place(found[1] or "localhost")
