@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from millstream.cli.shell.completion import candidates, word_before
-from millstream.cli.shell.display import Display, Rows
+from millstream.cli.shell.display import Display, Rows, _fitted
 from millstream.cli.shell.shell import Shell, is_whole
 from millstream.cli.shell.terminal import Terminal, history_file
 from millstream.errors import ConfigurationError, JobError, SqlParserError, ValidationError
@@ -263,8 +263,8 @@ def test_a_table_has_the_rows_that_are_left(console: Console) -> None:
         "+--------+-------+\n"
         "|   name | count |\n"
         "+--------+-------+\n"
-        "| <NULL> |     1 |\n"
         "|  größe |    20 |\n"
+        "| <NULL> |     1 |\n"
         "|    [b] |     7 |\n"
         "|    [b] |     7 |\n"
         "+--------+-------+\n"
@@ -333,6 +333,41 @@ def test_rows_count_and_forget() -> None:
     assert rows.changes == 3
 
 
+def test_an_update_takes_the_place_of_its_row() -> None:
+    rows = Rows()
+    for name in "abc":
+        rows.apply(RowKind.INSERT, (name, "1"))
+    rows.apply(RowKind.UPDATE_BEFORE, ("a", "1"))
+    rows.apply(RowKind.UPDATE_BEFORE, ("b", "1"))
+    rows.apply(RowKind.UPDATE_AFTER, ("a", "2"))
+    rows.apply(RowKind.UPDATE_AFTER, ("b", "2"))
+    rows.apply(RowKind.DELETE, ("c", "1"))
+    rows.apply(RowKind.INSERT, ("d", "1"))
+    assert list(rows) == [("a", "2"), ("b", "2"), ("d", "1")]
+    assert rows.last(2) == [("b", "2"), ("d", "1")]
+
+
+@pytest.mark.parametrize("width", range(20, 130, 7))
+def test_a_live_table_fits_the_terminal(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    table, hidden = _fitted(["k", "text", "count", "n"], [("1001", "x" * 90, "12345", "7")], width)
+    console.print(table)
+    (length,) = {len(line) for line in shown(console).splitlines()}
+    frame, narrow = 13, len("1001") + len("12345") + len("7")
+    assert length == min(width, narrow + 90 + frame) or hidden
+    assert length <= width
+    assert "1001" in shown(console)
+    assert (hidden == 0) is (width >= narrow + 6 + frame)
+
+
+def test_a_statement_whose_rows_are_too_wide_is_shown_row_by_row() -> None:
+    console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
+    result = Result(console, (change(RowKind.INSERT, "x" * 40, 1),))
+    Display(console, "table").show_statement(result)  # type: ignore[arg-type]
+    expected = f"-- row 1 --\nname  | {'x' * 40}\ncount | 1\n1 row in set\n"
+    assert shown(console) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -348,6 +383,23 @@ def test_rows_count_and_forget() -> None:
         ("USE CATALOG f", ["files"]),
         ("USE d", ["default_database"]),
         ("SELECT * FROM TABLE(tum", ["tumble"]),
+        ("SELECT nam", ["name"]),
+        ("SELECT 1 FROM missing; SELECT nam", ["name"]),
+        ("CREATE TABLE t (a INT) WITH (", ["'connector' = "]),
+        ("CREATE TABLE t (a INT) WITH ('conn", ["'connector' = "]),
+        ("CREATE TABLE t (a INT) WITH ('connector' = ", ["'blackhole'", "'datagen'"]),
+        ("CREATE TABLE t (a INT) WITH ('connector'='up", ["'upsert-kafka'"]),
+        ("... WITH ('connector' = 'kafka', 'form", ["'format' = "]),
+        ("... WITH ('connector' = 'kafka', 'format' = 'js", ["'json'"]),
+        (
+            "... WITH ('connector' = 'kafka', 'format' = 'json', 'json.ig",
+            ["'json.ignore-parse-errors' = "],
+        ),
+        ("... WITH ('connector' = 'kafka', 'sink.delivery-guarantee' = 'ex", ["'exactly-once'"]),
+        ("... WITH ('connector' = 'kafka', 'topic' = 'to", []),
+        ("... WITH ('connector' = 'blackhole'); SEL", ["SELECT"]),
+        ("WITH (", ["'connector' = "]),
+        ("WITH a AS (SELECT nam", ["name"]),
     ],
 )
 def test_completion(environment: Environment, text: str, expected: list[str]) -> None:
@@ -355,7 +407,14 @@ def test_completion(environment: Environment, text: str, expected: list[str]) ->
     assert found[: len(expected)] == expected
 
 
+def test_columns_of_tables_behind_the_cursor(environment: Environment) -> None:
+    found = candidates(environment, "SELECT nam", " FROM orders; SELECT")  # type: ignore[arg-type]
+    assert found == ["name"]
+
+
 def test_the_word_that_is_completed() -> None:
+    assert word_before("WITH ('a' = 'b', 'connec") == "'connec"
+    assert word_before("WITH ('a' = 'b') SEL") == "SEL"
     assert word_before("SELECT a.b") == "a.b"
     assert word_before("SELECT ") == ""
     assert word_before("SELECT f(`größe") == "`größe"

@@ -54,12 +54,11 @@ def run_sql(options: SqlOptions) -> int:
     interactive = not options.files and sys.stdin.isatty()
     shell = _shell(options, interactive=interactive)
     try:
-        goes_on = all(_run(shell, name) for name in options.initial)
-        if interactive and goes_on:
-            _prompt(shell)
-        for name in () if interactive or not goes_on else options.files or ("-",):
-            if not _run(shell, name):
-                break
+        if interactive:
+            _interact(shell, options)
+        else:
+            scripts = (*options.initial, *(options.files or ("-",)))
+            all(_run(shell, name) for name in scripts)
     except BaseException:
         end_of_program(failed=True)
         raise
@@ -81,11 +80,14 @@ def _shell(options: SqlOptions, *, interactive: bool) -> Shell:
     return Shell(environment, console, "table" if interactive else "tableau")
 
 
-def _prompt(shell: Shell) -> None:
-    from millstream.cli.shell.terminal import Terminal, history_file
+def _interact(shell: Shell, options: SqlOptions) -> None:
+    from millstream.cli.shell.terminal import Terminal, diverted_standard_error, history_file
 
-    shell.console.print("Millstream SQL.  HELP has commands, QUIT ends.")
-    Terminal(shell, history_file()).run()
+    terminal = Terminal(shell, history_file())
+    with diverted_standard_error(shell.console):
+        if all(_run(shell, name) for name in options.initial):
+            shell.console.print("Millstream SQL.  HELP has commands, QUIT ends.")
+            terminal.run()
 
 
 def _run(shell: Shell, name: str) -> bool:

@@ -7,9 +7,11 @@ What it is not: the terminal's menu (``cli/shell/terminal.py``).
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import MillstreamError
+from millstream.sql.catalog.formats import known_options
 from millstream.sql.parser.keywords import RESERVED
 
 if TYPE_CHECKING:
@@ -38,19 +40,82 @@ _WORD: Final = re.compile(r"[\w$`.]*$")
 _TABLE: Final = re.compile(r"\b(?:FROM|JOIN|INTO|TABLE)\s+([\w$`.]+)", re.IGNORECASE)
 
 
+#: Tables whose columns are offered where no table has been named.
+_TABLES: Final = 50
+_WITH: Final = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
+#: A string, whole or not, or a sign; other words are no part of options.
+_OPTION_TOKEN: Final = re.compile(r"'((?:[^']|'')*)('?)|([=,)])|[^\s'=,)]+")
+
+
+@dataclass(frozen=True)
+class _Option:
+    """Where in ``WITH (...)`` the cursor is."""
+
+    #: The options before it.
+    given: dict[str, str]
+    #: Whose value is typed; None: a key is.
+    key: str | None
+    #: What of it is there, with the quote it begins with.
+    word: str
+
+
+def _option_before(text: str) -> _Option | None:
+    """The option that is being typed at the end of a text; None: it ends outside of WITH (...)."""
+    begins = [match.end() for match in _WITH.finditer(text)]
+    if not begins:
+        return None
+    given: dict[str, str] = {}
+    key: str | None = None
+    takes_value = False
+    word = ""
+    for token in _OPTION_TOKEN.finditer(text, begins[-1]):
+        value, closed, sign = token[1], token[2], token[3]
+        if sign == ")":
+            return None
+        if sign == "=":
+            takes_value = True
+        elif sign == ",":
+            key, takes_value = None, False
+        elif value is None or not closed:
+            word = token[0] if token.end() == len(text) else ""
+        elif takes_value and key is not None:
+            given[key] = value
+        else:
+            key = value
+    return _Option(given, key if takes_value else None, word)
+
+
+def _options(option: _Option) -> list[str]:
+    """Names of connectors and formats, or keys that the connector has, in quotes."""
+    start = option.word.lstrip("'").lower()
+    known = known_options({} if option.key == "connector" else option.given)
+    if option.key is None:
+        found = [f"'{each.key}' = " for each in known if each.key not in option.given]
+    else:
+        found = [f"'{value}'" for each in known if each.key == option.key for value in each.choices]
+    return [each for each in found if each[1:].lower().startswith(start)]
+
+
 def word_before(text: str) -> str:
-    """The word that is being typed at the end of a text; empty behind a space."""
+    """The word that is being typed at the end of a text, with its quote; empty behind a space."""
+    option = _option_before(text)
+    if option is not None:
+        return option.word
     match = _WORD.search(text)
     return "" if match is None else match[0]
 
 
-def candidates(environment: TableEnvironment, text: str) -> list[str]:
+def candidates(environment: TableEnvironment, text: str, after: str = "") -> list[str]:
     """What the word at the end of a text could become, in order.
 
     Args:
         environment: Has the catalogs.
-        text: The statement as far as the cursor.
+        text: What was typed as far as the cursor; its last statement counts.
+        after: What stands after the cursor.
     """
+    option = _option_before(text)
+    if option is not None:
+        return _options(option)
     word = word_before(text)
     before = text[: len(text) - len(word)].split()
     if not before or before[-1].endswith(";"):
@@ -63,7 +128,9 @@ def candidates(environment: TableEnvironment, text: str) -> list[str]:
     tables = _names(environment.list_tables) + _names(environment.list_views)
     if last in _BEFORE_TABLE:
         return _matching(word, tables)
-    names = _columns(environment, text) + _names(environment.list_user_defined_functions)
+    statement = text.rpartition(";")[2] + after.partition(";")[0]
+    columns = _columns(environment, _TABLE.findall(statement) or tables[:_TABLES])
+    names = columns + _names(environment.list_user_defined_functions)
     return _matching(word, names) + _matching(word, _KEYWORDS, keywords=True)
 
 
@@ -75,10 +142,10 @@ def _names(listing: Callable[[], Iterable[str]]) -> list[str]:
         return []
 
 
-def _columns(environment: TableEnvironment, text: str) -> list[str]:
-    """The columns of the tables that the statement names."""
+def _columns(environment: TableEnvironment, tables: Iterable[str]) -> list[str]:
+    """The columns of the tables that the statement names, or of all while it names none."""
     found: list[str] = []
-    for name in dict.fromkeys(_TABLE.findall(text)):
+    for name in dict.fromkeys(tables):
         try:
             schema = environment.from_path(name).get_resolved_schema()
         except MillstreamError:

@@ -10,9 +10,11 @@ Read next: ``cli/shell/display.py``.
 
 from __future__ import annotations
 
+from textwrap import shorten
 from typing import TYPE_CHECKING, Final
 
 from millstream.cli.shell.display import MODES, Display
+from millstream.configuration.redaction import masked_statement
 from millstream.errors import ConfigurationError, MillstreamError
 from millstream.sql.parser.nodes import Execute, Query, ResetOption, SetOption
 from millstream.sql.parser.parser import parse_statement
@@ -73,8 +75,8 @@ class Shell:
         self.environment = environment
         self.console = console
         self._default_mode = mode
-        #: Jobs of INSERT statements that have not been told of yet.
-        self._jobs: list[JobClient] = []
+        #: Jobs of INSERT statements whose end has not been reported yet, with their statements.
+        self._jobs: list[tuple[JobClient, str]] = []
         #: Where the statement that runs, or has run last, begins in its script.
         self.line = 1
         #: Options of the shell itself.
@@ -107,10 +109,10 @@ class Shell:
     def tell_of_ended_jobs(self) -> None:
         """Say of each job in the background that has ended since how it did."""
         running = []
-        for client in self._jobs:
+        for client, statement in self._jobs:
             status = client.job.get_job_status()
             if not status.is_terminal_state():
-                running.append(client)
+                running.append((client, statement))
                 continue
             message = f"Job {client.get_job_id()} has ended: {status.name}"
             try:
@@ -119,6 +121,14 @@ class Shell:
                 message += f"\n{type(error).__name__}: {error}"
             self.console.print(message, markup=False, highlight=False, soft_wrap=True)
         self._jobs = running
+
+    def running_jobs(self) -> list[str]:
+        """Return id and statement of each job of an INSERT that still runs, a line each."""
+        return [
+            f"{client.get_job_id()}  {shorten(masked_statement(statement), 60)}"
+            for client, statement in self._jobs
+            if not client.job.get_job_status().is_terminal_state()
+        ]
 
     def _command(self, command: str) -> bool:
         if command == "HELP":
@@ -137,13 +147,13 @@ class Shell:
         ):
             Display(self.console, self._own[_RESULT_MODE]).show(result)
             return
-        result.print()
+        Display(self.console, self._own[_RESULT_MODE]).show_statement(result)
         client = result.get_job_client()
         if client is not None:
             if self.environment.get_config().get(_SYNCHRONOUS, "false").lower() == "true":
                 result.wait()
             else:
-                self._jobs.append(client)
+                self._jobs.append((client, text))
         if isinstance(statement, ResetOption) and statement.key is None:
             self._own = {_RESULT_MODE: self._default_mode}
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.columns import Column
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
+    from millstream.sql.catalog.options import Option
     from millstream.types.logical_types import LogicalType
     from millstream.types.typeinfo import TypeInformation
 
@@ -180,7 +181,11 @@ class TableSink(ABC):
 
 
 class TableFactory(Protocol):
-    """Makes sources and sinks of tables; a module with these functions is one."""
+    """Makes sources and sinks of tables; a module with these members is one."""
+
+    @property
+    def OPTIONS(self) -> Mapping[str, Sequence[Option]]:  # noqa: N802 - a constant of a module
+        """Connector -> the options of its tables, without those of formats."""
 
     def source(self, context: FactoryContext) -> TableSource:
         """The table as a source; ValidationError if it cannot be one."""

@@ -11,6 +11,7 @@ Read next: ``connectors/formats/tables/codec.py``.
 from __future__ import annotations
 
 import codecs
+import importlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +30,7 @@ from millstream.connectors.formats.tables.json_rows import (
 )
 from millstream.connectors.formats.tables.raw import RawDecoder, RawEncoder
 from millstream.errors import MillstreamError, ValidationError
-from millstream.sql.catalog.connectors import ALL_CHANGES, INSERT_ONLY
+from millstream.sql.catalog.connectors import ALL_CHANGES, FACTORIES, INSERT_ONLY, TableFactory
 from millstream.sql.catalog.options import Option, boolean, choice, text
 from millstream.sql.suggestions import did_you_mean, listed
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.options import Options
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["FORMATS", "ChosenFormat", "chosen_format", "csv_table_options"]
+__all__ = ["FORMATS", "ChosenFormat", "chosen_format", "csv_table_options", "known_options"]
 
 _ERRORS: Final = boolean("ignore-parse-errors", default=False)
 _STANDARD: Final = choice("timestamp-format.standard", ("sql", "iso-8601"), "sql")
@@ -301,3 +302,24 @@ def chosen_format(
         message = f"{owner} has no format '{name}'.{did_you_mean(name, FORMATS)} It has {there}."
         raise ValidationError(message)
     return ChosenFormat(owner, name, f"{part}." if part else "")
+
+
+def known_options(given: Mapping[str, str]) -> list[Option]:
+    """Return the options that a table may have, by those that it has: connector and formats.
+
+    Args:
+        given: the options of the table so far; without a known connector there is only that option.
+    """
+    name = given.get("connector", "")
+    if name not in FACTORIES:
+        return [choice("connector", sorted(FACTORIES))]
+    module: TableFactory = importlib.import_module(FACTORIES[name])
+    found = list(module.OPTIONS[name])
+    for part in ("", "key.", "value."):
+        format_name = given.get(f"{part}format", "")
+        if format_name in FORMATS:
+            found += ChosenFormat("", format_name, part).known
+    return [
+        replace(each, choices=tuple(FORMATS)) if each.key.endswith("format") else each
+        for each in found
+    ]

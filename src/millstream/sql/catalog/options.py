@@ -27,6 +27,8 @@ class Option:
     parse: Callable[[str], Any]
     default: Any = None
     required: bool = False
+    #: The values that it may have, if they are few.
+    choices: tuple[str, ...] = ()
 
 
 def text(key: str, default: str | None = None, *, required: bool = False) -> Option:
@@ -46,7 +48,7 @@ def number(key: str, default: float | None = None) -> Option:
 
 def boolean(key: str, default: bool | None = None) -> Option:  # noqa: FBT001 - a value
     """An option that is true or false."""
-    return Option(key, parsing.parse_boolean, default)
+    return Option(key, parsing.parse_boolean, default, choices=("true", "false"))
 
 
 def duration(key: str, default: int | None = None) -> Option:
@@ -64,7 +66,7 @@ def choice(key: str, values: Sequence[str], default: str | None = None) -> Optio
         message = f"it must be one of {', '.join(values)}, not '{given}'.{hint}"
         raise ValidationError(message)
 
-    return Option(key, parse, default)
+    return Option(key, parse, default, choices=tuple(values))
 
 
 class Options:

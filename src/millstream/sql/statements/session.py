@@ -301,7 +301,7 @@ class Session:
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        self.jobs.add(self._query_name(), client.job)
+        self.jobs.add(self._query_name(), client.job, is_query=True)
         return QueryResult(client, plan.row, directory, is_batch=self.is_batch)
 
     def collected(self, plan: LogicalNode, directory: str) -> Transformation:

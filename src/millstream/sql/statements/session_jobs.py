@@ -26,6 +26,8 @@ class SessionJob:
     name: str
     job: JobHandle
     started: dt.datetime
+    #: Whether it collects the rows of a query, which are gone when it ends.
+    is_query: bool = False
 
     def shown(self) -> tuple[str, str, str, str]:
         """Id, name, status and start (UTC), as SHOW JOBS has them."""
@@ -39,17 +41,21 @@ class SessionJobs:
     def __init__(self) -> None:
         self._jobs: list[SessionJob] = []
 
-    def add(self, name: str, job: JobHandle) -> None:
+    def add(self, name: str, job: JobHandle, *, is_query: bool = False) -> None:
         """Remember a job."""
         now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
         ended = [each for each in self._jobs if each.job.get_job_status().is_terminal_state()]
         forgotten = ended[: max(len(ended) - _ENDED + 1, 0)]
         kept = [each for each in self._jobs if each not in forgotten]
-        self._jobs = [*kept, SessionJob(name, job, now)]
+        self._jobs = [*kept, SessionJob(name, job, now, is_query)]
 
     def all(self) -> list[SessionJob]:
-        """Those that run, and the latest that have ended."""
-        return list(self._jobs)
+        """Return those that run, and the latest INSERT jobs that have ended."""
+        return [
+            each
+            for each in self._jobs
+            if not (each.is_query and each.job.get_job_status().is_terminal_state())
+        ]
 
     def find(self, job_id: str) -> SessionJob | None:
         """The latest job of an id; None if there is none."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
-from millstream.sql.catalog.options import Options
+from millstream.sql.catalog.options import Option, Options
 
 if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
 
-__all__ = ["sink", "source"]
+__all__ = ["OPTIONS", "sink", "source"]
+
+#: Connector -> its options.
+OPTIONS: Final[dict[str, tuple[Option, ...]]] = {"blackhole": ()}
 
 
 class _Blackhole(TableSink):
@@ -34,5 +37,5 @@ def source(context: FactoryContext) -> TableSource:
 
 def sink(context: FactoryContext) -> TableSink:
     """Takes all and keeps none."""
-    Options(context.owner, context.options, ())
+    Options(context.owner, context.options, OPTIONS["blackhole"])
     return _Blackhole()

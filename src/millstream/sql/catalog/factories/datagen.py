@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Source
     from millstream.sql.catalog.factories.datagen_values import DrawnValues
 
-__all__ = ["Rows", "sink", "source"]
+__all__ = ["OPTIONS", "Rows", "sink", "source"]
 
 _TABLE: Final = (
     integer("rows-per-second", 10_000),
     integer("number-of-rows"),
     integer("scan.parallelism"),
 )
+#: Connector -> its options, without those of columns.
+OPTIONS: Final = {"datagen": _TABLE}
 
 
 class Rows(GeneratorFunction):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
 
-__all__ = ["sink", "source"]
+__all__ = ["OPTIONS", "sink", "source"]
 
 _OPTIONS: Final = (
     text("path", required=True),
@@ -38,6 +38,8 @@ _OPTIONS: Final = (
     integer("sink.parallelism"),
     *LOOKUP_OPTIONS,
 )
+#: Connector -> its options.
+OPTIONS: Final = {"sqlite": _OPTIONS, "duckdb": _OPTIONS}
 
 
 class _EmbeddedTable(KeyedTableSink):

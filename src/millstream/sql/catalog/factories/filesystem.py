@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["sink", "source"]
+__all__ = ["OPTIONS", "sink", "source"]
 
 _OWN: Final = (
     text("path", required=True),
@@ -93,6 +93,8 @@ _OWN: Final = (
     duration("lookup.full-cache.periodic-reload.interval"),
     *PARTITION_OPTIONS,
 )
+#: Connector -> its options, without those of formats.
+OPTIONS: Final = {"filesystem": _OWN}
 _PARQUET: Final = (choice("parquet.compression", ("snappy", "gzip", "zstd", "none"), "snappy"),)
 _AVRO: Final = (
     text("avro.codec", "deflate"),

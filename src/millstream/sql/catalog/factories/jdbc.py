@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Source
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["connection_string", "sink", "source"]
+__all__ = ["OPTIONS", "connection_string", "sink", "source"]
 
 _OPTIONS: Final = (
     text("url", required=True),
@@ -59,6 +59,8 @@ _OPTIONS: Final = (
     integer("sink.parallelism"),
     *LOOKUP_OPTIONS,
 )
+#: Connector -> its options.
+OPTIONS: Final = {"jdbc": _OPTIONS}
 _URL: Final = re.compile(r"jdbc:postgresql:(?://([^/?]*)/)?([^/?]*)(?:\?(.*))?")
 #: Names of the driver of Java's -> of libpq.
 _PARAMETERS: Final = {"user": "user", "password": "password", "sslmode": "sslmode"}

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.formats import ChosenFormat
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["sink", "source"]
+__all__ = ["OPTIONS", "sink", "source"]
 
 _BOTH: Final = (
     text("topic"),
@@ -88,6 +88,8 @@ _UPSERT: Final = (
     integer("sink.buffer-flush.max-rows", 0),
     duration("sink.buffer-flush.interval", 0),
 )
+#: Connector -> its options, without those of formats and of Kafka's clients.
+OPTIONS: Final = {"kafka": _PLAIN, "upsert-kafka": _UPSERT}
 _STRING: Final = VarCharType()
 _BYTES: Final = VarBinaryType()
 _HEADERS: Final = MapType(_STRING, _BYTES)

@@ -7,7 +7,7 @@ What it is not: the queries; ``bench/nexmark/`` has them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.connectors.basic.data_generator import DataGeneratorSource
 from millstream.connectors.basic.nexmark import (
@@ -37,6 +37,18 @@ _RATE = 100_000
 _BASE_TIME = 1_577_836_800_000
 
 
+_OPTIONS: Final = (
+    choice("table", tuple(_COLUMNS), None),
+    integer("events.num"),
+    integer("next-event.rate", _RATE),
+    integer("base-time", _BASE_TIME),
+    integer("seed", 0),
+    integer("splits", 4),
+)
+#: Connector -> its options.
+OPTIONS: Final = {"nexmark": _OPTIONS}
+
+
 class _Events(TableSource):
     def __init__(self, options: Options, table: str, columns: list[str]) -> None:
         self._options = options
@@ -64,15 +76,7 @@ class _Events(TableSource):
 
 def source(context: FactoryContext) -> TableSource:
     """Events of one kind, or all."""
-    known = [
-        choice("table", tuple(_COLUMNS), None),
-        integer("events.num"),
-        integer("next-event.rate", _RATE),
-        integer("base-time", _BASE_TIME),
-        integer("seed", 0),
-        integer("splits", 4),
-    ]
-    options = Options(context.owner, context.options, known)
+    options = Options(context.owner, context.options, _OPTIONS)
     table = options["table"]
     if table is None:
         message = f"{context.owner} needs 'table'; it is one of {listed(_COLUMNS)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.connectors.basic.print_sink import PrintSink
 from millstream.connectors.basic.row_texts import RowTexts
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["sink", "source"]
+__all__ = ["OPTIONS", "sink", "source"]
 
 _OPTIONS = (
     text("print-identifier"),
     boolean("standard-error", default=False),
     integer("sink.parallelism"),
 )
+#: Connector -> its options.
+OPTIONS: Final = {"print": _OPTIONS}
 
 
 class _Print(TableSink):
