@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -15,7 +18,11 @@ from millstream.metrics.progress import (
     create_progress_reporter,
     format_bytes,
     format_watermark,
+    is_reported,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Terminal(io.StringIO):
@@ -120,6 +127,54 @@ def test_with_logging_lines_are_logged(caplog: pytest.LogCaptureFixture) -> None
         reporter = create_progress_reporter("job", "auto", io.StringIO())
         reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     assert "job: epoch 1" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["millstream", "millstream.progress"])
+def test_jobs_that_print_report_progress_if_asked_to(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("millstream", "millstream.progress"):
+        monkeypatch.setattr(logging.getLogger(each), "level", logging.NOTSET)
+    monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
+    logging.getLogger(name).manager._clear_cache()  # type: ignore[attr-defined]
+    assert not is_reported("auto", shows_records=True)
+    assert isinstance(
+        create_progress_reporter("job", "auto", Terminal(), shows_records=True),
+        SilentProgressReporter,
+    )
+    assert is_reported("auto", shows_records=False)
+    assert is_reported("on", shows_records=True)
+    assert not is_reported("off", shows_records=False)
+    monkeypatch.setattr(logging.getLogger(name), "level", logging.INFO)
+    logging.getLogger(name).manager._clear_cache()  # type: ignore[attr-defined]
+    assert is_reported("auto", shows_records=True)
+
+
+PROGRAM: Final = """
+import logging, sys
+from millstream.common import Configuration
+from millstream.datastream import StreamExecutionEnvironment
+
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+configuration = Configuration()
+configuration.set_string("execution.target", sys.argv[1])
+env = StreamExecutionEnvironment.get_execution_environment(configuration)
+env.set_parallelism(1)
+env.from_collection([1, 2, 3]).print()
+env.execute("rows")
+print(list(env.from_collection([4]).execute_and_collect()))
+"""
+
+
+@pytest.mark.parametrize("target", ["local", "spark"])
+def test_a_program_that_logs_to_standard_output_prints_its_rows_alone(
+    tmp_path: Path, target: str
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    command = [sys.executable, str(path), target]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n2\n3\n[4]\n"
 
 
 def test_off_is_silent() -> None:

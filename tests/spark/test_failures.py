@@ -245,7 +245,7 @@ def test_a_checkpoint_directory_that_is_full_for_a_while(
     if not may_mount(tmp_path):
         pytest.skip("only root may mount a small file system")
     progress = Recorder()
-    monkeypatch.setattr(driver, "create_progress_reporter", lambda *_: progress)
+    monkeypatch.setattr(driver, "create_progress_reporter", lambda *_, **__: progress)
     disk = SmallDisk(tmp_path / "disk", "16m")
     checkpoints, output = disk.path / "checkpoints", tmp_path / "output"
     try:

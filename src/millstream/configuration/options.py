@@ -190,7 +190,8 @@ PROGRESS: Final = ConfigOption(
     "millstream.progress",
     parse_lowercase,
     "auto",
-    "progress display; auto: on a terminal",
+    "progress display; auto: a line on a terminal, else log lines; none in programs that print or"
+    " collect unless the logger 'millstream' or 'millstream.progress' has a level",
     choices=("auto", "on", "off"),
 )
 TICK_INTERVAL: Final = ConfigOption(

@@ -306,6 +306,8 @@ class Sink(ABC):
     kind: SinkKind = SinkKind.TWO_PHASE
     #: Whether what was written is still there when the driver has ended.
     outlives_the_run: bool = True
+    #: Whether the program shows the records (print, collect): progress between them is in the way.
+    shows_records: bool = False
     #: Whether records are written with their timestamps, or go where these say; else tables need
     #: not carry them.
     reads_timestamps: bool = True

@@ -44,7 +44,7 @@ from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
 from millstream.graph.job_files import job_files_of
 from millstream.graph.validation import validate_connectors
-from millstream.metrics.progress import create_progress_reporter
+from millstream.metrics.progress import create_progress_reporter, is_reported
 
 if TYPE_CHECKING:
     from millstream.checkpoint.coordinator import Coordinator
@@ -71,8 +71,10 @@ def check_job(graph: JobGraph) -> None:
             nothing was written.
     """
     validate_connectors(graph)
-    for each in sink_guarantees(graph):
-        _LOG.info("%s: %s", graph.nodes[each.node].name, guarantee_words(each))
+    mode = graph.configuration.get(options.PROGRESS)
+    if is_reported(mode, shows_records=graph.shows_records):
+        for each in sink_guarantees(graph):
+            _LOG.info("%s: %s", graph.nodes[each.node].name, guarantee_words(each))
     if crash_points.ENVIRONMENT_VARIABLE in os.environ:
         # Workers inherit it from what starts them, so it is set before that is.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
@@ -110,7 +112,9 @@ class JobDriver:
         self._engine = engine
         configuration = job.graph.configuration
         mode = configuration.get(options.PROGRESS)
-        progress = create_progress_reporter(job.graph.job_name, mode)
+        progress = create_progress_reporter(
+            job.graph.job_name, mode, shows_records=job.graph.shows_records
+        )
         self._monitor = JobMonitor(job.graph, job.labels, progress)
         self._run: Run | None = None
         #: Of the last run that has taken the job over.

@@ -145,6 +145,13 @@ class JobGraph:
         """How many subtasks the widest stage has."""
         return max(stage.parallelism for stage in self.stages)
 
+    @property
+    def shows_records(self) -> bool:
+        """Whether the program shows records of the job: a sink prints or collects them."""
+        return any(
+            node.sink is not None and node.sink.shows_records for node in self.nodes.values()
+        )
+
     def inputs(self, node: int) -> list[StreamEdge]:
         """The edges into ``node``, in order of their id."""
         return [edge for edge in self.edges if edge.target == node]

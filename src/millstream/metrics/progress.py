@@ -34,6 +34,7 @@ __all__ = [
     "format_pending",
     "format_progress",
     "format_watermark",
+    "is_reported",
 ]
 
 _LOG: Final = logging.getLogger("millstream.progress")
@@ -201,8 +202,29 @@ class LiveProgressReporter(ProgressReporter):
             self._live = None
 
 
+def is_reported(mode: str, *, shows_records: bool) -> bool:
+    """Return whether a job reports its guarantees and its progress.
+
+    A job whose records the program shows does so only if it is asked to: by the option, or by a
+    level of the logger ``millstream`` or ``millstream.progress``.  A level of the root logger is no
+    such wish: programs that log to standard output would have lines of progress between rows.
+
+    Args:
+        mode: the value of ``millstream.progress``.
+        shows_records: whether a sink of the job prints or collects.
+    """
+    if mode == "off" or not shows_records:
+        return mode != "off"
+    levels = (logging.getLogger("millstream").level, _LOG.level)
+    return mode == "on" or (any(levels) and _LOG.isEnabledFor(logging.INFO))
+
+
 def create_progress_reporter(
-    job_name: str, mode: str = "auto", stream: TextIO | None = None
+    job_name: str,
+    mode: str = "auto",
+    stream: TextIO | None = None,
+    *,
+    shows_records: bool = False,
 ) -> ProgressReporter:
     """The reporter for a run.
 
@@ -211,8 +233,10 @@ def create_progress_reporter(
         mode: the value of ``millstream.progress``: "auto" (a live line on a terminal, else log
             lines), "on" (lines on ``stream`` where that is no terminal) or "off".
         stream: where a live line goes; standard error by default.
+        shows_records: whether a sink of the job prints or collects; then "auto" is "off" unless
+            the logger is asked for it.
     """
-    if mode == "off":
+    if not is_reported(mode, shows_records=shows_records):
         return SilentProgressReporter()
     target = stream or sys.stderr
     if target.isatty():

@@ -40,6 +40,7 @@ class CollectSink(Sink):
     """Keeps records in pickled files of a directory that driver and workers share."""
 
     outlives_the_run = False
+    shows_records = True
 
     def __init__(self, directory: str | Path, *, fsync: bool = True) -> None:
         self.directory = local_directory(str(directory))

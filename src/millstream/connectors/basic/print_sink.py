@@ -54,6 +54,7 @@ class PrintSink(Sink):
 
     guarantee = DeliveryGuarantee.AT_LEAST_ONCE
     kind = SinkKind.ANY
+    shows_records = True
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ Read next: ``engines/spark/local_session.py``.
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession, is_remote
@@ -64,6 +65,10 @@ def get_session(configuration: Configuration) -> SparkSession:
             " spark.api.mode: connect, by spark-submit or with millstream.spark.master"
         )
         raise EngineError(message)
+    # At INFO it logs each call between the JVM and Python: in the middle of a program's rows.
+    bridge = logging.getLogger("py4j")
+    if bridge.level == logging.NOTSET:
+        bridge.setLevel(logging.WARNING)
     return SparkSession.getActiveSession() or start_session(configuration)
 
 
