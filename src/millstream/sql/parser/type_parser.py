@@ -144,7 +144,8 @@ class TypeParser(TokenStream):
 
     def _sized(self, word: str) -> LogicalType:
         varying = word.startswith("VAR") or self.accept("VARYING")
-        length = self._length(1)
+        # Without a length, the varying types are STRING and BYTES.
+        length = self._length(MAX_LENGTH if varying else 1)
         if "BINARY" in word:
             return VarBinaryType(length) if varying else BinaryType(length)
         return VarCharType(length) if varying else CharType(length)
