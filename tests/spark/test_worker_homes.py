@@ -107,12 +107,13 @@ def test_spark_made_otherwise_goes_on(
 ) -> None:
     """What is not found where it is now costs a message at debug level."""
 
-    def compile_other(gateway: JavaGateway) -> object:
-        return gateway.jvm.java.util.ArrayList()
+    def other_class(gateway: JavaGateway, _name: str) -> object:
+        list_class = gateway.jvm.java.lang.Class.forName("java.util.ArrayList")
+        return list_class.getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
 
     context = spark.sparkContext
     monkeypatch.setattr(worker_homes, "_compiled", {})
-    monkeypatch.setattr(worker_homes, "_compile", compile_other)
+    monkeypatch.setattr(worker_homes, "compiled", other_class)
     assert keep_workers(context) == 0
     assert len(together(context, tmp_path / "first")) == PARTITIONS
 

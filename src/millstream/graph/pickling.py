@@ -14,9 +14,8 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import cloudpickle
-
 from millstream.errors import UnpicklableFunctionError
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +61,7 @@ def check_picklable(value: object, *, what: str, operator: str, location: str) -
 
 def _failure(value: object) -> Exception | None:
     try:
-        cloudpickle.dumps(value)
+        dumps_by_value(value)
     except Exception as error:  # noqa: BLE001 - user classes raise anything from __reduce__
         return error
     return None

@@ -10,9 +10,8 @@ import os
 import pickle
 import traceback
 
-import cloudpickle
-
 from millstream.errors import MillstreamError
+from millstream.types.pickling import dumps_by_value
 
 __all__ = ["portable_error"]
 
@@ -23,8 +22,8 @@ def portable_error(error: Exception) -> bytes:
     if not isinstance(error, MillstreamError):
         error.add_note(f"in worker process {os.getpid()}:\n{text}")
     try:
-        content: bytes = cloudpickle.dumps(error)
+        content = dumps_by_value(error)
         pickle.loads(content)
     except Exception:  # noqa: BLE001 - whatever its constructor raises
-        content = cloudpickle.dumps(MillstreamError(text))
+        content = dumps_by_value(MillstreamError(text))
     return content

@@ -24,6 +24,7 @@ import cloudpickle
 import numpy as np
 
 from millstream.errors import StateError
+from millstream.types.pickling import ByValuePickler
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -104,7 +105,7 @@ def _dumps_by_name(value: object) -> bytes:
     return buffer.getvalue()
 
 
-class _ByNamePickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _ByNamePickler(ByValuePickler):
     """Writes classes that cannot be imported by name, the rest as cloudpickle does."""
 
     def reducer_override(self, obj: object) -> object:

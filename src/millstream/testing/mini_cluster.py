@@ -19,8 +19,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-import cloudpickle
-
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
@@ -37,7 +35,7 @@ from millstream.execution.job import Job
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.run import Run
 from millstream.execution.split_log import SplitLog
-from millstream.types.pickling import loads
+from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -133,7 +131,7 @@ class MiniCluster:
         self._run = Run(job, make_planner=make_planner, by_chain=lives_on)
         self.coordinator = self._run.coordinator
         self._run.open()
-        pickled = cloudpickle.dumps(graph)
+        pickled = dumps_by_value(graph)
         self._host = TaskHost(pickled, graph.files)
         frames = run_directory().path / f"frames-{self._run.run_id}"
         self._tasks = EpochTasks(graph, frames, self._run_stage)

@@ -14,12 +14,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from millstream.engines.local.pool import WorkerPool
 from millstream.engines.local.worker import RunMessage
 from millstream.errors import WorkerLostError
 from millstream.testing.mini_cluster import MiniCluster
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     from millstream.engines.local.worker import TaskOutput, TaskRequest
@@ -39,7 +38,7 @@ class ProcessCluster(MiniCluster):
     def __init__(self, pool: WorkerPool, graph: JobGraph, *arguments: Any, **named: Any) -> None:
         self._pool = pool
         super().__init__(graph, *arguments, **named)
-        pool.begin_run(RunMessage(cloudpickle.dumps(graph), graph.files))
+        pool.begin_run(RunMessage(dumps_by_value(graph), graph.files))
 
     def _run_request(self, request: TaskRequest) -> TaskOutput:
         request = replace(request, moved=self._flips_coin())

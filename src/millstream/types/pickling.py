@@ -8,14 +8,52 @@ What it is not: canonical.  Equal values may have different bytes; keys are enco
 
 from __future__ import annotations
 
+import io
 import pickle
-from typing import Final
+from collections import ChainMap
+from types import CodeType
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import cloudpickle
 
-__all__ = ["dumps", "loads"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, MutableMapping
+
+__all__ = ["ByValuePickler", "dumps", "dumps_by_value", "loads"]
 
 PROTOCOL: Final = 5
+
+
+def _code_of_file(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
+    return make(*arguments).replace(co_filename=file)
+
+
+def _reduce_code(code: CodeType) -> tuple[Callable[..., CodeType], tuple[Any, ...]]:
+    make, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return _code_of_file, (code.co_filename, make, arguments)
+
+
+class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles functions of scripts by value, with the names of their files.
+
+    cloudpickle 3.1.3 and later leaves the names out, so that errors of user code would point to
+    ``<dynamic-code>`` instead of the user's file.
+    """
+
+    dispatch_table: ClassVar[MutableMapping[type, Callable[[Any], Any]]] = ChainMap(
+        {CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
+    )
+
+
+def dumps_by_value(value: object) -> bytes:
+    """Pickle ``value``; functions and classes of scripts by value.
+
+    Raises:
+        Exception: whatever a ``__reduce__`` raises for what cannot be pickled.
+    """
+    buffer = io.BytesIO()
+    ByValuePickler(buffer, PROTOCOL).dump(value)
+    return buffer.getvalue()
 
 
 def dumps(value: object) -> bytes:
@@ -23,8 +61,7 @@ def dumps(value: object) -> bytes:
     try:
         return pickle.dumps(value, PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
-        pickled: bytes = cloudpickle.dumps(value, PROTOCOL)
-        return pickled
+        return dumps_by_value(value)
 
 
 def loads(content: bytes) -> object:

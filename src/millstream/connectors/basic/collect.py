@@ -23,6 +23,7 @@ from millstream.connectors.files.pending_files import (
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ class _CollectWriter(SinkWriter):
             name = f"collect-{OutputNames.of(context).tag}-{context.subtask}-{context.epoch}.pickle"
             self._file = PendingFile(self._sink.directory, context, name, fsync=self._sink.fsync)
         try:
-            self._file.stream.write(cloudpickle.dumps(batch.values, protocol=5))
+            self._file.stream.write(dumps_by_value(batch.values))
         except (TypeError, AttributeError, ValueError) as error:
             message = f"a result cannot be pickled: {error}"
             raise PermanentSinkError(message) from error

@@ -15,8 +15,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import cloudpickle
-
 from millstream.configuration import options
 from millstream.directories.run_directory import run_directory
 from millstream.engines.local.epoch_tasks import EpochTasks
@@ -26,6 +24,7 @@ from millstream.errors import ProgramError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
 from millstream.execution.epoch_loop import EpochLoop
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     import threading
@@ -92,7 +91,7 @@ class LocalEngine(Engine):
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
         graph, pool = run.job.graph, self._pool
-        pool.begin_run(RunMessage(cloudpickle.dumps(graph), graph.files))
+        pool.begin_run(RunMessage(dumps_by_value(graph), graph.files))
         with tempfile.TemporaryDirectory(prefix="frames-", dir=run_directory().path) as directory:
             tasks = EpochTasks(
                 graph, Path(directory), lambda requests: pool.run(requests, cancelled)

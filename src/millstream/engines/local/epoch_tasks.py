@@ -14,10 +14,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, cast
 
-import cloudpickle
-
 from millstream.engines.local.worker import TaskRequest
-from millstream.types.pickling import loads
+from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +56,7 @@ class EpochTasks:
         acks: list[TaskAck] = []
         outputs: Sequence[TaskOutput] = ()
         try:
-            file.write_bytes(cloudpickle.dumps(plan))
+            file.write_bytes(dumps_by_value(plan))
             for stage in self._graph.stages:
                 inputs = [output.frames for output in outputs]
                 requests = [

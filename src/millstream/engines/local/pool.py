@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final, cast
 
-import cloudpickle
-
 from millstream.engines.local.nursery import Nursery
 from millstream.engines.local.worker import TaskOutput, serve, serve_and_outlive
 from millstream.errors import EngineError, WorkerLostError
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,7 +146,7 @@ class WorkerPool:
         busy[worker.connection] = (index, number)
         try:
             if self._run is not None and worker.run is not self._run:
-                worker.connection.send_bytes(cloudpickle.dumps(self._run))
+                worker.connection.send_bytes(dumps_by_value(self._run))
                 worker.run = self._run
             worker.connection.send_bytes(pickle.dumps(task))
         except OSError as error:

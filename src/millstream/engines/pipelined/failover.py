@@ -16,8 +16,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-import cloudpickle
-
 from millstream.engines.pipelined.committing import Dropped
 from millstream.engines.pipelined.control_server import LostSlot
 from millstream.runtime.pipelined.messages import (
@@ -27,6 +25,7 @@ from millstream.runtime.pipelined.messages import (
     Stopped,
     StopRegion,
 )
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,5 +208,5 @@ class Failover:
         now = max(self._clock(), cast("int", run.position["time"]))
         plan = run.plan_of_region(assignments, now, self._checkpoints.next)
         self._regions.begin(region, time.monotonic())
-        message = BeginRegion(region.number, region.attempt, cloudpickle.dumps(plan))
+        message = BeginRegion(region.number, region.attempt, dumps_by_value(plan))
         self._server.tell_all(message)

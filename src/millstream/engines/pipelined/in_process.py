@@ -38,7 +38,7 @@ from millstream.runtime.pipelined.messages import (
 )
 from millstream.runtime.pipelined.transport import Transport
 from millstream.runtime.pipelined.uploader import finished
-from millstream.types.pickling import loads
+from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,7 +187,7 @@ class PipelinedTasks:
     def _begin(self, plan: EpochPlan, splits: list[SplitAssignment]) -> None:
         plan.assignments = splits
         self._note(splits)
-        pickled = cloudpickle.dumps(plan)
+        pickled = dumps_by_value(plan)
         frames: list[deque[Received]] = [deque() for _ in range(self._slots)]
         self._loops = [
             MainLoop(

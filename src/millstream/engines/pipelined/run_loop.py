@@ -42,8 +42,6 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-import cloudpickle
-
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.crash_points import crash_point
@@ -79,7 +77,7 @@ from millstream.runtime.pipelined.messages import (
     Stopped,
     Unreachable,
 )
-from millstream.types.pickling import loads
+from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     import threading
@@ -232,8 +230,8 @@ class RunLoop:
             return False
         self._readers.note(assignments)
         processing_time = max(self._clock(), cast("int", run.position["time"]))
-        plan = cloudpickle.dumps(run.first_plan(assignments, processing_time))
-        graph = cloudpickle.dumps(run.job.graph)
+        plan = dumps_by_value(run.first_plan(assignments, processing_time))
+        graph = dumps_by_value(run.job.graph)
         settings = [
             SlotSettings(
                 slot=slot,

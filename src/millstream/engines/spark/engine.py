@@ -14,8 +14,6 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import cloudpickle
-
 from millstream.engines.spark.epoch_job import (
     EpochJob,
     has_spark_sources,
@@ -30,6 +28,7 @@ from millstream.errors import JobError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
 from millstream.execution.offsets import initial_offset
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     import threading
@@ -122,7 +121,7 @@ class SparkEngine(Engine):
     def _run_query(self, run: Run, cancelled: threading.Event) -> bool:
         context = self._session.sparkContext
         graph = run.job.graph
-        broadcast = context.broadcast(cloudpickle.dumps(graph))
+        broadcast = context.broadcast(dumps_by_value(graph))
         epochs = QueryEpochs(run, EpochJob(graph, broadcast))
         with contextlib.ExitStack() as closing:
             closing.callback(broadcast.unpersist)

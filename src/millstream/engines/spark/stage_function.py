@@ -24,6 +24,7 @@ from millstream.contracts.source import SourceBatch
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
+from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ _graphs: dict[str, JobGraph] = {}
 def plan_text(plan: EpochPlan) -> str:
     """A plan as the value of ``PLAN_PROPERTY``."""
     # By value, as Spark pickles functions: workers do not have the script of the user.
-    return base64.b64encode(zlib.compress(cloudpickle.dumps(plan), 1)).decode()
+    return base64.b64encode(zlib.compress(dumps_by_value(plan), 1)).decode()
 
 
 def _plan_of(context: TaskContext) -> EpochPlan:
