@@ -32,7 +32,7 @@ GUIDE: Final[dict[str, tuple[str, ...]]] = {
 }
 
 #: The pages behind the reference.
-PROJECT: Final = ("contributors", "decisions/index", "dependencies", "CHANGELOG")
+PROJECT: Final = ("contributors", "stability", "decisions/index", "dependencies", "CHANGELOG")
 
 #: Modules whose names programs and tests import, by group, with the titles of their pages.
 REFERENCE: Final[dict[str, dict[str, str]]] = {
