@@ -32,7 +32,7 @@ def said(
 def test_defaults() -> None:
     configuration = Configuration()
     assert configuration.get(options.STATE_BACKEND) == "rocksdb"
-    assert configuration.get(options.MAX_PARALLELISM) == 128
+    assert configuration.get(options.MAX_PARALLELISM) == -1
     assert configuration.get(options.TARGET_EPOCH_DURATION) == 1000
     assert configuration.get(options.CHECKPOINT_FSYNC) is True
     assert configuration.get_string("pipeline.name", "unnamed") == "unnamed"
@@ -195,12 +195,22 @@ def test_from_dict_and_lists() -> None:
         ("a.jar", ["a.jar"]),
         ("a.jar;b.jar", ["a.jar", "b.jar"]),
         ("[a.jar, b.jar]", ["a.jar", "b.jar"]),
+        ("- a.jar\n- b.jar", ["a.jar", "b.jar"]),
+        ("\n  - a.jar\n  - 'b;c'\n", ["a.jar", "b;c"]),
+        ("[a.jar,\n b.jar]", ["a.jar", "b.jar"]),
+        ("-a;- b", ["-a", "- b"]),
         ("a;'b;c';'it''s'", ["a", "b;c", "it's"]),
     ],
 )
 def test_lists(text: str, elements: list[str]) -> None:
     assert Configuration.parse_list_value(text) == elements
     assert Configuration.parse_list_value(parsing.parse_string(elements)) == elements
+
+
+@pytest.mark.parametrize("text", ["[a, [}]", "- a\nb: 1", "[a, 'b]"])
+def test_lists_that_are_not_valid_yaml(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a list in YAML"):
+        Configuration.parse_list_value(text)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +282,13 @@ state.backend.type: hashmap
 parallelism.default: 4
 millstream.checkpoint.fsync: false
 pipeline.jars: [a.jar, b.jar]
+python:
+  files:
+    - one.py
+    - two.py
+pipeline.cached-files: |
+  - name:words,path:/tmp/words.txt
+  - name:more,path:/tmp/more.txt
 """
 PROPERTIES = """
 # comment
@@ -281,6 +298,8 @@ state.backend.type=hashmap
 parallelism.default = 4
 millstream.checkpoint.fsync = false
 pipeline.jars = a.jar;b.jar
+python.files = one.py;two.py
+pipeline.cached-files = name:words,path:/tmp/words.txt;name:more,path:/tmp/more.txt
 """
 
 

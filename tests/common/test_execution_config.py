@@ -21,7 +21,7 @@ SWITCHES = {
     "object_reuse": ("is_object_reuse_enabled", False),
 }
 NUMBERS = {
-    "auto_watermark_interval": -1,
+    "auto_watermark_interval": 200,
     "latency_tracking_interval": 0,
     "task_cancellation_interval": 30_000,
     "task_cancellation_timeout": 180_000,
@@ -64,6 +64,7 @@ def test_parallelism(config: ExecutionConfig) -> None:
     assert config.set_parallelism(ExecutionConfig.PARALLELISM_UNKNOWN).get_parallelism() == 7
     cores = config.set_parallelism(ExecutionConfig.PARALLELISM_DEFAULT).get_parallelism()
     assert cores == len(os.sched_getaffinity(0))
+    assert config.get_max_parallelism() == -1, "derived from the parallelism of each operator"
     assert config.set_max_parallelism(64).get_max_parallelism() == 64
     for wrong in (0, -3):
         with pytest.raises(ProgramError, match="positive number"):

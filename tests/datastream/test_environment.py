@@ -265,7 +265,7 @@ def test_settings_that_programs_of_pyflink_have(caplog: pytest.LogCaptureFixture
     assert config.get_min_pause_between_checkpoints() == 500
     assert config.get_checkpoint_timeout() == 60_000
     assert env.get_configuration().get(options.CHECKPOINTING_MIN_PAUSE) == 500
-    assert config.set_max_concurrent_checkpoints(3).get_max_concurrent_checkpoints() == 1
+    assert config.set_max_concurrent_checkpoints(3).get_max_concurrent_checkpoints() == 3
     with pytest.raises(ConfigurationError, match="must not be negative, but it is -1 ms"):
         config.set_min_pause_between_checkpoints(-1)
     with pytest.raises(ConfigurationError, match="cannot be 0 checkpoints at a time"):

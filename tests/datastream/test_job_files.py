@@ -162,6 +162,12 @@ def test_cached_files_are_found_by_name(env: StreamExecutionEnvironment, tmp_pat
             return self.text, self.writable
 
     assert answers(env, Read()) == [("millstreamran\n", False)] * 2
+    listed = (
+        f"- name:words,path:{tmp_path}/words.txt\n- name:'the model; 1',path:{tmp_path}/model\n"
+    )
+    env.get_configuration().set_string("pipeline.cached-files", listed)
+    env.register_cached_file(str(tmp_path / "tool"), "tool", True)
+    assert answers(env, Read()) == [("millstreamran\n", False)] * 2
 
     class Missing(MapFunction):
         def open(self, runtime_context: RuntimeContext) -> None:
@@ -347,6 +353,9 @@ def test_workers_that_ask_at_once_make_one(tmp_path: Path) -> None:
         ("python.archives", "/tmp#../up", "is no name of one directory"),
         ("python.archives", "/tmp#a,/#a", "are both to be 'a' on the workers"),
         ("python.requirements", "/no/such.txt", "python.requirements: there is no file"),
+        ("python.files", "- /no/such.py\n- /no/other.py", "there is no file .*'/no/such.py'"),
+        ("pipeline.cached-files", "- name:a,path:/tmp\n- name:b", "has no name or no path"),
+        ("pipeline.cached-files", "name:'a,path:/tmp", "has a quote ' that is not closed"),
         ("pipeline.cached-files", "name:a", "has no name or no path"),
         ("pipeline.cached-files", "name:a,path:hdfs://host/a", "is not on this machine"),
         ("pipeline.cached-files", "name:'../a',path:/tmp", "is no name of a file"),

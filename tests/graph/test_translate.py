@@ -269,6 +269,33 @@ def test_parallelism_above_max_parallelism() -> None:
         env.get_job_graph()
 
 
+@pytest.mark.parametrize(
+    ("parallelism", "groups"),
+    [(1, 128), (85, 128), (86, 256), (300, 512), (341, 512), (342, 1024), (21_846, 32_768)],
+)
+def test_max_parallelism_is_derived_from_the_parallelism_of_the_operator(
+    parallelism: int, groups: int
+) -> None:
+    env = environment()
+    keyed = numbers(env).map(str).set_parallelism(parallelism).key_by(lambda x: x)
+    keyed.reduce(max).set_parallelism(parallelism).sink_to(BlackholeSink())
+    nodes = env.get_job_graph().nodes.values()
+    assert {node.max_parallelism for node in nodes if node.parallelism == parallelism} == {groups}
+    assert not any(node.max_parallelism_is_set for node in nodes)
+    assert env.get_max_parallelism() == -1
+
+
+def test_max_parallelism_that_is_set_wins_unless_it_is_minus_one() -> None:
+    env = environment()
+    numbers(env).map(str).set_max_parallelism(7).sink_to(BlackholeSink())
+    env.get_configuration().set_string("pipeline.max-parallelism", "-1")
+    groups = {node.name: node.max_parallelism for node in env.get_job_graph().nodes.values()}
+    assert (groups["Map"], groups["Source: Sequence Source"]) == (7, 128)
+    env.set_max_parallelism(64)
+    groups = {node.name: node.max_parallelism for node in env.get_job_graph().nodes.values()}
+    assert (groups["Map"], groups["Source: Sequence Source"]) == (7, 64)
+
+
 # -- runtime mode ----------------------------------------------------------------------------
 
 

@@ -10,9 +10,10 @@ import pytest
 from tests.table.query_running import environment, materialised
 
 from millstream.common import Row, RowKind, Types
+from millstream.configuration.config_options import ConfigOptions
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.errors import ProgramError
+from millstream.errors import ConfigurationError, ProgramError
 from millstream.table import (
     DataTypes,
     FormatDescriptor,
@@ -218,12 +219,27 @@ def test_a_word_count_by_descriptors(env: TableEnvironment, tmp_path: Path) -> N
     descriptor = (
         TableDescriptor.for_connector("filesystem")
         .schema(schema)
-        .option("path", str(tmp_path / "in"))
-        .format(FormatDescriptor.for_format("csv").option("field-delimiter", ";").build())
+        .option(ConfigOptions.key("path").string_type().no_default_value(), tmp_path / "in")
+        .format(
+            FormatDescriptor.for_format("csv")
+            .option(ConfigOptions.key("field-delimiter").string_type().no_default_value(), ";")
+            .option(
+                ConfigOptions.key("ignore-parse-errors").boolean_type().default_value(False), True
+            )
+            .build(),
+            ConfigOptions.key("format").string_type().no_default_value(),
+        )
         .build()
     )
     assert "PARTITIONED" not in str(descriptor)
     assert str(descriptor).startswith("(\n  `line` STRING\n)\nWITH (")
+    assert descriptor.get_options() == {
+        "connector": "filesystem",
+        "path": str(tmp_path / "in"),
+        "format": "csv",
+        "csv.field-delimiter": ";",
+        "csv.ignore-parse-errors": "true",
+    }
     lines = env.from_descriptor(descriptor)
     assert env.list_tables() == []
 
@@ -240,6 +256,12 @@ def test_a_word_count_by_descriptors(env: TableEnvironment, tmp_path: Path) -> N
     pipeline = counts.insert_into(TableDescriptor.for_connector("print").build())
     assert "Sink(table=[default_catalog.default_database.*anonymous_print$2*]" in pipeline.explain()
     assert pipeline.get_sink_identifier() is None
+
+
+def test_an_option_that_does_not_take_its_value_is_refused_by_a_descriptor() -> None:
+    rows = ConfigOptions.key("number-of-rows").int_type().no_default_value()
+    with pytest.raises(ConfigurationError, match="number-of-rows is 'many'; it must be a whole"):
+        TableDescriptor.for_connector("datagen").option(rows, "many")
 
 
 @pytest.fixture

@@ -57,8 +57,11 @@ class ExecutionConfig:
         return self
 
     def get_max_parallelism(self) -> int:
-        """The number of key groups of operators that have none of their own."""
-        return check_max_parallelism(self._configuration.get(options.MAX_PARALLELISM))
+        """Return the number of key groups of operators that have none of their own.
+
+        -1: derived from the parallelism of each operator.
+        """
+        return self._configuration.get(options.MAX_PARALLELISM)
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
         """Set the number of key groups; it cannot be changed while a job keeps its state."""
@@ -66,12 +69,11 @@ class ExecutionConfig:
         return self
 
     def get_auto_watermark_interval(self) -> int:
-        """Milliseconds between two periodic watermarks of a split; 0: there are none.
+        """Return the milliseconds between two periodic watermarks of a split; 0: there are none.
 
-        -1: not set, and there is one behind every batch of records.
+        It is 200 while it is not set; then there are also watermarks after every batch of records.
         """
-        interval = self._configuration.get(options.AUTO_WATERMARK_INTERVAL)
-        return -1 if interval is None else interval
+        return self._configuration.get(options.AUTO_WATERMARK_INTERVAL)
 
     def set_auto_watermark_interval(self, interval: int) -> Self:
         """Set the time between two periodic watermarks in milliseconds; 0: none."""

@@ -19,10 +19,11 @@ from millstream.configuration.parsing import (
     parse_boolean,
     parse_duration,
     parse_integer,
+    parse_list_text,
     parse_lowercase,
     parse_map,
+    parse_max_parallelism,
     parse_memory,
-    parse_optional_duration,
     parse_string,
     parse_target,
     parse_uppercase,
@@ -52,10 +53,10 @@ PARALLELISM: Final = ConfigOption(
 )
 MAX_PARALLELISM: Final = ConfigOption(
     "pipeline.max-parallelism",
-    parse_integer,
-    128,
-    "number of key groups; fixed for the life of a job's state",
-    minimum=1,
+    parse_max_parallelism,
+    -1,
+    "number of key groups; fixed for the life of a job's state. -1: derived from the parallelism "
+    "of each operator, 1.5 times as many, rounded up to a power of two, at least 128",
 )
 IGNORE_UNCLAIMED_STATE: Final = ConfigOption(
     "execution.state-recovery.ignore-unclaimed-state",
@@ -69,11 +70,11 @@ JOB_NAME: Final = ConfigOption(
 )
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval",
-    parse_optional_duration,
-    None,
-    "time between two periodic watermarks of a split, which are made at the end of an epoch or, if "
-    "tasks live on, by the clock; "
-    "0: none; not set: behind every batch of records",
+    parse_duration,
+    200,
+    "time between two periodic watermarks of a split, which are emitted at the end of an epoch or, "
+    "with millstream.execution: pipelined, by the clock; 0: none; while it is not set, they are "
+    "also emitted after every batch of records",
     minimum=0,
 )
 RUNTIME_MODE: Final = ConfigOption(
@@ -134,7 +135,7 @@ PYTHON_EXECUTABLE: Final = ConfigOption(
     "python.executable", parse_string, "", "Python of the workers; that of the driver by default"
 )
 PYTHON_FILES: Final = ConfigOption(
-    "python.files", parse_string, "", "files shipped to the workers' Python path, with commas"
+    "python.files", parse_list_text, "", "files shipped to the workers' Python path, with commas"
 )
 PYTHON_REQUIREMENTS: Final = ConfigOption(
     "python.requirements",
@@ -145,14 +146,14 @@ PYTHON_REQUIREMENTS: Final = ConfigOption(
 )
 PYTHON_ARCHIVES: Final = ConfigOption(
     "python.archives",
-    parse_string,
+    parse_list_text,
     "",
     "archives that are extracted in the working directory of the workers, with commas; '#' and the "
     "name of the directory may follow each",
 )
 CACHED_FILES: Final = ConfigOption(
     "pipeline.cached-files",
-    parse_string,
+    parse_list_text,
     "",
     "files that functions find by name: 'name:words,path:/tmp/words.txt', with semicolons",
 )

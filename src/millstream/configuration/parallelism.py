@@ -7,10 +7,18 @@ from typing import Final
 
 from millstream.errors import ProgramError
 
-__all__ = ["MAX_PARALLELISM", "available_cores", "check_max_parallelism", "check_parallelism"]
+__all__ = [
+    "MAX_PARALLELISM",
+    "available_cores",
+    "check_max_parallelism",
+    "check_parallelism",
+    "default_max_parallelism",
+]
 
 #: As in Flink: a key group has two bytes.
 MAX_PARALLELISM: Final = 32768
+#: The fewest key groups that are derived from a parallelism.
+_LEAST_DERIVED: Final = 128
 
 
 def check_parallelism(parallelism: int) -> int:
@@ -31,6 +39,15 @@ def check_max_parallelism(max_parallelism: int) -> int:
         message = f"max parallelism must be from 1 to {MAX_PARALLELISM}, not {max_parallelism!r}"
         raise ProgramError(message)
     return max_parallelism
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Return the number of key groups of an operator for which the program sets none.
+
+    As in Flink: 1.5 times the parallelism, rounded up to a power of two, from 128 to 32768.
+    """
+    wanted = parallelism + parallelism // 2
+    return min(max(1 << (wanted - 1).bit_length(), _LEAST_DERIVED), MAX_PARALLELISM)
 
 
 def available_cores() -> int:

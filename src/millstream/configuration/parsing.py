@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import textwrap
 from enum import Enum
 from typing import Final
 
+from millstream.configuration.parallelism import MAX_PARALLELISM
 from millstream.types.time import Duration, milliseconds_of
 
 __all__ = [
@@ -20,10 +22,11 @@ __all__ = [
     "parse_float",
     "parse_integer",
     "parse_list",
+    "parse_list_text",
     "parse_lowercase",
     "parse_map",
+    "parse_max_parallelism",
     "parse_memory",
-    "parse_optional_duration",
     "parse_string",
     "parse_target",
     "parse_uppercase",
@@ -96,20 +99,45 @@ def _unquoted(text: str) -> str:
 
 
 def parse_list(value: object) -> list[str]:
-    """A list of texts: a list, YAML's ``[a, b]``, or ``a;b``.
+    """A list of texts: a list, YAML's ``[a, b]`` or one ``- a`` per line, or ``a;b``.
 
     Raises:
-        ValueError: a quote is not closed.
+        ValueError: a quote is not closed, or what looks like YAML is not a list.
     """
     if isinstance(value, list | tuple):
         return [parse_string(each) for each in value]
     text = parse_string(value).strip()
-    if text.startswith("[") and text.endswith("]"):
-        import yaml  # only for lists in YAML's form
-
-        loaded = yaml.safe_load(text)
-        return [parse_string(each) for each in loaded]
+    if _is_yaml_list(text):
+        return _yaml_list(parse_string(value))
     return [_unquoted(each) for each in _split(text, ";")] if text else []
+
+
+def parse_list_text(value: object) -> str:
+    """The text of a list: one in YAML is rewritten as ``a;b``, any other is taken as it is.
+
+    Raises:
+        ValueError: what looks like YAML is not a list.
+    """
+    text = parse_string(value)
+    return parse_string(_yaml_list(text)) if _is_yaml_list(text.strip()) else text
+
+
+def _is_yaml_list(text: str) -> bool:
+    return (text.startswith("[") and text.endswith("]")) or text.startswith("- ")
+
+
+def _yaml_list(text: str) -> list[str]:
+    import yaml  # only for lists in YAML's form
+
+    try:
+        loaded = yaml.safe_load(textwrap.dedent(text))
+    except yaml.YAMLError as error:
+        message = f"must be a list in YAML, such as '[a, b]', or 'a;b': {error}"
+        raise ValueError(message) from None
+    if not isinstance(loaded, list):
+        message = "must be a list in YAML, such as '[a, b]', or 'a;b'"
+        raise ValueError(message)  # noqa: TRY004 - of a value, as all others here
+    return [parse_string(each) for each in loaded]
 
 
 def parse_map(value: object) -> dict[str, str]:
@@ -145,6 +173,19 @@ def parse_integer(value: object) -> int:
     except ValueError:
         message = "must be a whole number"
         raise ValueError(message) from None
+
+
+def parse_max_parallelism(value: object) -> int:
+    """Return a number of key groups, or -1: derived from the parallelism.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    number = parse_integer(value)
+    if number != -1 and not 1 <= number <= MAX_PARALLELISM:
+        message = f"must be at least 1 and at most {MAX_PARALLELISM}, or -1"
+        raise ValueError(message)
+    return number
 
 
 def parse_float(value: object) -> float:
@@ -245,8 +286,3 @@ def parse_attempts(value: object) -> str:
         message = "must be a whole number or 'infinite'"
         raise ValueError(message)
     return text
-
-
-def parse_optional_duration(value: object) -> int | None:
-    """Milliseconds; None where nothing is set."""
-    return None if value is None or value == "" else parse_duration(value)

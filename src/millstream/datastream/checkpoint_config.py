@@ -109,7 +109,9 @@ class CheckpointConfig:
         return self._configuration.get(options.CHECKPOINTING_MIN_PAUSE)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> Self:
-        """Accept an upper bound; there is one checkpoint at a time, whatever it is.
+        """Set how many checkpoints may be in progress at a time.
+
+        Micro-batch execution has one at a time; a greater number is logged as having no effect.
 
         Raises:
             ConfigurationError: it is not positive.
@@ -121,8 +123,8 @@ class CheckpointConfig:
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """How many checkpoints there are at a time: 1."""
-        return 1
+        """Return how many checkpoints may be in progress at a time, 1 unless set."""
+        return self._configuration.get(options.MAX_CONCURRENT_CHECKPOINTS)
 
     # -- failures --------------------------------------------------------------------------
 

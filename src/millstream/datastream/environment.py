@@ -325,7 +325,6 @@ class StreamExecutionEnvironment(JobSettings):
             job_name=name,
             configuration=self._configuration.clone(),
             parallelism=of_tables if of_tables > 0 else self.get_parallelism(),
-            max_parallelism=self.get_max_parallelism(),
             runtime_mode=self._configuration.get(options.RUNTIME_MODE),
         )
 

@@ -66,7 +66,10 @@ class JobSettings:
         return self
 
     def get_max_parallelism(self) -> int:
-        """The number of key groups of operators that have none of their own."""
+        """Return the number of key groups of operators that have none of their own.
+
+        -1: derived from the parallelism of each operator.
+        """
         return self.get_config().get_max_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from millstream.configuration import options
+from millstream.configuration.parsing import parse_list
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -177,8 +178,13 @@ def _requirements(configuration: Configuration) -> Iterator[JobFile]:
 
 
 def _cached(configuration: Configuration) -> Iterator[JobFile]:
-    for entry in _split(configuration.get(options.CACHED_FILES), ";"):
-        fields = dict(part.split(":", 1) for part in _split(entry, ",") if ":" in part)
+    try:
+        entries = parse_list(configuration.get(options.CACHED_FILES))
+    except ValueError as error:
+        message = f"{options.CACHED_FILES.key}: {error}"
+        raise ConfigurationError(message) from None
+    for entry in entries:
+        fields = dict(part.split(":", 1) for part in _fields(entry) if ":" in part)
         if not fields.get("name") or not fields.get("path"):
             message = (
                 f"{options.CACHED_FILES.key}: {entry!r} has no name or no path; write "
@@ -207,11 +213,11 @@ def _entries(configuration: Configuration, option: ConfigOption[str]) -> list[st
     return [entry.strip() for entry in entries if entry.strip()]
 
 
-def _split(text: str, separator: str) -> list[str]:
-    """The parts between separators that are not in quotes."""
+def _fields(text: str) -> list[str]:
+    """Return the parts between commas that are not in quotes."""
     parts, quote = [""], ""
     for character in text:
-        if character == separator and not quote:
+        if character == "," and not quote:
             parts.append("")
             continue
         parts[-1] += character

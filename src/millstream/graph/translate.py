@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
+from millstream.configuration.parallelism import default_max_parallelism
 from millstream.contracts.source import Boundedness
 from millstream.errors import ProgramError
 from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
@@ -76,7 +77,6 @@ def translate(
     job_name: str,
     configuration: Configuration,
     parallelism: int,
-    max_parallelism: int,
     runtime_mode: str = "STREAMING",
 ) -> JobGraph:
     """Make the job graph of a program.
@@ -86,7 +86,6 @@ def translate(
         job_name: the name of the job.
         configuration: goes with the job.
         parallelism: of operators for which the program does not say.
-        max_parallelism: likewise; the number of key groups.
         runtime_mode: STREAMING, BATCH or AUTOMATIC (batch if every source is bounded).
 
     Raises:
@@ -102,6 +101,8 @@ def translate(
         _require_uids(physical)
     uids = _uids(physical, routes)
     batch_mode = _is_batch(physical, runtime_mode)
+    groups = configuration.get(options.MAX_PARALLELISM)
+    configured = groups if groups > 0 else None
     nodes: dict[int, StreamNode] = {}
     number_of: dict[int, int] = {}
     for number, each in enumerate(physical, start=1):
@@ -110,11 +111,11 @@ def translate(
         if isinstance(each, SinkTransformation) and each.follows_input:
             read = (nodes[number_of[route.origin.id]] for route in routes[each.id])
             default = max(node.parallelism for node in read)
-        nodes[number] = _node(number, each, uids[each.id], default, max_parallelism)
+        nodes[number] = _node(number, each, uids[each.id], default, configured)
         if batch_mode:
             _without_time(nodes[number])
         nodes[number].max_parallelism_is_set = (
-            each.max_parallelism is not None or configuration.contains(options.MAX_PARALLELISM)
+            each.max_parallelism is not None or configured is not None
         )
     edges: list[StreamEdge] = []
     for each in physical:
@@ -232,10 +233,12 @@ def _node(
     each: PhysicalTransformation,
     uid: str,
     default_parallelism: int,
-    default_max_parallelism: int,
+    configured_max_parallelism: int | None,
 ) -> StreamNode:
     parallelism = 1 if each.non_parallel else each.parallelism or default_parallelism
-    max_parallelism = each.max_parallelism or default_max_parallelism
+    max_parallelism = (
+        each.max_parallelism or configured_max_parallelism or default_max_parallelism(parallelism)
+    )
     if parallelism > max_parallelism:
         message = (
             f"operator '{each.name}' ({each.location}) has parallelism {parallelism}, more than "

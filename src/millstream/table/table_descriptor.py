@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from millstream.configuration.option import ConfigOption
+from millstream.configuration.parsing import parse_string
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.table.schema import Schema, resolved
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
 
 __all__ = ["FormatDescriptor", "TableDescriptor"]
+
+
+def _set_option(options: dict[str, str], key: str | ConfigOption[Any], value: object) -> None:
+    """Set an option of a table, a format or a model by its key or by the option itself."""
+    if isinstance(key, ConfigOption):
+        key.read(value)  # raises where the value makes no sense
+        key = key.key
+    options[key] = parse_string(value)
 
 
 @dataclass(frozen=True)
@@ -47,9 +57,17 @@ class FormatDescriptor:
         _format: str
         _options: dict[str, str] = field(default_factory=dict)
 
-        def option(self, key: str, value: str) -> Self:
-            """Set an option, without the name of the format before it."""
-            self._options[key] = str(value)
+        def option(self, key: str | ConfigOption[Any], value: object) -> Self:
+            """Set an option, without the name of the format before it.
+
+            Args:
+                key: the key, or an option that has it.
+                value: written as in a configuration.
+
+            Raises:
+                ConfigurationError: the option does not take the value.
+            """
+            _set_option(self._options, key, value)
             return self
 
         def build(self) -> FormatDescriptor:
@@ -117,14 +135,27 @@ class TableDescriptor:
             self._schema = schema
             return self
 
-        def option(self, key: str, value: str) -> Self:
-            """Set an option."""
-            self._options[key] = str(value)
+        def option(self, key: str | ConfigOption[Any], value: object) -> Self:
+            """Set an option.
+
+            Args:
+                key: the key, or an option that has it.
+                value: written as in a configuration.
+
+            Raises:
+                ConfigurationError: the option does not take the value.
+            """
+            _set_option(self._options, key, value)
             return self
 
-        def format(self, format: str | FormatDescriptor, format_option: str | None = None) -> Self:  # noqa: A002
+        def format(
+            self,
+            format: str | FormatDescriptor,  # noqa: A002 - PyFlink's
+            format_option: str | ConfigOption[Any] | None = None,
+        ) -> Self:
             """Set the format; ``format_option`` is the option that names it, or "format"."""
-            key = format_option or "format"
+            key = format_option.key if isinstance(format_option, ConfigOption) else format_option
+            key = key or "format"
             if isinstance(format, str):
                 self._options[key] = format
                 return self

@@ -114,7 +114,10 @@ class TimestampsWatermarksOperator(Operator):
         super().setup(context, output)
         if context.batch_mode:
             self._take(self._strategy.for_batch())
-        if self._interval is None and self._every is None:
+        # While the option is not set, watermarks follow every batch, so that windows fire as early
+        # as they can.
+        is_set = context.configuration.contains(options.AUTO_WATERMARK_INTERVAL)
+        if is_set and self._interval is None and self._every is None:
             self._interval = context.configuration.get(options.AUTO_WATERMARK_INTERVAL)
 
     def _take(self, strategy: WatermarkStrategy) -> None:
