@@ -15,6 +15,7 @@ from millstream.common import Types
 from millstream.datastream import JobExecutionResult, JobStatus, StreamExecutionEnvironment
 from millstream.datastream.context import execution_context
 from millstream.errors import JobError, ProgramError
+from millstream.execution.job_start import JobStart
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class MiniClient:
 
     def get_accumulators(self) -> dict[str, object]:
         return {}
+
+    def get_start(self) -> JobStart:
+        return JobStart("job", "")
 
     def get_pending_commits(self) -> PendingCommits:
         return PendingCommits()

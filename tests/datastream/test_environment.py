@@ -23,6 +23,7 @@ from millstream.datastream import (
 from millstream.datastream.context import capture_job_graphs, execution_context
 from millstream.datastream.spark_schema import strategy_of_spark, type_of_spark
 from millstream.errors import ConfigurationError, ProgramError
+from millstream.execution.job_start import JobStart
 from millstream.functions.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
 from millstream.types.types import Types
 
@@ -54,6 +55,9 @@ class FakeClient:
 
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})
+
+    def get_start(self) -> JobStart:
+        return JobStart("job", "")
 
     def get_pending_commits(self) -> PendingCommits:
         return PendingCommits()

@@ -11,6 +11,7 @@ from millstream.checkpoint.commit import PendingCommits
 from millstream.errors import JobError
 from millstream.execution.completable_future import CompletableFuture
 from millstream.execution.job_client import JobClient, JobExecutionResult, JobID, JobStatus
+from millstream.execution.job_start import JobStart
 
 DEADLINE = 30
 
@@ -49,6 +50,9 @@ class Job:
     def get_accumulators(self) -> dict[str, object]:
         return {"n": 3}
 
+    def get_start(self) -> JobStart:
+        return JobStart("numbers", "/checkpoints")
+
     def get_pending_commits(self) -> PendingCommits:
         return PendingCommits()
 
@@ -72,6 +76,7 @@ def test_status_and_accumulators_are_those_of_now(job: Job, client: JobClient) -
     assert (before.done(), before.result()) == (True, JobStatus.RUNNING)
     assert client.get_job_status().result() is JobStatus.RESTARTING
     assert client.get_accumulators().result() == {"n": 3}
+    assert not client.get_start().continues
     assert str(before) == "CompletableFuture[completed normally]"
     assert before.exception() is None
     assert not before.cancel()

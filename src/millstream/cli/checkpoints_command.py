@@ -9,7 +9,6 @@ Read next: ``checkpoint/inspect.py``, ``checkpoint/committed_marker.py``.
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,7 @@ from millstream.checkpoint.signing import sign_directory
 from millstream.cli.state_command import Selection, show_state
 from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
-from millstream.metrics.progress import format_bytes, format_watermark
+from millstream.metrics.progress import format_bytes, format_moment, format_watermark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +111,7 @@ def _list(storage: CheckpointStorage) -> None:
         table.add(
             str(summary.epoch),
             str(summary.generation),
-            _moment(summary.published),
+            format_moment(summary.published),
             f"{summary.duration / 1000:.2f} s",
             format_bytes(summary.state_size),
             format_bytes(summary.new_state_size),
@@ -147,7 +146,7 @@ def _inspect(storage: CheckpointStorage, epoch: int | None) -> None:
     summary, manifest = details.summary, details.manifest
     print(
         f"Checkpoint {summary.epoch} of run {summary.generation}, "
-        f"published {_moment(summary.published)}, {format_bytes(summary.state_size)} of state"
+        f"published {format_moment(summary.published)}, {format_bytes(summary.state_size)} of state"
         + _in_flight(summary)
         + (", the end of the job" if summary.final else "")
     )
@@ -256,8 +255,3 @@ def _verify(storage: CheckpointStorage) -> int:
         f"{format_bytes(result.size)} read: {'all well' if result.ok else 'DAMAGED'}"
     )
     return 0 if result.ok else 1
-
-
-def _moment(milliseconds: int) -> str:
-    local = datetime.fromtimestamp(milliseconds / 1000).astimezone()
-    return local.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,11 +1,8 @@
-"""``millstream plan job.py``: show stages and operators without running them.
+"""``millstream plan job.py``: show a job's graph, engine and start without running it.
 
-What it is: the program is run until it executes its job.  In place of execution its graph is
-taken and shown as text, as JSON in the form of Flink's execution plan, and as an SVG picture.
-
-What it is not: a dry run: sources are not read and Spark is not started.
-
-Read next: ``graph/explain.py``, ``graph/picture.py``.
+The program runs until it executes its job.  In place of execution its graph is taken and shown as
+text, as JSON in the form of Flink's execution plan, and as an SVG picture.  Sources are not read
+and Spark is not started.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.cli.program import run_as_main
-from millstream.errors import ProgramError
+from millstream.errors import CheckpointError, DirectoryError, ProgramError
 
 if TYPE_CHECKING:
     from millstream.cli.program import ProgramOptions
@@ -39,6 +36,16 @@ def capture_job_graph(options: ProgramOptions) -> JobGraph:
     raise ProgramError(message)
 
 
+def _start(graph: JobGraph) -> list[str]:
+    """How the job would start now, or why it would be refused."""
+    from millstream.execution.restored_program import planned_start
+
+    try:
+        return planned_start(graph)
+    except (CheckpointError, DirectoryError) as error:
+        return f"refused: {error}".splitlines()
+
+
 def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool = False) -> int:
     """Print the plan of a program.
 
@@ -58,6 +65,7 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
     else:
         print(explain(graph))
         print(engine_words(graph))
+        print("\n".join(["\nStart", *(f"  {line}" for line in _start(graph))]))
     if svg is not None:
         Path(svg).write_text(picture(graph), encoding="utf-8")
         if not as_json:

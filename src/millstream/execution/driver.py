@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.execution.engine import Engine
+    from millstream.execution.job_start import JobStart
     from millstream.execution.restart import RestartStrategy
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime
@@ -161,6 +162,10 @@ class JobDriver:
     def get_watermarks(self) -> dict[str, OperatorTime]:
         """The event time of each operator at the last checkpoint, by uid; empty before it."""
         return self._monitor.watermarks()
+
+    def get_start(self) -> JobStart:
+        """How the current run has started; before the first one, how that will."""
+        return self._job.start
 
     def get_pending_commits(self) -> PendingCommits:
         """What is published and not committed yet by the current run."""
@@ -363,8 +368,9 @@ class JobDriver:
         )
         name = self._job.graph.job_name
         try:
-            if not run.open():
-                _LOG.info("job %r has finished before", name)
+            begins = run.open()
+            monitor.started(self._job.start)
+            if not begins:
                 return True
             return self._engine.execute(run, self._cancelled)
         except Exception as error:

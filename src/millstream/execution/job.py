@@ -22,7 +22,7 @@ from millstream.checkpoint.program import labels
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.errors import FencedError, MillstreamError
-from millstream.execution.restored_program import claim_directory, program_of
+from millstream.execution.restored_program import claim_directory, describe_start, program_of
 from millstream.execution.ship_files import ship_files
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class Job:
         self.fsync = wanted and not self.temporary
         self.state_backend = state_backend or configuration.get(options.STATE_BACKEND)
         self.storage = self.directories.storage
-        self.job_id = claim_directory(self.storage, graph)
+        self.job_id, last = claim_directory(self.storage, graph)
+        #: How the last run has started; before the first one, how that will.
+        self.start = describe_start(graph, self.storage, last, temporary=self.temporary)
         #: What people are shown of operators, by uid.
         self.labels = labels(program_of(graph))
         self.local_root = local_root or self.directories.local / self.job_id

@@ -18,6 +18,7 @@ from millstream.execution.completable_future import CompletableFuture
 
 if TYPE_CHECKING:
     from millstream.checkpoint.commit import PendingCommits
+    from millstream.execution.job_start import JobStart
     from millstream.metrics.event_time import OperatorTime
 
 __all__ = ["JobClient", "JobExecutionResult", "JobHandle", "JobID", "JobStatus"]
@@ -140,6 +141,9 @@ class JobHandle(Protocol):
     def get_accumulators(self) -> dict[str, object]:
         """Totals so far."""
 
+    def get_start(self) -> JobStart:
+        """How the current run has started: from which checkpoint, or from scratch."""
+
     def get_pending_commits(self) -> PendingCommits:
         """What is published and not committed yet: sinks, committables, and since when.
 
@@ -240,6 +244,14 @@ class JobClient:
     def get_accumulators(self) -> CompletableFuture[dict[str, object]]:
         """Totals so far, by "operator.metric": the uid that the program gives, else the name."""
         return CompletableFuture.completed_future(self.job.get_accumulators())
+
+    def get_start(self) -> JobStart:
+        """How the current run has started: from which checkpoint, or from scratch.
+
+        It has the id, run, time and directory of the checkpoint, and which operators and states are
+        restored, new or dropped.  Before the first run it is what would happen now.
+        """
+        return self.job.get_start()
 
     def get_pending_commits(self) -> PendingCommits:
         """What is published and not committed yet: sinks, committables, and since when.

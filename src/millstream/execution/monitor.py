@@ -1,20 +1,16 @@
-"""What a job tells of itself while it runs: totals, event time, progress.
-
-What it is: fed with each manifest by the run, read by the job client in other threads.
-What it is not: the line on the terminal, which is ``metrics/progress.py``.
-
-Read next: ``execution/run.py``, ``metrics/event_time.py``.
-"""
+"""Figures and reports of a running job: how it started, totals, event time, progress."""
 
 from __future__ import annotations
 
+import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.program import accumulators
+from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.metrics.event_time import EventTimeReader, describe
-from millstream.metrics.progress import Progress
+from millstream.metrics.progress import Progress, is_reported
 from millstream.metrics.task_times import describe_times, gauges
 
 if TYPE_CHECKING:
@@ -23,12 +19,15 @@ if TYPE_CHECKING:
     from millstream.checkpoint.commit import PendingCommits
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.contracts.key_value_store import StateHandle
+    from millstream.execution.job_start import JobStart
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime
     from millstream.metrics.progress import ProgressReporter
     from millstream.metrics.task_times import Times
 
 __all__ = ["JobMonitor"]
+
+_LOG: Final = logging.getLogger("millstream")
 
 
 class JobMonitor:
@@ -50,6 +49,11 @@ class JobMonitor:
         self._last: Manifest | None = None
         self._totals: dict[str, object] = {}
         self._records = 0
+        #: Of the first run, until its first checkpoint.
+        self._start: JobStart | None = None
+        self._runs = 0
+        mode = graph.configuration.get(options.PROGRESS)
+        self._reports = is_reported(mode, shows_records=graph.shows_records)
 
     @property
     def totals(self) -> dict[str, object]:
@@ -60,6 +64,24 @@ class JobMonitor:
         """The event time of each operator, by uid; empty before the first checkpoint."""
         last = self._last
         return {} if last is None else {time.uid: time for time in self._event_time.read(last)}
+
+    def started(self, start: JobStart) -> None:
+        """Log how a run has started: in full at the first one, in a line after a restart."""
+        if start.final:
+            _LOG.warning(
+                "%s: nothing is left to do. To run the job again from scratch, use another"
+                " execution.checkpointing.dir",
+                start,
+            )
+            return
+        for line in start.lines() if self._runs == 0 else [str(start)]:
+            if self._reports:
+                _LOG.info("%s", line)
+        for each in start.dropped if self._runs == 0 else []:
+            if not self._reports or not _LOG.isEnabledFor(logging.INFO):
+                _LOG.warning("job %r leaves state behind: %s", start.job_name, each)
+        self._start = start if self._runs == 0 else None
+        self._runs += 1
 
     def recovered(self, manifest: Manifest) -> None:
         """A run goes on from this manifest."""
@@ -87,6 +109,10 @@ class JobMonitor:
             seconds: how long it took.
             times: what each task has done in the last second, if that is known.
         """
+        if self._start is not None and self._reports:
+            for line in self._start.new_function_states(acks):
+                _LOG.info("%s", line)
+        self._start = None
         before = _state_files(self._last)
         self.recovered(manifest)
         records = sum(split.records for ack in acks for split in ack.splits)

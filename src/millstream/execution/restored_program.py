@@ -16,14 +16,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import OperatorRecord
 from millstream.checkpoint.program import stored_max_parallelism
 from millstream.checkpoint.program_changes import require_fit
+from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
 from millstream.contracts.operator import refusal_of, sections_of, tell_restored
 from millstream.contracts.sink import Sink
 from millstream.errors import IncompatibleProgramError
+from millstream.execution.job_start import start_of
 from millstream.graph.unaligned import edge_names
 
 if TYPE_CHECKING:
@@ -33,12 +36,13 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.operator import OperatorFactory
     from millstream.contracts.state_sections import StateSection
+    from millstream.execution.job_start import JobStart
     from millstream.graph.model import JobGraph, StreamNode
 
-__all__ = ["claim_directory", "fit", "program_of"]
+__all__ = ["claim_directory", "describe_start", "fit", "planned_start", "program_of"]
 
 
-def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> str:
+def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> tuple[str, Manifest | None]:
     """Take a checkpoint directory for a job, or check that the job can go on in it.
 
     Args:
@@ -46,7 +50,7 @@ def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> str:
         graph: the job; takes over what the program leaves open (``fit``).
 
     Returns:
-        The job's id.
+        The job's id, and the newest checkpoint; None if there is none.
 
     Raises:
         ForeignCheckpointError: the directory belongs to another job.
@@ -54,8 +58,9 @@ def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> str:
         UnknownFormatError, CorruptCheckpointError: the directory cannot be read.
     """
     job_id = JobIdentity.claim(storage, graph.job_name, program_of(graph))
-    fit(graph, storage, ManifestLog(storage).latest())
-    return job_id
+    last = ManifestLog(storage).latest()
+    fit(graph, storage, last)
+    return job_id, last
 
 
 def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> None:
@@ -72,10 +77,7 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
     """
     if last is None:
         return
-    stored = last.program
-    if not stored:  # of format 1
-        identity = JobIdentity.load(storage)
-        stored = {} if identity is None else identity.program
+    stored = _stored_program(storage, last)
     require_fit(
         storage.location,
         last,
@@ -92,6 +94,56 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
         groups = stored_max_parallelism(last, node.uid)
         if groups is not None and groups != node.max_parallelism:
             graph.nodes[number] = replace(node, max_parallelism=groups)
+
+
+def describe_start(
+    graph: JobGraph, storage: CheckpointStorage, last: Manifest | None, *, temporary: bool = False
+) -> JobStart:
+    """Describe how a run of a job starts: from ``last``, which it fits, or from scratch.
+
+    Args:
+        graph: the job.
+        storage: the checkpoint directory.
+        last: the checkpoint; None if there is none.
+        temporary: whether the directory is deleted at the end of the job.
+    """
+    return start_of(
+        graph.job_name,
+        "" if temporary else storage.location,
+        last,
+        {} if last is None else _stored_program(storage, last),
+        program_of(graph),
+    )
+
+
+def planned_start(graph: JobGraph) -> list[str]:
+    """How a run of a job would start now, some lines of text; nothing is written.
+
+    Raises:
+        CheckpointError: it would be refused.
+        DirectoryError: the checkpoint directory cannot be read.
+    """
+    configuration = graph.configuration
+    directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
+    if not directory:
+        return start_of(graph.job_name, "", None, {}, {}).lines()
+    seal = seal_of(configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
+    storage = LocalStorage(directory, seal=seal)
+    identity = JobIdentity.load(storage)
+    last = None
+    if identity is not None:
+        identity.require_name(graph.job_name, storage.location)
+        last = ManifestLog(storage).latest()
+        fit(graph, storage, last)
+    return describe_start(graph, storage, last).lines()
+
+
+def _stored_program(storage: CheckpointStorage, last: Manifest) -> Mapping[str, OperatorRecord]:
+    """The operators of the program that wrote a checkpoint, by uid."""
+    if last.program:
+        return last.program
+    identity = JobIdentity.load(storage)  # of format 1
+    return {} if identity is None else identity.program
 
 
 def _require_edges(graph: JobGraph, where: str, last: Manifest) -> None:

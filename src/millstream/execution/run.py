@@ -21,7 +21,7 @@ from millstream.configuration import options
 from millstream.execution.epoch import make_plan
 from millstream.execution.offsets import initial_offset
 from millstream.execution.planner import SourcePlanner, plan_sources
-from millstream.execution.restored_program import fit, program_of
+from millstream.execution.restored_program import describe_start, fit, program_of
 from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
 from millstream.execution.stop_request import StopRequest
@@ -135,6 +135,7 @@ class Run:
         self.coordinator.open(self._after)
         last = self.coordinator.recover()
         fit(job.graph, job.storage, last)
+        job.start = describe_start(job.graph, job.storage, last, temporary=job.temporary)
         self._program = program_of(job.graph)
         job.ship_missing()
         self.coordinator.check_fence()  # a newer run may have sent files, which this one would drop

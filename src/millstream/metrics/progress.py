@@ -31,6 +31,7 @@ __all__ = [
     "create_progress_reporter",
     "format_bytes",
     "format_failure",
+    "format_moment",
     "format_pending",
     "format_progress",
     "format_watermark",
@@ -278,6 +279,12 @@ def format_watermark(watermark: int) -> str:
         return "none"
     moment = _EPOCH_START + timedelta(milliseconds=watermark)
     return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def format_moment(milliseconds: int) -> str:
+    """A time in milliseconds since 1970 as date and time of this machine's zone."""
+    local = datetime.fromtimestamp(milliseconds / 1000).astimezone()
+    return local.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def format_bytes(count: int) -> str:
