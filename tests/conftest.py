@@ -19,6 +19,8 @@ test of a process asks for it, and stopped with the process.
 Fifth: what is marked ``both_engines`` runs a second time, with ``MiniCluster`` on the tasks of the
 pipelined engine, unless a mark ``epochs_only`` says why not (``docs/engines.md`` has the list).
 
+Sixth: the time zone of the machine, the default of ``table.local-time-zone``, is UTC in all tests.
+
 What it is not: other fixtures; these are next to the tests that use them.
 
 Read next: ``docs/contributors.md``.
@@ -33,6 +35,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -44,6 +47,10 @@ from millstream.testing.mini_cluster import MiniCluster
 
 # So that ``tests.databases`` and others are found whatever starts pytest.
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+# For this process and for those that tests start.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -198,7 +198,7 @@ class Configuration:
         for key in (option.key, *option.aliases):
             if key in self._entries:
                 return option.read(self._entries[key])
-        return option.default
+        return option.get_default()
 
     def set(self, option: ConfigOption[T], value: T) -> Configuration:
         """Set an option.

@@ -39,8 +39,14 @@ class ConfigOption(Generic[T]):
     minimum: float | None = None
     #: Why it does nothing, if it is only accepted; said when it is set to another value.
     without_effect: str = ""
+    #: Makes the default where it depends on the machine.
+    compute_default: Callable[[], T] | None = None
     #: Whether it has an effect with ``millstream.execution: pipelined`` nevertheless.
     pipelined: bool = False
+
+    def get_default(self) -> T:
+        """Return the value that holds where nothing is set."""
+        return self.default if self.compute_default is None else self.compute_default()
 
     def read(self, value: object) -> T:
         """The typed value of what was set.

@@ -12,6 +12,7 @@ import textwrap
 from enum import Enum
 from typing import Final
 
+from millstream.configuration.machine_time_zone import machine_time_zone
 from millstream.configuration.parallelism import MAX_PARALLELISM
 from millstream.types.time import Duration, milliseconds_of
 
@@ -29,6 +30,7 @@ __all__ = [
     "parse_memory",
     "parse_string",
     "parse_target",
+    "parse_time_zone",
     "parse_uppercase",
 ]
 
@@ -273,6 +275,12 @@ def parse_target(value: object) -> str:
     text = parse_lowercase(value)
     cluster = text == "remote" or text.startswith(("yarn-", "kubernetes-"))
     return "spark" if cluster else text
+
+
+def parse_time_zone(value: object) -> str:
+    """Return the name or offset of a time zone; ``default`` is that of the machine."""
+    text = parse_string(value)
+    return machine_time_zone() if text == "default" else text
 
 
 def parse_attempts(value: object) -> str:

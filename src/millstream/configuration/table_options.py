@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.configuration.machine_time_zone import machine_time_zone
 from millstream.configuration.option import ConfigOption
 from millstream.configuration.parsing import (
     parse_boolean,
     parse_duration,
     parse_integer,
     parse_string,
+    parse_time_zone,
     parse_uppercase,
 )
 
@@ -85,7 +87,11 @@ REUSE_SUB_PLANS: Final = ConfigOption(
     "whether parts of SQL plans that are the same run once",
 )
 LOCAL_TIME_ZONE: Final = ConfigOption(
-    "table.local-time-zone", parse_string, "UTC", "time zone of TIMESTAMP_LTZ in SQL"
+    "table.local-time-zone",
+    parse_time_zone,
+    "default",
+    "time zone of TIMESTAMP_LTZ in SQL; default: that of the machine that submits the job",
+    compute_default=machine_time_zone,
 )
 ASYNC_LOOKUP_MODE: Final = ConfigOption(
     "table.exec.async-lookup.output-mode",

@@ -369,7 +369,7 @@ def _check_setting(key: str, value: str) -> None:
         raise UnsupportedSqlError(message)
     if key == LOCAL_TIME_ZONE.key:
         try:
-            zone_of(value)
+            zone_of(LOCAL_TIME_ZONE.read(value))
         except ValueError as error:
             message = f"{key}: {error}; it is one as 'Europe/Berlin' or '+02:00'."
             raise ValidationError(message) from error
