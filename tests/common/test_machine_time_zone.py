@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.common import Configuration
+from millstream.common import Configuration, Row
 from millstream.configuration import machine_time_zone as module
 from millstream.configuration import options
 from millstream.configuration.machine_time_zone import machine_time_zone
@@ -80,17 +80,21 @@ def test_it_is_the_default_of_the_option(machine: pytest.MonkeyPatch) -> None:
     assert given.get(options.LOCAL_TIME_ZONE) == "+02:00"
 
 
+def first_value(env: TableEnvironment) -> Any:
+    query = "SELECT CAST(TO_TIMESTAMP_LTZ(0, 3) AS STRING)"
+    with env.execute_sql(query).collect() as rows:
+        [row] = rows
+        assert isinstance(row, Row)
+        return row[0]
+
+
 @pytest.mark.both_engines
 def test_statements_go_by_it(machine: pytest.MonkeyPatch) -> None:
     machine.setenv("TZ", "Asia/Tokyo")
     env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     assert env.get_config().get_local_timezone() == "Asia/Tokyo"
-    query = "SELECT CAST(TO_TIMESTAMP_LTZ(0, 3) AS STRING)"
-    with env.execute_sql(query).collect() as rows:
-        assert [row[0] for row in rows] == ["1970-01-01 09:00:00.000"]
+    assert first_value(env) == "1970-01-01 09:00:00.000"
     env.execute_sql("SET 'table.local-time-zone' = 'default'")
-    with env.execute_sql(query).collect() as rows:
-        assert [row[0] for row in rows] == ["1970-01-01 09:00:00.000"]
+    assert first_value(env) == "1970-01-01 09:00:00.000"
     env.execute_sql("SET 'table.local-time-zone' = 'Europe/Berlin'")
-    with env.execute_sql(query).collect() as rows:
-        assert [row[0] for row in rows] == ["1970-01-01 01:00:00.000"]
+    assert first_value(env) == "1970-01-01 01:00:00.000"
