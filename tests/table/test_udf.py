@@ -56,7 +56,7 @@ def test_values_are_those_of_python() -> None:
 
     env = with_function(seen)
     query = "SELECT f(TIMESTAMP '2024-02-29 13:14:15', ARRAY['x'], ROW(1, 2))"
-    assert rows(env, query) == [(Row(d=dt.date(2024, 2, 29), texts=["x", "1"]),)]
+    assert rows(env, query) == [(Row(dt.date(2024, 2, 29), ["x", "1"]),)]
 
 
 def test_arguments_are_cast_to_input_types() -> None:

@@ -37,7 +37,8 @@ from millstream.table.table_config import TableConfig
 from millstream.table.table_result import TableResult
 from millstream.table.targets import scanned
 from millstream.table.udf import udf
-from millstream.types.row import Row, RowKind
+from millstream.types.composite_types import TupleTypeInfo
+from millstream.types.row import RowKind
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
@@ -566,15 +567,24 @@ class StreamTableEnvironment(TableEnvironment):
             table: the table.
             type_info: of a row or tuple, whose fields take the columns by position.
         """
+        # Tuples have no kind of change, rows have.
+        rows = Types.ROW(type_info.types) if isinstance(type_info, TupleTypeInfo) else type_info
         changes = write_stream(
-            self._session, self._environment, table.plan, changelog=True, type_info=type_info
+            self._session, self._environment, table.plan, changelog=True, type_info=rows
         )
-        return changes.map(_retraction, output_type=Types.TUPLE([Types.BOOLEAN(), type_info]))
+        retraction = _retraction if rows is type_info else _retraction_of_tuples
+        return changes.map(retraction, output_type=Types.TUPLE([Types.BOOLEAN(), type_info]))
 
 
 def _retraction(row: Any) -> tuple[bool, Any]:
     added = row.get_row_kind() in {RowKind.INSERT, RowKind.UPDATE_AFTER}
-    return added, Row(*row)
+    row.set_row_kind(RowKind.INSERT)
+    return added, row
+
+
+def _retraction_of_tuples(row: Any) -> tuple[bool, tuple[Any, ...]]:
+    added, values = _retraction(row)
+    return added, tuple(values)
 
 
 def _settings(given: Any) -> EnvironmentSettings:

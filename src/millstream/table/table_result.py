@@ -20,12 +20,14 @@ from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
 from millstream.table.texts import cell_text, column_width
-from millstream.types.row import Row, RowKind
+from millstream.types.logical_types import RowType
+from millstream.types.row import Row, RowKind, row_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.execution.job_client import JobClient
+    from millstream.types.logical_types import LogicalType
 
 __all__ = ["ResultKind", "TableResult"]
 
@@ -92,7 +94,11 @@ class TableResult:
         return ResultKind.SUCCESS_WITH_CONTENT
 
     def collect(self) -> CloseableIterator:
-        """The rows, each with its RowKind; close it, or use it in ``with``, to end the query."""
+        """Return the rows, each with its RowKind; close it, or use ``with``, to end the query.
+
+        As in PyFlink, rows have no field names, and neither have rows within them, so
+        ``row == Row(1, "x")``; ``get_resolved_schema()`` has the names.
+        """
         if self._iterator is None:
             self._iterator = self._open()
         return self._iterator
@@ -108,9 +114,8 @@ class TableResult:
                     client.job.cancel()
                 shutil.rmtree(directory, ignore_errors=True)
 
-            return CloseableIterator(
-                self._until_end(collected_records(client, directory), close), close
-            )
+            records = map(_without_names(result.row), collected_records(client, directory))
+            return CloseableIterator(self._until_end(records, close), close)
         if isinstance(result, JobResult):
             return CloseableIterator(iter([Row(*[-1] * len(result.targets))]), _nothing)
         rows = [Row(*each) for each in result.rows]
@@ -175,6 +180,27 @@ def _kind(row: object) -> RowKind:
 
 def _nothing() -> None:
     """There is no job to end."""
+
+
+def _without_names(row: RowType) -> Callable[[Any], Row]:
+    """Return what takes the field names off the rows of a type."""
+    if any(_holds_rows(each) for each in row.children):
+        return _nameless
+    return lambda each: row_class(None, _kind(each))(each)
+
+
+def _holds_rows(kind: LogicalType) -> bool:
+    return isinstance(kind, RowType) or any(map(_holds_rows, kind.children))
+
+
+def _nameless(value: Any) -> Any:
+    if isinstance(value, Row):
+        return row_class(None, value.get_row_kind())(map(_nameless, value))
+    if isinstance(value, list):
+        return [_nameless(each) for each in value]
+    if isinstance(value, dict):
+        return {_nameless(key): _nameless(each) for key, each in value.items()}
+    return value
 
 
 _ELLIPSIS: Final = "..."
