@@ -16,7 +16,7 @@ from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.environment import StreamExecutionEnvironment
-from millstream.errors import ProgramError, ValidationError
+from millstream.errors import CatalogError, ProgramError, ValidationError
 from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.catalog.objects import CatalogFunction
 from millstream.sql.parser import nodes
@@ -397,8 +397,20 @@ class TableEnvironment(FrameSources):
         )
 
     def drop_function(self, path: str) -> bool:
-        """Drop a function of a catalog; whether there was one."""
-        return self._session.catalogs.drop_function(parse_identifier(path).names, if_exists=True)
+        """Drop a function of a catalog; whether there was one.
+
+        Raises:
+            CatalogError: a temporary function has that path, and must be dropped first.
+        """
+        names = parse_identifier(path).names
+        catalogs = self._session.catalogs
+        if catalogs.has_temporary_function(names):
+            message = (
+                "Could not drop catalog function. A temporary function "
+                f"'{catalogs.qualify(names)}' does already exist. Please drop it first."
+            )
+            raise CatalogError(message)
+        return catalogs.drop_function(names, if_exists=True)
 
     def list_user_defined_functions(self) -> list[str]:
         """The functions of users that can be named."""

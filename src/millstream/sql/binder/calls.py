@@ -49,6 +49,8 @@ __all__ = [
     "resolve",
     "user_call",
     "user_definition",
+    "user_function",
+    "user_name",
 ]
 
 #: Functions that are called by their name alone.
@@ -62,6 +64,20 @@ NILADIC: Final = frozenset(
         "CURRENT_ROW_TIMESTAMP",
         "PI",
         "E",
+    }
+)
+#: Functions that the grammar calls, not their name: a function of a user hides them in backticks
+#: alone.  The other forms with keywords (``SUBSTRING(s FROM 2)``) go by the name.
+_BY_GRAMMAR: Final = frozenset(
+    {
+        "CEIL",
+        "EXTRACT",
+        "FLOOR",
+        "POSITION",
+        "TIMESTAMPADD",
+        "TIMESTAMPDIFF",
+        "TRANSLATE",
+        "TRIM",
     }
 )
 #: What the parser calls otherwise than the registry.
@@ -149,6 +165,25 @@ def field(operand: Expression, position: int) -> Expression:
     return Call("GET", (operand, number), kind)
 
 
+def user_function(context: BindingContext, node: Any) -> CatalogFunction | None:
+    """Return the user's function that a call by name resolves to; None: built-in, or unknown.
+
+    A simple name is looked up as in Flink: temporary system functions, built-in functions,
+    temporary functions of the current database, permanent ones.  A name with a database before it
+    is looked up there, temporary functions first.
+    """
+    names = node.name.names
+    if len(names) > 1:
+        return context.catalogs.find_function(names)
+    word = names[0].upper()
+    if word in _BY_GRAMMAR and not node.name.parts[0].quoted:
+        return None
+    system = context.catalogs.system_function(word)
+    if system is not None or is_known(word):
+        return system
+    return context.catalogs.find_function(names)
+
+
 def user_call(
     context: BindingContext,
     node: Node,
@@ -184,13 +219,19 @@ def user_definition(
     return definition
 
 
+def user_name(definition: FunctionDefinition) -> str:
+    """Return the name of a user's function in plans, which no built-in function has."""
+    taken = is_aggregate(definition.name.upper()) or definition.name in built_in_functions()
+    return f"{definition.name}$user" if taken else definition.name
+
+
 def aggregate_of(context: BindingContext, node: Any) -> FunctionDefinition | None:
     """The aggregate function of a user that a call calls; None: it calls something else."""
     found: FunctionDefinition | None = None
     if isinstance(node, InlineCall):
         found = node.definition
-    elif len(node.name.parts) > 1 or not is_known(node.name.last.upper()):
-        function = context.catalogs.find_function(node.name.names)
+    else:
+        function = user_function(context, node)
         found = None if function is None else user_definition(context, node, function)
     return found if found is not None and found.kind is FunctionKind.AGGREGATE else None
 
@@ -214,7 +255,7 @@ def inline_call(
         what = "no table function" if table else "a table function: LATERAL TABLE(...) takes it"
         raise context.error(node, f"{definition.name} is {what}.")
     # To the evaluator a table function is one that gives an array.
-    definition = replace(definition, kind=FunctionKind.SCALAR)
+    definition = replace(definition, kind=FunctionKind.SCALAR, name=user_name(definition))
     try:
         return resolve_definition(definition, arguments, user=True)
     except ProgramError as error:

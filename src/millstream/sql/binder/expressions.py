@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.scope import Scope
+    from millstream.sql.catalog.objects import CatalogFunction
     from millstream.sql.parser.syntax import Node
 
 __all__ = ["ExpressionBinder", "is_time_attribute"]
@@ -140,13 +141,17 @@ class ExpressionBinder:
             try:
                 found = self.scope.find(node.names)
             except NameProblem:
-                return self.call(node, node.names[0].upper())
+                return self.niladic(node)
         else:
             found = self.scope.find(node.names)
         expression: Any = found.expression
         for part in found.rest:
             expression = self._field(node, expression, part)
         return expression  # type: ignore[no-any-return]
+
+    def niladic(self, node: Any) -> Expression:
+        """A call of a function without parentheses, such as CURRENT_DATE."""
+        return self._function(nodes.FunctionCall(node, niladic=True, position=node.position))
 
     def _field(self, node: Node, operand: Expression, name: str) -> Expression:
         if not isinstance(operand.type, RowType):
@@ -243,6 +248,8 @@ class ExpressionBinder:
         return self.call(node, "CASE", *arguments)
 
     def _cast(self, node: Any) -> Expression:
+        if node.safe:
+            self._check_not_hidden(node, "TRY_CAST")
         operand = self.bind(node.operand)
         try:
             return calls.cast(operand, node.type, safe=node.safe)
@@ -293,14 +300,12 @@ class ExpressionBinder:
     def _function(self, node: Any) -> Expression:
         name = node.name.last.upper()
         self._check_null_treatment(node, name)
-        special = self.special(node)
+        user = calls.user_function(self.context, node)
+        special = None if self._is_hidden(node) else self.special(node)
         if special is not None:
             return special
         if node.over is not None:
             return self.over(node)
-        user = None
-        if not (len(node.name.parts) == 1 and calls.is_known(name)):
-            user = self.context.catalogs.find_function(node.name.names)
         is_built_in = user is None and calls.is_aggregate(name)
         if is_built_in or (user is not None and calls.aggregate_of(self.context, node)):
             return self.aggregate(node)
@@ -315,6 +320,11 @@ class ExpressionBinder:
             arguments = self.bind_all(node.arguments)
             return calls.user_call(self.context, node, user, arguments)
         return self._built_in(node, name)
+
+    def _is_hidden(self, node: Any) -> bool:
+        """Check for a temporary system function of the name of a call, which hides all others."""
+        name = node.name
+        return len(name.parts) == 1 and self.context.catalogs.system_function(name.last) is not None
 
     def _unknown(self, node: Any) -> ValidationError:
         name = node.name.last.upper()
@@ -350,18 +360,47 @@ class ExpressionBinder:
         return calls.inline_call(self.context, node, node.definition, arguments)
 
     def _json_exists(self, node: Any) -> Expression:
+        user = self.context.catalogs.system_function("JSON_EXISTS")
+        if user is not None and node.on_error is None:
+            return self._json_by_user(node, user)
+        self._check_not_hidden(node, "JSON_EXISTS")
         return json.json_exists(self, node)
 
     def _json_value(self, node: Any) -> Expression:
+        user = self.context.catalogs.system_function("JSON_VALUE")
+        clauses = (node.returning, node.on_empty, node.on_error)
+        if user is not None and not any(clauses):
+            return self._json_by_user(node, user)
+        self._check_not_hidden(node, "JSON_VALUE")
         return json.json_value(self, node)
 
+    def _json_by_user(self, node: Any, user: CatalogFunction) -> Expression:
+        arguments = self.bind_all([node.operand, node.path])
+        return calls.user_call(self.context, node, user, arguments)
+
+    def _check_not_hidden(self, node: Node, name: str) -> None:
+        """Refuse a call whose clauses no function of a user can take.
+
+        Raises:
+            ValidationError: a temporary system function hides the built-in one.
+        """
+        if self.context.catalogs.system_function(name) is not None:
+            message = (
+                f"A temporary system function hides {name}, and it cannot take what the grammar of "
+                f"{name} gives. Drop it, or create it under another name."
+            )
+            raise self.context.error(node, message)
+
     def _json_query(self, node: Any) -> Expression:
+        self._check_not_hidden(node, "JSON_QUERY")
         return json.json_query(self, node)
 
     def _json_object(self, node: Any) -> Expression:
+        self._check_not_hidden(node, "JSON_OBJECTAGG" if node.aggregate else "JSON_OBJECT")
         return self.json_aggregate(node) if node.aggregate else json.json_object(self, node)
 
     def _json_array(self, node: Any) -> Expression:
+        self._check_not_hidden(node, "JSON_ARRAYAGG" if node.aggregate else "JSON_ARRAY")
         return self.json_aggregate(node) if node.aggregate else json.json_array(self, node)
 
     def _period(self, node: Any) -> Expression:

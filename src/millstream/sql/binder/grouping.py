@@ -31,7 +31,7 @@ from millstream.sql.binder.group_windows import is_group_window, property_column
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.binder.scope import OuterReference
 from millstream.sql.binder.subquery_values import beside
-from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
+from millstream.sql.binder.user_aggregates import user_aggregate_arguments
 from millstream.sql.binder.walking import walk_nodes
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
@@ -71,7 +71,8 @@ def has_aggregate(context: BindingContext, node: Node) -> bool:
         if isinstance(each, nodes.FunctionCall):
             name = each.name.last.upper()
             built_in = len(each.name.parts) == 1 and calls.is_aggregate(name)
-            if each.over is None and (built_in or name in _GROUPING):
+            is_hidden = calls.user_function(context, each) is not None
+            if each.over is None and not is_hidden and (built_in or name in _GROUPING):
                 return True
         if (
             isinstance(each, nodes.FunctionCall | InlineCall)
@@ -471,7 +472,7 @@ def user_aggregate_call(
     given = getattr(node, "filter", None)
     condition = None if given is None else base.condition(given)
     return AggregateCall(
-        user_name(definition),
+        calls.user_name(definition),
         tuple(inputs.add(each) for each in call.arguments),
         call.type,
         None if condition is None else inputs.add(condition),

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["MatchExpressions", "Slots"]
 
 _DEVIATIONS: Final = {"STDDEV_POP", "STDDEV_SAMP", "STDDEV", "VAR_POP", "VAR_SAMP", "VARIANCE"}
+_NAVIGATION: Final = frozenset({"FIRST", "LAST", "PREV", "NEXT"})
+_OF_MATCH: Final = frozenset({"CLASSIFIER", "MATCH_NUMBER"})
+#: What the grammar of patterns calls: no function of a user hides it.
+_BY_GRAMMAR: Final = _NAVIGATION | _OF_MATCH
 _AGGREGATES: Final = frozenset(
     {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", *_DEVIATIONS}
 )
@@ -137,7 +141,7 @@ class MatchExpressions(ExpressionBinder):
             found = self.scope.find(names)
         except NameProblem:
             if len(names) == 1 and variable is _ALL and names[0].upper() in calls.NILADIC:
-                return self.call(node, names[0].upper())
+                return self.niladic(node)
             if len(names) > 1:
                 known = ", ".join(self._slots.variables)
                 message = f"'{'.'.join(names)}' not found; the pattern variables are: {known}."
@@ -196,15 +200,19 @@ class MatchExpressions(ExpressionBinder):
         name = node.name.last.upper()
         if len(node.name.parts) > 1:
             return super().special(node)
-        if name in {"FIRST", "LAST", "PREV", "NEXT"}:
+        if name in _NAVIGATION:
             return self._navigated(node, name)
-        if name in {"CLASSIFIER", "MATCH_NUMBER"}:
+        if name in _OF_MATCH:
             raise self.context.error(node, f"{name} is not supported yet.")
         if name in {"MATCH_ROWTIME", "MATCH_PROCTIME"}:
             if not self._in_measures or self._around is not None:
                 raise self.context.error(node, f"{name} can stand only in MEASURES, by itself.")
             return self._match_time(node, name)
         return super().special(node)
+
+    def _is_hidden(self, node: Any) -> bool:
+        is_ours = node.name.last.upper() in _BY_GRAMMAR
+        return not is_ours and super()._is_hidden(node)
 
     def _navigated(self, node: nodes.FunctionCall, name: str) -> Expression:
         plain = not (node.distinct or node.filter or node.over or node.order_by)
@@ -275,6 +283,9 @@ class MatchExpressions(ExpressionBinder):
             ValidationError: it is over several, or has clauses that it cannot have here.
         """
         name = node.name.last.upper()
+        if calls.aggregate_of(self.context, node) is not None:
+            message = f"{name} is an aggregate function of yours: MATCH_RECOGNIZE takes none."
+            raise self.context.error(node, message)
         if node.distinct:
             message = "DISTINCT aggregations are not supported in MATCH_RECOGNIZE."
             raise self.context.error(node, message)

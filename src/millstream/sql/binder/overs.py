@@ -28,7 +28,7 @@ from millstream.sql.binder.aggregates import (
 )
 from millstream.sql.binder.frames import frame_ends
 from millstream.sql.binder.ordering import check_orderable
-from millstream.sql.binder.user_aggregates import user_aggregate_arguments, user_name
+from millstream.sql.binder.user_aggregates import user_aggregate_arguments
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     AggregateCall,
@@ -99,18 +99,9 @@ class OverCalls:
         if definition is not None:
             return self._placeholder(self._user_call(binder, node, definition))
         name = node.name.last.upper()
+        self._check(node, name)
         if name in OVER_ONLY - RANKS:
             return self._other_row_or_place(binder, node, name)
-        if name not in AGGREGATES and name not in RANKS:
-            message = f"{name} cannot be used with OVER; aggregates, ROW_NUMBER, RANK can."
-            raise self._context.error(node, message)
-        if node.within_group or node.order_by:
-            message = f"ORDER BY in {name} is not in this release."
-            raise self._context.error(node, message)
-        if name in RANKS and node.arguments:
-            raise self._context.error(node, f"{name} takes no arguments.")
-        if name == "COUNT" and not node.arguments:
-            raise self._context.error(node, "COUNT needs an argument: a column or *.")
         window = self._window(binder, node, name)
         arguments = tuple(
             binder.bind(each) for each in node.arguments if not isinstance(each, nodes.Star)
@@ -133,6 +124,28 @@ class OverCalls:
                 arguments = tuple(calls.coerced(each, to) or each for each, to in pairs)
         call = _Call(function, arguments, condition, node.distinct, kind, window)
         return self._placeholder(call)
+
+    def _check(self, node: nodes.FunctionCall, name: str) -> None:
+        """Check what a call without the rows that it sees is.
+
+        Raises:
+            ValidationError: it is no built-in function for OVER, or is not called as one.
+        """
+        if calls.user_function(self._context, node) is not None:
+            message = f"OVER must be applied to an aggregate function; your {name} is none."
+            raise self._context.error(node, message)
+        if name in OVER_ONLY - RANKS:
+            return
+        if name not in AGGREGATES and name not in RANKS:
+            message = f"{name} cannot be used with OVER; aggregates, ROW_NUMBER, RANK can."
+            raise self._context.error(node, message)
+        if node.within_group or node.order_by:
+            message = f"ORDER BY in {name} is not in this release."
+            raise self._context.error(node, message)
+        if name in RANKS and node.arguments:
+            raise self._context.error(node, f"{name} takes no arguments.")
+        if name == "COUNT" and not node.arguments:
+            raise self._context.error(node, "COUNT needs an argument: a column or *.")
 
     def _placeholder(self, call: _Call) -> Expression:
         if call not in self._calls:
@@ -223,7 +236,7 @@ class OverCalls:
         given = getattr(node, "filter", None)
         condition = None if given is None else binder.condition(given)
         user = user_aggregate(definition)
-        name = user_name(definition)
+        name = calls.user_name(definition)
         return _Call(name, made.arguments, condition, node.distinct, made.type, window, user)
 
     def _window(self, binder: ExpressionBinder, node: Any, name: str) -> _Window:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.sql.binder.aggregates import plain_type
-from millstream.sql.binder.calls import inline_call, user_call
+from millstream.sql.binder.calls import inline_call, user_call, user_function
 from millstream.sql.binder.changelogs import CHANGELOGS, changelog
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.hints import no_hints, table_options
@@ -47,7 +47,7 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.queries import QueryBinder
@@ -140,13 +140,21 @@ class RelationBinder:
         return match_recognize(self.queries, node)
 
     def _function(self, node: Any) -> tuple[LogicalNode, Scope]:
-        if _is_window(node):
+        if self._calls(node, WINDOWS):
             plan = window(self.queries, node.call, any_size=node.any_size)
             return plan, Scope.of(plan.row)
-        if _is_changelog(node):
+        if self._calls(node, CHANGELOGS):
             made = changelog(self.queries, node.call)
             return made, Scope.of(made.row)
         return self._unnest(node)
+
+    def _calls(self, node: Any, names: Container[str]) -> bool:
+        """Check for a call of a built-in table function of these names."""
+        call = getattr(node, "call", None)
+        if not isinstance(call, nodes.FunctionCall) or len(call.name.parts) > 1:
+            return False
+        is_hidden = self.context.catalogs.system_function(call.name.last) is not None
+        return call.name.last.upper() in names and not is_hidden
 
     def _unnest(self, node: Any) -> tuple[LogicalNode, Scope]:
         from millstream.sql.binder.queries import one_row
@@ -165,7 +173,7 @@ class RelationBinder:
         inner = node.right.relation if isinstance(node.right, nodes.AliasedRelation) else node.right
         kind = _KINDS[node.kind]
         if isinstance(inner, nodes.Unnest | nodes.TableFunction) and not (
-            _is_window(inner) or _is_changelog(inner)
+            self._calls(inner, {*WINDOWS, *CHANGELOGS})
         ):
             plan, scope = self._correlated(left, left_scope, node.right, kind)
             return self._correlated_condition(node, plan, scope), scope
@@ -354,7 +362,7 @@ class RelationBinder:
             given = binder.bind_all(node.call.arguments)
             return inline_call(self.context, node, node.call.definition, given, table=True)
         names = node.call.name.names
-        function = self.context.catalogs.find_function(names)
+        function = user_function(self.context, node.call)
         if function is None:
             from millstream.sql.suggestions import did_you_mean
 
@@ -375,16 +383,6 @@ class RelationBinder:
             return ["EXPR$0"], [kind.element]
         shown = kind.as_summary_string()
         raise self.context.error(node, f"UNNEST takes an array, map or multiset, not {shown}.")
-
-
-def _is_window(node: Any) -> bool:
-    call = getattr(node, "call", None)
-    return isinstance(call, nodes.FunctionCall) and call.name.last.upper() in WINDOWS
-
-
-def _is_changelog(node: Any) -> bool:
-    call = getattr(node, "call", None)
-    return isinstance(call, nodes.FunctionCall) and call.name.last.upper() in CHANGELOGS
 
 
 def _derived_scope(node: nodes.DerivedTable, row: RowType) -> Scope:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import ProgramError
 from millstream.expressions.resolution import resolve_definition
 from millstream.expressions.user_aggregates import user_aggregate
-from millstream.sql.binder import calls
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.sql.parser import nodes
 
@@ -20,13 +19,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Call
     from millstream.sql.binder.expressions import ExpressionBinder
 
-__all__ = ["user_aggregate_arguments", "user_name"]
-
-
-def user_name(definition: FunctionDefinition) -> str:
-    """The name of a function in plans; nobody is to take it for a built-in one."""
-    taken = calls.is_aggregate(definition.name.upper())
-    return f"{definition.name}$user" if taken else definition.name
+__all__ = ["user_aggregate_arguments"]
 
 
 def user_aggregate_arguments(

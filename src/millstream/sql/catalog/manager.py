@@ -301,10 +301,15 @@ class CatalogManager:
 
     # -- functions -------------------------------------------------------------------------------
 
+    def system_function(self, name: str) -> CatalogFunction | None:
+        """Return the temporary system function of a simple name; it hides a built-in one."""
+        return self._system_functions.get(name.lower())
+
     def find_function(self, parts: Sequence[str]) -> CatalogFunction | None:
         """A function of the user; None if there is none of that name."""
-        if len(parts) == 1 and parts[0].lower() in self._system_functions:
-            return self._system_functions[parts[0].lower()]
+        system = self.system_function(parts[0]) if len(parts) == 1 else None
+        if system is not None:
+            return system
         identifier = _lower(self.qualify(parts))
         found = self._temporary_functions.get(identifier)
         if found is not None:
@@ -318,7 +323,11 @@ class CatalogManager:
         """Whether a function that is there is found from any database, and whether temporary."""
         if len(parts) == 1 and parts[0].lower() in self._system_functions:
             return True, True
-        return False, _lower(self.qualify(parts)) in self._temporary_functions
+        return False, self.has_temporary_function(parts)
+
+    def has_temporary_function(self, parts: Sequence[str]) -> bool:
+        """Check for a temporary function of a catalog by this name."""
+        return _lower(self.qualify(parts)) in self._temporary_functions
 
     def functions(self) -> Iterator[tuple[tuple[str, ...], CatalogFunction]]:
         """All functions of users, each with a name by which ``find_function`` finds it."""
@@ -395,17 +404,21 @@ class CatalogManager:
             raise CatalogError(message)
         return found
 
-    def function_names(self) -> list[str]:
-        """The functions of users that can be named from the current database."""
-        home = self._current()
-        catalog = self._catalogs[home[0]]
-        permanent = catalog.list_functions(home[1]) if catalog.database_exists(home[1]) else []
+    def function_names(self, catalog: str | None = None, database: str | None = None) -> list[str]:
+        """The functions of users that a database has, by default the current one, or the system.
+
+        A name twice: a temporary system function hides one of the database.
+        """
+        home = self._home(catalog, database)
+        found = self._catalogs.get(home[0])
+        is_there = found is not None and found.database_exists(home[1])
+        permanent = found.list_functions(home[1]) if found is not None and is_there else []
         temporary = {
             identifier.object_name
             for identifier in self._temporary_functions
             if identifier.parts[:2] == home
         }
-        return sorted({*permanent, *temporary, *self._system_functions})
+        return sorted([*{*permanent, *temporary}, *self._system_functions])
 
 
 def _lower(identifier: ObjectIdentifier) -> ObjectIdentifier:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.expressions.functions.definition import FunctionKind
 from millstream.expressions.functions.registry import built_in_functions
-from millstream.sql.binder.calls import user_definition
+from millstream.sql.binder.calls import user_definition, user_function
 from millstream.sql.statements.results import texts
 from millstream.sql.suggestions import did_you_mean
 
@@ -31,7 +31,7 @@ def describe_function(session: Session, node: Any, text: str | None) -> RowsResu
         ValidationError: there is no such function.
     """
     names: tuple[str, ...] = node.name.names
-    own = session.catalogs.find_function(names)
+    own = user_function(session.context(text), node)
     if own is not None:
         is_system, is_temporary = session.catalogs.place_of_function(names)
         rows = [_said("is system function", is_system), _said("is temporary", is_temporary)]

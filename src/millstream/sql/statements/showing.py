@@ -90,13 +90,18 @@ def _databases(session: Session, node: Any) -> list[str]:
     return session.catalogs.catalog(name or "").list_databases()
 
 
+def _user_functions(session: Session, node: Any) -> list[str]:
+    # Unlike with tables, Flink takes a database that does not exist for an empty one.
+    names = () if node.scope is None else node.scope.names
+    return session.catalogs.function_names(*(None, None, *names)[-2:])
+
+
 def _functions(session: Session, node: Any) -> list[str]:
-    del node
     if CORE not in session.modules.used:
-        return session.catalogs.function_names()
+        return _user_functions(session, node)
     words = [name.lower() for name in built_in_functions() if name[0].isalpha() and " " not in name]
     names = {*words, *(name.lower() for name in (*AGGREGATES, *RANKS) if name[0] != "$")}
-    return sorted(names | set(session.catalogs.function_names()))
+    return sorted(names | set(_user_functions(session, node)))
 
 
 _LISTS: Final[dict[Any, tuple[str, Callable[[Session, Any], list[str]]]]] = {
@@ -119,10 +124,7 @@ _LISTS: Final[dict[Any, tuple[str, Callable[[Session, Any], list[str]]]]] = {
         lambda session, node: session.catalogs.view_names(*_scope(session, node)),
     ),
     nodes.ShowKind.FUNCTIONS: ("function name", _functions),
-    nodes.ShowKind.USER_FUNCTIONS: (
-        "function name",
-        lambda session, _: session.catalogs.function_names(),
-    ),
+    nodes.ShowKind.USER_FUNCTIONS: ("function name", _user_functions),
     nodes.ShowKind.MODULES: ("module name", lambda session, _: list(session.modules.used)),
     # There are none, as in a session of Flink that has made none.
     nodes.ShowKind.MATERIALIZED_TABLES: ("materialized table name", lambda *_: []),
