@@ -79,6 +79,28 @@ def test_storage_objects_choose_the_directory(
         FileSystemCheckpointStorage("")
 
 
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("file:///mnt/x/", "file:///mnt/x"),
+        ("/mnt/x/", "/mnt/x"),
+        ("/", "/"),
+        ("file:///", "file:///"),
+    ],
+)
+def test_paths_have_no_slash_at_their_end(given: str, path: str) -> None:
+    assert FileSystemCheckpointStorage(given).get_checkpoint_path() == path
+
+
+@pytest.mark.parametrize(
+    ("given", "path"), [("file:///fast/", "/fast"), ("/fast/", "/fast"), ("/", "/")]
+)
+def test_working_state_lies_at_the_path_of_a_uri(given: str, path: str) -> None:
+    backend = EmbeddedRocksDBStateBackend()
+    backend.set_db_storage_paths(given)
+    assert backend.get_db_storage_paths() == [path]
+
+
 def test_state_backend_objects_choose_the_options(env: StreamExecutionEnvironment) -> None:
     configuration = env.get_configuration()
     assert isinstance(env.get_state_backend(), EmbeddedRocksDBStateBackend)

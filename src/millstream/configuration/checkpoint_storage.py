@@ -108,7 +108,9 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         if not checkpoint_path:
             message = "FileSystemCheckpointStorage needs the path of a directory"
             raise ConfigurationError(message)
-        self._checkpoint_path = str(checkpoint_path)
+        path = str(checkpoint_path)
+        is_root = path.endswith(("//", ":/")) or path == "/"
+        self._checkpoint_path = path if is_root else path.removesuffix("/")  # as Flink's Path
         given = -1 if file_state_size_threshold is None else file_state_size_threshold
         self._threshold = self._THRESHOLD if given < 0 else given
         self._write_buffer_size = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import Enum
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from millstream.configuration import options
 from millstream.configuration.accepted import accept
@@ -99,7 +100,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
                 "all but the first of set_db_storage_paths()",
                 "the working state of a job lies in one directory",
             )
-        self._paths = [str(path) for path in paths if path is not None]
+        self._paths = [_local_path(str(path)) for path in paths if path is not None]
 
     def get_db_storage_paths(self) -> list[str]:
         """The directories given."""
@@ -158,3 +159,10 @@ def state_backend_of(configuration: Configuration) -> StateBackend:
     if directory := configuration.get(options.LOCAL_DIRECTORY):
         backend.set_db_storage_paths(directory)
     return backend
+
+
+def _local_path(path: str) -> str:
+    """The path of a ``file:`` URI, without a slash at its end, as Flink reads it."""
+    split = urlsplit(path)
+    local = split.path if split.scheme == "file" else path
+    return local if local == "/" else local.removesuffix("/")
