@@ -40,7 +40,7 @@ ROW = Types.ROW([Types.FLOAT(), Types.DOUBLE(), Types.BOOLEAN(), Types.STRING()]
         (Types.SQL_DATE(), dt.date(2021, 1, 9), "2021-01-09"),
         (
             Types.SQL_TIMESTAMP(),
-            dt.datetime(2021, 1, 9, 12, 0, 0, 11000),
+            NOON.replace(microsecond=11000),
             "2021-01-09 12:00:00.011",
         ),
         (Types.SQL_TIMESTAMP(), NOON, "2021-01-09 12:00:00.0"),
