@@ -19,8 +19,9 @@
     ├── SinkError                       a sink cannot be written or committed
     │   └── PermanentSinkError          the target refuses for good: it would again
     ├── RequirementsError               what python.requirements names cannot be installed
-    ├── StateError                      keyed state cannot be read, written or restored
-    │   └── LocalCopyError              its local copy is damaged and was dropped: run again
+    ├── StateError                      state does not fit the program, or is used wrongly
+    │   └── StateStoreError             the store on the local disk fails: run again
+    │       └── LocalCopyError          its local copy is damaged and was dropped: run again
     ├── DirectoryError                  a directory of Millstream's is full, read-only, not private
     ├── WorkerLostError                 a worker process died while it ran a task
     │   └── SlotLostError               another slot of a pipelined run cannot be reached
@@ -73,6 +74,7 @@ __all__ = [
     "SourceError",
     "SqlParserError",
     "StateError",
+    "StateStoreError",
     "TypeMismatchError",
     "UnknownFormatError",
     "UnpicklableFunctionError",
@@ -188,10 +190,17 @@ class RequirementsError(MillstreamError):
 
 
 class StateError(MillstreamError):
-    """Keyed state cannot be read, written or restored."""
+    """State does not fit the program, cannot be read by it, or is used where it cannot be.
+
+    Another run finds the same state and the same program, so the job ends.
+    """
 
 
-class LocalCopyError(StateError):
+class StateStoreError(StateError):
+    """The store of a task fails on its local disk; another run makes a new one."""
+
+
+class LocalCopyError(StateStoreError):
     """The local copy of some state is damaged; it was dropped, the checkpoint has another."""
 
 

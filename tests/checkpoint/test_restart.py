@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from millstream import errors
 from millstream.configuration.configuration import Configuration
 from millstream.configuration.restart_strategies import (
     RestartStrategies,
@@ -18,18 +19,22 @@ from millstream.errors import (
     ConfigurationError,
     FencedError,
     JobError,
+    LocalCopyError,
     PermanentSinkError,
     ProgramError,
     SinkError,
     SourceError,
+    StateStoreError,
     UserFunctionError,
 )
+from millstream.execution import restart
 from millstream.execution.restart import (
     ExponentialDelay,
     FailureRate,
     FixedDelay,
     GiveUpOnRepeats,
     NoRestart,
+    Recovery,
     RestartStrategy,
     restart_strategy,
 )
@@ -129,6 +134,44 @@ def test_no_restart_where_it_cannot_help(error: Exception) -> None:
     wrapped = JobError("failed")
     wrapped.__cause__ = error
     assert GiveUpOnRepeats(FixedDelay(9, 1)).next_delay(0, wrapped) is None
+
+
+def _classes(kind: type[errors.MillstreamError]) -> list[type[errors.MillstreamError]]:
+    return [kind, *(each for below in kind.__subclasses__() for each in _classes(below))]
+
+
+def test_each_class_of_errors_is_decided_on_by_itself() -> None:
+    ours = {kind for kind in _classes(errors.MillstreamError) if kind.__module__ == errors.__name__}
+    assert ours == {kind for kind in restart._RECOVERY if issubclass(kind, errors.MillstreamError)}
+    assert {kind.__name__ for kind in ours} == {
+        name for name in errors.__all__ if isinstance(getattr(errors, name), type)
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind, what in restart._RECOVERY.items() if what is Recovery.NEVER]
+)
+def test_permanent_failures_end_the_job_at_once(kind: type[Exception]) -> None:
+    assert GiveUpOnRepeats(FixedDelay(9, 1)).next_delay(0, kind("x")) is None
+
+
+@pytest.mark.parametrize(
+    "error", [StateStoreError("disk"), LocalCopyError("damaged"), OSError("x"), RuntimeError("x")]
+)
+def test_what_may_pass_is_run_again(error: Exception) -> None:
+    guarded = GiveUpOnRepeats(FixedDelay(9, 1))
+    assert [guarded.next_delay(0, error) for _ in range(9)] == [1] * 9
+
+
+def test_errors_of_code_end_the_job_when_they_come_again() -> None:
+    guarded = GiveUpOnRepeats(FixedDelay(9, 1))
+    missing = ModuleNotFoundError("No module named 'x'")
+    assert [guarded.next_delay(0, missing) for _ in range(3)] == [1, 1, None]
+    # What a client library raised is explained by an error of ours, which decides.
+    guarded = GiveUpOnRepeats(FixedDelay(9, 1))
+    down = SinkError("the server is down")
+    down.__cause__ = TypeError("of a client library")
+    assert [guarded.next_delay(0, down) for _ in range(9)] == [1] * 9
 
 
 def test_a_poisoned_record_ends_the_job() -> None:

@@ -183,6 +183,35 @@ def test_agree_with_no_background(
     check()
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_agree_with_a_clock_that_moves_while_the_processing_time_of_the_epoch_stands_still(
+    name: str,
+) -> None:
+    """As in micro-batches: an epoch has one processing time, however long it takes."""
+
+    @examples(3)
+    @given(drawn=steps(takes_back=PLANS[name][2]))
+    def check(drawn: list[_Step]) -> None:
+        is_join = isinstance(PLANS[name][0], JoinFactory)
+        outputs = []
+        for stands_still in (False, True):
+            with harness_of(name) as harness:
+                now = 1000
+                harness.processing_time(now)
+                operator: Any = harness.operator
+                if stands_still:
+                    operator.keyed_state.clock = lambda: now  # noqa: B023 - of this very moment
+                for changes, side, time, _ in drawn:
+                    now += time
+                    if not stands_still:
+                        harness.time_passes(now)
+                    harness.feed(changes, side if is_join else 0)
+                outputs.append(harness.changes)
+        assert outputs[0] == outputs[1]
+
+    check()
+
+
 @examples(10)
 @given(drawn=steps(takes_back=True))
 def test_groups_agree_with_a_model_that_has_time(drawn: list[_Step]) -> None:

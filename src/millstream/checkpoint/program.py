@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "accumulators",
+    "has_declared_states",
     "holdings",
     "labelled",
     "labels",
@@ -61,6 +62,15 @@ def holdings(manifest: Manifest, stored: Mapping[str, OperatorRecord]) -> dict[s
         elif record.commits and uid not in found:
             found[uid] = ["output that may wait for its commit"]
     return {uid: ", ".join(what) for uid, what in found.items()}
+
+
+def has_declared_states(manifest: Manifest, program: Mapping[str, OperatorRecord]) -> bool:
+    """Whether a checkpoint has states that functions declare, of operators of ``program``."""
+    return any(
+        record.states or any(ack.operator_states for ack in manifest.operators.get(uid, ()))
+        for uid, record in manifest.program.items()
+        if uid in program and record.kind not in ("source", "sink")
+    )
 
 
 def stored_max_parallelism(manifest: Manifest, uid: str) -> int | None:

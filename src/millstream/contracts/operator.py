@@ -97,6 +97,9 @@ class RestoreContext:
     attempt: str
     #: Milliseconds since 1970, the same in every task and in every replay by the same driver.
     processing_time: int
+    #: Tells the time while records are processed, for state that expires, in milliseconds; None:
+    #: it is ``processing_time`` until the operator is told another.
+    clock: Callable[[], int] | None = field(default=None, kw_only=True)
     #: The store restored to the previous checkpoint; None if the operator keeps no keyed state.
     #: It stays open until the operator is restored anew, or closed.
     store: KeyValueStore | None

@@ -37,10 +37,12 @@ def make_plan(
     state_backend: str,
     fsync: bool,
     begins: bool = False,
+    clock_moves: bool = True,
 ) -> EpochPlan:
     """The plan of the epoch of ``program`` that reads to ``stop``, restored from ``last``.
 
-    ``begins``: its tasks begin, though within the run that has made ``last``.
+    ``begins``: its tasks begin, though within the run that has made ``last``.  ``clock_moves``:
+    the time of ``stop`` is of the system's clock.
     """
     operators: dict[str, OperatorRestore] = {}
     if last is not None:
@@ -66,6 +68,7 @@ def make_plan(
         local_root=local_root,
         state_backend=state_backend,
         fsync=fsync,
+        clock_moves=clock_moves,
         in_flight=[] if last is None else last.in_flight,
     )
 

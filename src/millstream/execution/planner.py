@@ -85,7 +85,7 @@ class SourcePlanner:
         self._last_tick = 0
         #: Milliseconds of the clock at which something can change without data.
         self._next_due = _UNKNOWN if wakes else math.inf
-        #: The last checkpoint has frames in flight, which the next epoch is to process.
+        #: The next epoch is needed though there may be nothing to read.
         self._owes = False
         #: The checkpoint that this is said of; None: of none.
         self._in_flight_in: int | None = None
@@ -162,12 +162,13 @@ class SourcePlanner:
         # Before the first epoch there is nothing that time could change.
         return now >= self._next_due and cast("int", start["epoch"]) >= 0
 
-    def owe(self, epoch: int) -> None:
-        """Plan an epoch though nothing may be there to read: it processes what is in flight.
+    def owe(self, epoch: int | None = None) -> None:
+        """Plan an epoch though nothing may be there to read: its tasks restore their state.
 
         Args:
-            epoch: of the checkpoint that has it.  The epoch behind it tells again of all sources
-                that are over: their ends may be in flight too, and not to all that are tasks now.
+            epoch: of the checkpoint that has frames in flight, which are processed then; None: it
+                has none.  The epoch after it reports the end of all sources that are over again:
+                their ends may be in flight too, and not to all that are tasks now.
         """
         self._owes = True
         self._in_flight_in = epoch

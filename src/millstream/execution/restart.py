@@ -15,24 +15,13 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
+from pickle import PickleError
 from typing import TYPE_CHECKING, Final
 
+from millstream import errors
 from millstream.configuration import options
-from millstream.errors import (
-    CheckpointExpiredError,
-    ConfigurationError,
-    CorruptCheckpointError,
-    EngineError,
-    FencedError,
-    ForeignCheckpointError,
-    IncompatibleProgramError,
-    MalformedRecordError,
-    PermanentSinkError,
-    ProgramError,
-    RequirementsError,
-    UnknownFormatError,
-    UserFunctionError,
-)
+from millstream.errors import CheckpointExpiredError, PermanentSinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +35,10 @@ __all__ = [
     "FixedDelay",
     "GiveUpOnRepeats",
     "NoRestart",
+    "Recovery",
     "RestartStrategy",
     "TolerateExpired",
+    "recovery_of",
     "restart_strategy",
 ]
 
@@ -59,24 +50,75 @@ _FIXED_DELAY: Final = ("fixed-delay", "fixeddelay")
 _FAILURE_RATE: Final = ("failure-rate", "failurerate")
 #: Java's largest int is what Flink's documentation gives for "no limit".
 _UNLIMITED: Final = ("infinite", str(2**31 - 1))
-#: Failures that running again cannot mend, or must not.
-_FINAL: Final = (
-    ConfigurationError,
-    CorruptCheckpointError,
-    EngineError,
-    FencedError,
-    ForeignCheckpointError,
-    IncompatibleProgramError,
-    ProgramError,
-    UnknownFormatError,
-)
-#: Failures that the same record, or the same output, causes at every replay.
-_REPEATABLE: Final = (
-    MalformedRecordError,
-    PermanentSinkError,
-    RequirementsError,
-    UserFunctionError,
-)
+
+
+class Recovery(Enum):
+    """What running a job again can do about a failure of some class."""
+
+    #: Nothing, or it must not be done: the job ends.
+    NEVER = "never"
+    #: Nothing if the failure comes again without progress in between.
+    UNLESS_REPEATED = "unless repeated"
+    #: It may help: as often as the restart strategy says.
+    MAY_HELP = "may help"
+
+
+#: Every class of ``millstream.errors``, one by one: a subclass does not inherit this unseen.
+_RECOVERY: Final[dict[type[BaseException], Recovery]] = {
+    errors.MillstreamError: Recovery.UNLESS_REPEATED,
+    # The program, its options or what it is to continue from are wrong, and stay so.
+    errors.ConfigurationError: Recovery.NEVER,
+    errors.ProgramError: Recovery.NEVER,
+    errors.MissingMethodError: Recovery.NEVER,
+    errors.UnpicklableFunctionError: Recovery.NEVER,
+    errors.TypeMismatchError: Recovery.NEVER,
+    errors.ValidationError: Recovery.NEVER,
+    errors.CatalogError: Recovery.NEVER,
+    errors.SqlParserError: Recovery.NEVER,
+    errors.UnsupportedSqlError: Recovery.NEVER,
+    errors.StateError: Recovery.NEVER,
+    errors.CheckpointError: Recovery.NEVER,
+    errors.ForeignCheckpointError: Recovery.NEVER,
+    errors.IncompatibleProgramError: Recovery.NEVER,
+    errors.UnknownFormatError: Recovery.NEVER,
+    errors.CorruptCheckpointError: Recovery.NEVER,
+    errors.SignatureError: Recovery.NEVER,
+    # There is nothing left to run it on.
+    errors.EngineError: Recovery.NEVER,
+    # A restart would fence the newer run in turn.
+    errors.FencedError: Recovery.NEVER,
+    # The same record, or the same output, may fail at every replay; a function may ask a service.
+    errors.UserFunctionError: Recovery.UNLESS_REPEATED,
+    errors.ExpressionError: Recovery.UNLESS_REPEATED,
+    errors.MalformedRecordError: Recovery.UNLESS_REPEATED,
+    errors.PermanentSinkError: Recovery.UNLESS_REPEATED,
+    errors.RequirementsError: Recovery.UNLESS_REPEATED,
+    # A server, a machine, a disk or a network comes back, or somebody sees to it.
+    errors.SourceError: Recovery.MAY_HELP,
+    errors.SinkError: Recovery.MAY_HELP,
+    errors.DirectoryError: Recovery.MAY_HELP,
+    errors.StateStoreError: Recovery.MAY_HELP,
+    errors.LocalCopyError: Recovery.MAY_HELP,
+    errors.WorkerLostError: Recovery.MAY_HELP,
+    errors.SlotLostError: Recovery.MAY_HELP,
+    # Whoever else connects to a run's port must not be able to end the job for good.
+    errors.AuthenticationError: Recovery.MAY_HELP,
+    errors.JobError: Recovery.MAY_HELP,
+    errors.CheckpointExpiredError: Recovery.MAY_HELP,
+    errors.InconsistentEpochError: Recovery.MAY_HELP,
+    # Of Python: code that is wrong, or modules that workers do not have.
+    **dict.fromkeys(
+        (ImportError, SyntaxError, NameError, AttributeError, TypeError, NotImplementedError),
+        Recovery.UNLESS_REPEATED,
+    ),
+    PickleError: Recovery.UNLESS_REPEATED,
+}
+
+
+def recovery_of(error: BaseException) -> Recovery:
+    """What running the job again can do about an error of this class, its causes left out."""
+    known = (_RECOVERY[each] for each in type(error).__mro__ if each in _RECOVERY)
+    return next(known, Recovery.MAY_HELP)
 
 
 class RestartStrategy(ABC):
@@ -236,9 +278,10 @@ class GiveUpOnRepeats(RestartStrategy):
 
     def next_delay(self, now: float, error: BaseException) -> float | None:
         """What the inner strategy says, or None."""
-        if any(isinstance(cause, _FINAL) for cause in _chain(error)):
+        causes = [(cause, recovery_of(cause)) for cause in _chain(error)]
+        if any(recovery is Recovery.NEVER for _, recovery in causes):
             return None
-        repeatable = next((c for c in _chain(error) if isinstance(c, _REPEATABLE)), None)
+        repeatable = _repeatable(causes)
         message = None if repeatable is None else _identity(repeatable)
         self._repeats = self._repeats + 1 if message == self._message else 1
         self._message = message
@@ -256,6 +299,17 @@ class GiveUpOnRepeats(RestartStrategy):
         self._message = None
         self._repeats = 0
         self.strategy.on_progress()
+
+
+def _repeatable(causes: list[tuple[BaseException, Recovery]]) -> BaseException | None:
+    """The error to compare with the one before; None if what comes again may still pass.
+
+    Errors of ours say what failed.  Python's own count only where none of ours explains them: a
+    ``SinkError`` from a ``TypeError`` of a client library is a ``SinkError``.
+    """
+    ours = [each for each in causes if isinstance(each[0], errors.MillstreamError)]
+    repeated = Recovery.UNLESS_REPEATED
+    return next((cause for cause, recovery in ours or causes if recovery is repeated), None)
 
 
 def _identity(error: BaseException) -> str:
@@ -319,12 +373,12 @@ def _exponential(configuration: Configuration) -> ExponentialDelay:
             f"{options.EXPONENTIAL_INITIAL_BACKOFF.key} is longer than"
             f" {options.EXPONENTIAL_MAX_BACKOFF.key}"
         )
-        raise ConfigurationError(message)
+        raise errors.ConfigurationError(message)
     if strategy.jitter_factor > 1:
         message = (
             f"{options.EXPONENTIAL_JITTER.key} is {strategy.jitter_factor}; it lies between 0 and 1"
         )
-        raise ConfigurationError(message)
+        raise errors.ConfigurationError(message)
     return strategy
 
 

@@ -16,6 +16,7 @@ import uuid
 from typing import TYPE_CHECKING, cast
 
 from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.program import has_declared_states
 from millstream.checkpoint.publish import EpochMetadata
 from millstream.configuration import options
 from millstream.execution.epoch import make_plan
@@ -61,6 +62,7 @@ class Run:
             where the engine can restart them alone; returns the seconds to wait before, or raises
             if the job has failed for good.  None: they are not restarted alone.
         on_resumed: told when all tasks run again.
+        clock_moves: whether the planner goes by the system's clock.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Run:
         stop: StopRequest | None = None,
         on_failure: Callable[[Exception, frozenset[str]], float] | None = None,
         on_resumed: Callable[[], None] = lambda: None,
+        clock_moves: bool = True,
     ) -> None:
         self.job = job
         #: Changes with every run, so that workers drop what an older one left.
@@ -88,6 +91,7 @@ class Run:
         self._on_recovered = on_recovered
         self._make_planner = make_planner or planner_of
         self._after = after
+        self._clock_moves = clock_moves
         self._tasks_at_work = tasks_at_work
         one_by_one = tasks_at_work if by_chain is None else by_chain
         #: What a task is a subtask of.
@@ -155,6 +159,10 @@ class Run:
                 self._planner.committed(last.splits)
                 if last.in_flight:
                     self._planner.owe(last.epoch)
+                elif self._after is None and has_declared_states(last, self._program):
+                    # Functions declare their states when they are opened: restored at once, those
+                    # that do not fit end the job now, and not when the first record comes.
+                    self._planner.owe()
         return True
 
     def close(self) -> None:
@@ -224,6 +232,7 @@ class Run:
             state_backend=job.state_backend,
             fsync=job.fsync,
             begins=begins,
+            clock_moves=self._clock_moves,
         )
 
     def tasks(self) -> set[tuple[int, int]]:

@@ -106,6 +106,8 @@ class EpochPlan:
     local_root: str
     state_backend: str
     fsync: bool = True
+    #: Whether ``processing_time`` is of the system's clock, which moves while the epoch runs.
+    clock_moves: bool = True
     #: What barriers had overtaken at all tasks of the previous checkpoint.
     in_flight: list[FramesInFlight] = field(default_factory=list)
 

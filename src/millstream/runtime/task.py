@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 __all__ = ["Task"]
 
 
+def system_clock() -> int:
+    """Return the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class Task:
     """Runs one epoch on a stage instance.
 
@@ -64,7 +69,8 @@ class Task:
         self._attempt = attempt_name(plan, plan.epoch, instance.level, instance.subtask)
         self._splits = SplitReader(instance, plan, self._attempt, spark_rows)
         self._frames = FrameReader(instance)
-        self._state = TaskState(instance, plan, self._attempt)
+        clock = system_clock if plan.clock_moves else None
+        self._state = TaskState(instance, plan, self._attempt, clock=clock)
         self._started = time.monotonic()
 
     def run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

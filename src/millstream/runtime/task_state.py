@@ -28,7 +28,7 @@ from millstream.state.operator_state_files import StateReader, prepare_states
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.metrics import MetricValue
@@ -64,15 +64,24 @@ class TaskState:
         plan: what they are restored from.
         attempt: names what they write.
         goes_on: they are restored once, at the start of a run, and not in every epoch.
+        clock: tells the time while records are processed; None: it stands still.
     """
 
     def __init__(
-        self, instance: StageInstance, plan: EpochPlan, attempt: str, *, goes_on: bool = False
+        self,
+        instance: StageInstance,
+        plan: EpochPlan,
+        attempt: str,
+        *,
+        goes_on: bool = False,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self._instance = instance
         self._plan = plan
         self._attempt = attempt
         self._goes_on = goes_on
+        # In BATCH mode the records of a key are taken as if they came at once.
+        self._clock = None if instance.graph.batch_mode else clock
         #: Of the operators that keep keyed state, by node.
         self.stores: dict[int, KeyValueStore] = {}
         #: In the order of the chain.
@@ -115,6 +124,7 @@ class TaskState:
             epoch=plan.epoch,
             attempt=self._attempt,
             processing_time=plan.processing_time,
+            clock=self._clock,
             store=self._open_store(node) if self._instance.operators[node.id].keyed else None,
             watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
             operator_states=states,

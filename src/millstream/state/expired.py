@@ -78,7 +78,7 @@ class Expiring(Protocol):
 class _Keyed(Protocol):
     """The keyed state that is looked through; ``KeyContext`` is."""
 
-    processing_time: int
+    def expiry_time(self) -> int: ...
 
     @property
     def store(self) -> KeyValueStore: ...
@@ -164,7 +164,7 @@ class ExpiredState:
 
     def _look(self, most: int) -> bool:
         """Look at so many entries; whether it was time to."""
-        now = self._keyed.processing_time
+        now = self._keyed.expiry_time()
         if now < self._wait:
             self._owed = 0
             return False

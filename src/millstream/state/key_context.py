@@ -21,7 +21,7 @@ from millstream.state.key_codec import INT, INT_TAG, cache_key, decode_key, enco
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -62,6 +62,7 @@ class KeyContext(ABC):
         "_flushes",
         "_store",
         "cache_key",
+        "clock",
         "current_key",
         "expired",
         "max_parallelism",
@@ -73,8 +74,10 @@ class KeyContext(ABC):
         self.max_parallelism = max_parallelism
         self.current_key: object = None
         self.cache_key: CacheKey = b""
-        #: Milliseconds; what time to live is measured by.
+        #: Milliseconds; what time to live is measured by where there is no clock.
         self.processing_time = 0
+        #: Tells the time while records are processed, in milliseconds.
+        self.clock: Callable[[], int] | None = None
         self._store: KeyValueStore | None = None
         #: What looks for state that has expired.
         self.expired = ExpiredState(self)
@@ -97,6 +100,16 @@ class KeyContext(ABC):
             )
             raise StateError(message)
         return self._store
+
+    def expiry_time(self) -> int:
+        """Return the time by which state expires: that of the access to it, as in Flink.
+
+        The processing time of an epoch stands still: records that follow each other closely may lie
+        in two epochs, of which the second begins long after the first.
+        """
+        if self.clock is None:
+            return self.processing_time
+        return max(self.processing_time, self.clock())
 
     def set_current_key(self, key: object) -> None:
         """Let the handles speak of ``key``, which must lie in this subtask's key groups."""

@@ -58,6 +58,8 @@ from millstream.state.value_state import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.state_sections import StateSection
     from millstream.functions.descriptors import (
@@ -178,12 +180,19 @@ class KeyedState(KeyContext):
 
     # The life of an epoch.
 
-    def begin_epoch(self, store: KeyValueStore, processing_time: int | None = None) -> None:
+    def begin_epoch(
+        self,
+        store: KeyValueStore,
+        processing_time: int | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         """Work on ``store`` from now on.
 
         Args:
             store: restored to the end of the previous epoch.
-            processing_time: milliseconds, for time to live; left out, the clock's.
+            processing_time: milliseconds, for time to live; left out, the system clock's.
+            clock: what time it is at any moment of the epoch, in milliseconds; None: the time is
+                ``processing_time`` until another one is set.
 
         Raises:
             StateError: a state was kept under the same name as another kind.
@@ -198,6 +207,7 @@ class KeyedState(KeyContext):
         self.processing_time = (
             time.time_ns() // 1_000_000 if processing_time is None else processing_time
         )
+        self.clock = clock
         if not goes_on:  # what is in memory is not what the store holds
             self._forget()
             self.expired.forget()

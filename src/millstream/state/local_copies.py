@@ -33,7 +33,7 @@ from millstream.errors import (
     CorruptCheckpointError,
     LocalCopyError,
     MillstreamError,
-    StateError,
+    StateStoreError,
 )
 from millstream.state.known_files import damage_of, forget_files
 from millstream.state.snapshot_files import (
@@ -159,7 +159,7 @@ class LocalCopies:
 
     def judge(
         self, work: Path, base: StateHandle | None, storage: CheckpointStorage, error: Exception
-    ) -> StateError | CorruptCheckpointError:
+    ) -> StateStoreError | CorruptCheckpointError:
         """What to raise where a database met damage; the local copies are dropped.
 
         Args:
@@ -173,7 +173,9 @@ class LocalCopies:
             checkpoint are no better; else a LocalCopyError.
         """
         if base is None:
-            return StateError(f"{self.owner}: RocksDB finds its own new files damaged: {error}")
+            return StateStoreError(
+                f"{self.owner}: RocksDB finds its own new files damaged: {error}"
+            )
         named = set(_FILE.findall(str(error)))
         suspects = [file for file in base["files"] if file["local"] in named]
         is_new = bool(named) and not suspects

@@ -5,7 +5,7 @@ of a map) together with the time of its last access, and treat it as absent once
 state is removed when it is met, by its key or in the background.
 
 What it is not: the search for what has expired (``state/expired.py``).  Time is
-``KeyedState.processing_time``: one value per epoch, or what tasks that live on are told.
+``KeyedState.expiry_time``: that of the access.
 
 Read next: ``functions/descriptors.py`` for the configuration.
 """
@@ -67,11 +67,11 @@ class _Expiry:
 
     def is_over(self, kept: tuple[int, Any]) -> bool:
         """Whether what was kept has expired."""
-        return kept[0] + self._length <= self._keyed.processing_time
+        return kept[0] + self._length <= self._keyed.expiry_time()
 
     def stamp(self, value: object) -> tuple[int, Any]:
         """``value`` as it is kept from now on."""
-        return self._keyed.processing_time, value
+        return self._keyed.expiry_time(), value
 
 
 _Inner: TypeAlias = "KeyedValueState | KeyedListState | KeyedMapState"

@@ -128,7 +128,9 @@ class MiniCluster:
 
         self.job = job
         lives_on = self.pipelined if pipelined is None else pipelined
-        self._run = Run(job, make_planner=make_planner, by_chain=lives_on)
+        self._run = Run(
+            job, make_planner=make_planner, by_chain=lives_on, clock_moves=clock is None
+        )
         self.coordinator = self._run.coordinator
         self._run.open()
         pickled = dumps_by_value(graph)

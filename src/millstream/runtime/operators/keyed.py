@@ -116,7 +116,9 @@ class KeyedOperator(FunctionOperator):
 
     def restore(self, restored: RestoreContext) -> None:
         try:
-            self.keyed_state.begin_epoch(store_of(restored), restored.processing_time)
+            self.keyed_state.begin_epoch(
+                store_of(restored), restored.processing_time, restored.clock
+            )
             self._refuse_renamed()
         except StateError as error:
             raise self._of_operator(error) from error
@@ -133,7 +135,8 @@ class KeyedOperator(FunctionOperator):
             raise self._of_operator(error) from error
 
     def _of_operator(self, error: StateError) -> StateError:
-        return StateError(f"operator {self.context.name!r} ({self.context.location}): {error}")
+        # Of the same class: whether another run can help depends on it.
+        return type(error)(f"operator {self.context.name!r} ({self.context.location}): {error}")
 
     def _refuse_renamed(self) -> None:
         ignore = options.IGNORE_UNCLAIMED_STATE

@@ -110,7 +110,7 @@ class PipelinedTask:
         self._clock = clock
         self._seconds = seconds
         self._attempt = self._name(plan.epoch)
-        self._state = TaskState(instance, plan, self._attempt, goes_on=True)
+        self._state = TaskState(instance, plan, self._attempt, goes_on=True, clock=clock)
         self._unconfirmed = Unconfirmed()
         self._frames = FrameReader(instance)
         self.splits: SplitTurns | None = None

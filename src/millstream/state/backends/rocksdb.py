@@ -41,7 +41,7 @@ from millstream.errors import (
     CorruptCheckpointError,
     DirectoryError,
     MillstreamError,
-    StateError,
+    StateStoreError,
 )
 from millstream.state.snapshot_files import upload_files
 
@@ -157,7 +157,7 @@ class RocksDBStore:
             LocalCopyError: files of ``base`` are damaged here; the local copies were dropped.
             CorruptCheckpointError: they are damaged in the storage as well.
             DirectoryError: the directory cannot be written to.
-            StateError: RocksDB cannot open them for another reason.
+            StateStoreError: RocksDB cannot open them for another reason.
         """
         self._directory = directory
         self._storage = storage
@@ -193,7 +193,7 @@ class RocksDBStore:
         """The value at ``key``, None if there is none.
 
         Raises:
-            StateError: RocksDB cannot read; as for all reads.
+            StateStoreError: RocksDB cannot read; as for all reads.
         """
         try:
             value: bytes | None = self._database.get(key)
@@ -219,11 +219,11 @@ class RocksDBStore:
         except Exception as error:
             raise self._failure(error, what) from error
 
-    def _failure(self, error: Exception, what: str) -> StateError | CorruptCheckpointError:
+    def _failure(self, error: Exception, what: str) -> StateStoreError | CorruptCheckpointError:
         """The error to raise for one of RocksDB's."""
         if any(sign in str(error) for sign in _SIGNS_OF_DAMAGE):
             return self._copies.judge(self._directory, self._base, self._storage, error)
-        return StateError(f"{self._copies.owner}: RocksDB cannot {what}: {error}")
+        return StateStoreError(f"{self._copies.owner}: RocksDB cannot {what}: {error}")
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values at ``keys``, in that order."""
@@ -340,7 +340,7 @@ class RocksDBStore:
         """Wait for compaction, of which the snapshot then has what it made, and take it.
 
         Raises:
-            StateError: RocksDB cannot write, or not read what is to be compacted.
+            StateStoreError: RocksDB cannot write, or not read what is to be compacted.
             DirectoryError: the disk is full.
         """
         self._settle()
@@ -361,7 +361,7 @@ class RocksDBStore:
                 then is lost.
 
         Raises:
-            StateError: RocksDB cannot write, or not read what is to be compacted.
+            StateStoreError: RocksDB cannot write, or not read what is to be compacted.
             DirectoryError: the disk is full.
         """
         target = self._copies.snapshot(identity)
@@ -517,7 +517,7 @@ class _Pending:
         have caught up: held back here nothing stands still, in RocksDB's own way every write does.
 
         Raises:
-            StateError: RocksDB cannot write, or not read what is to be compacted.
+            StateStoreError: RocksDB cannot write, or not read what is to be compacted.
             DirectoryError: the disk is full.
             OSError: the storage cannot be written to.
         """

@@ -195,14 +195,21 @@ class KeyedTableOperator(TableOperator):
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
         try:
-            self.keyed_state.begin_epoch(store_of(restored), restored.processing_time)
+            self.keyed_state.begin_epoch(
+                store_of(restored), restored.processing_time, restored.clock
+            )
         except StateError as error:
             message = f"{self.label} ({self.context.location}): {error}"
-            raise StateError(message) from error
+            raise type(error)(message) from error
 
     def process_processing_time(self, now: int) -> None:
         super().process_processing_time(now)
         self.keyed_state.processing_time = now
+
+    @property
+    def expiry_time(self) -> int:
+        """The time by which state expires; ``processing_time`` may stand still in an epoch."""
+        return self.keyed_state.expiry_time()
 
     def group(self, batch: Batch, indexes: Sequence[int]) -> RowGroups:
         """Group the rows of a batch by key columns, and make room for the state of the keys."""

@@ -97,7 +97,7 @@ class _OneRowOperator(KeyedTableOperator):
         stored = self._kept.get_all(groups.keys)
         if not self._ttl:
             return [None if each is None else each[_HEAD:] for each in stored]
-        alive = self.processing_time - self._ttl
+        alive = self.expiry_time - self._ttl
         return [
             None if each is None or _TIME.unpack_from(each)[0] <= alive else each[_HEAD:]
             for each in stored
@@ -126,7 +126,7 @@ class _OneRowOperator(KeyedTableOperator):
         changes.emit(self, self._codec)
 
     def _write(self, groups: RowGroups, kept: list[bytes | None], written: list[int]) -> None:
-        time = _TIME.pack(self.processing_time)
+        time = _TIME.pack(self.expiry_time)
         rows = [kept[group] for group in written]
         self._kept.put_all(
             [groups.keys[group] for group in written],

@@ -103,7 +103,7 @@ class GroupAggregateOperator(KeyedTableOperator):
         columns = self._codec.unpack([*rows, self._fresh])
         ttl = self.plan.state_ttl
         if ttl:
-            is_over = columns[0].to_numpy()[:-1] + ttl <= self.processing_time
+            is_over = columns[0].to_numpy()[:-1] + ttl <= self.expiry_time
             for position in np.flatnonzero(is_over & is_present).tolist():
                 rows[position] = self._fresh
             is_present &= ~is_over
@@ -116,7 +116,7 @@ class GroupAggregateOperator(KeyedTableOperator):
         keys = [work.segments.keys[end] for end in ends.tolist()]
         taken = pa.array(ends)
         counts = work.counts_behind[ends]
-        written = pa.array(np.full(len(ends), self.processing_time), pa.int64())
+        written = pa.array(np.full(len(ends), self.expiry_time), pa.int64())
         states = [column.take(taken) for column in work.states]
         rows: list[bytes | None] = list(
             self._codec.pack([written, pa.array(counts, pa.int64()), *states])

@@ -96,9 +96,7 @@ class JoinOperator(KeyedTableOperator):
         other.maps.fetch_all_distinct(groups.keys)
         own.maps.fetch_entries_of(groups.keys, group_of_row, names)
         counts_matches = self._is_outer[1 - input_index]
-        meeting = Meeting(
-            other, groups, wanted, self.processing_time, counts_matches=counts_matches
-        )
+        meeting = Meeting(other, groups, wanted, self.expiry_time, counts_matches=counts_matches)
         work = _Rows(self, batch, input_index, meeting)
         work.groups, work.group_of_row = groups, group_of_row
         work.names, work.rows = names, rows
@@ -204,6 +202,7 @@ class _Rows:
         self.names: list[bytes] = []
         self.rows: list[bytes] = []
         self._out: tuple[list[int], list[int], list[int]] = ([], [], [])
+        self._now = operator.expiry_time
 
     def process(
         self, chunk: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]
@@ -241,7 +240,7 @@ class _Rows:
         start = int(chunk[0])
         run = slice(start, start + len(chunk))
         matches = np.bincount(first - start, minlength=len(chunk))
-        now = self._operator.processing_time
+        now = self._now
         of_row = self.group_of_row[run]
         keys, names = self.groups.keys, self.names[run]
         self._own.add_all(keys, of_row, names, self.rows[run], matches, now)
@@ -286,7 +285,7 @@ class _Rows:
 
     def _keep(self, row: int, matches: int) -> bool:
         """Keep a row or forget it; returns whether it is one that was not there."""
-        now = self._operator.processing_time
+        now = self._now
         key, name = self.groups.keys[self.group_of_row[row]], self.names[row]
         if self._kinds[row] & 1:
             self._own.take_back(key, name, now)

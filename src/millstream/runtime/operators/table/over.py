@@ -213,7 +213,7 @@ class OverOperator(LateRowsOperator):
         columns = self._states.unpack([row or self._fresh for row in stored])
         is_fresh = np.array([row is None for row in stored], dtype=np.bool_)
         if self._ttl:
-            is_over = columns[0].to_numpy() + self._ttl <= self.processing_time
+            is_over = columns[0].to_numpy() + self._ttl <= self.expiry_time
             rows = [
                 self._fresh if over else row or self._fresh
                 for row, over in zip(stored, is_over.tolist(), strict=True)
@@ -243,7 +243,7 @@ class OverOperator(LateRowsOperator):
         )
         _, after, states = self._aggregates.run(rows_in_order, segments, states, last_only=False)
         keys: Any = segments.keys
-        written = pa.array(np.full(len(keys), self.processing_time), pa.int64())
+        written = pa.array(np.full(len(keys), self.expiry_time), pa.int64())
         self._accumulators.put_all(keys, self._states.pack([written, *states]))
         shown = [
             column.take(steps.places(call.function))

@@ -95,7 +95,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         if stored is None:
             return []
         ttl = self._plan.state_ttl
-        if ttl and _TIME.unpack_from(stored)[0] + ttl <= self.processing_time:
+        if ttl and _TIME.unpack_from(stored)[0] + ttl <= self.expiry_time:
             return []
         parts = unpacked_list(stored[_TIME.size :])
         if self._name_codec is None:
@@ -108,7 +108,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         rows = [row for row, _ in kept]
         if self._name_codec is not None:
             rows = [part for pair in kept for part in pair]
-        return _TIME.pack(self.processing_time) + packed_list(rows)
+        return _TIME.pack(self.expiry_time) + packed_list(rows)
 
 
 def _position(kept: list[_Kept], row: _Kept) -> int:

@@ -131,7 +131,7 @@ class TopNOperator(KeyedTableOperator):
         if self._is_keyed:
             keys = self._key_codec.pack([columns[index] for index in plan.row_key])
         self._kept.fetch_all_distinct(groups.keys)
-        ttl, now = plan.state_ttl, self.processing_time
+        ttl, now = plan.state_ttl, self.expiry_time
         rankings = [
             living_ranking(self._kept.map_of(key), ttl, now, is_keyed=self._is_keyed)
             for key in groups.keys

@@ -82,7 +82,7 @@ class UpdatingOverOperator(KeyedTableOperator):
         takes_back = (kinds_or_inserts(batch) & 1).tolist()
         self._kept.fetch_all_distinct(groups.keys)
         steps = _Steps()
-        ttl, now = plan.state_ttl, self.processing_time
+        ttl, now = plan.state_ttl, self.expiry_time
         rankings = [living_ranking(self._kept.map_of(key), ttl, now) for key in groups.keys]
         keys = [_Key(plan, ranking, steps) for ranking in rankings]
         for position, group in enumerate(groups.group_of_row.tolist()):
