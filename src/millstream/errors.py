@@ -6,6 +6,8 @@
     ├── ConfigurationError              an option is unknown or its value makes no sense
     ├── ProgramError                    the program cannot be run as written
     │   ├── MissingMethodError          a stream has no such method; names where it is
+    │   ├── ArgumentValueError          an argument has a value that is not taken; a ValueError
+    │   ├── ArgumentTypeError           an argument is of a type that is not taken; a TypeError
     │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
     │   ├── TypeMismatchError           a value does not fit the declared type
     │   ├── ValidationError             a statement makes no sense: a name, a type, an option
@@ -47,6 +49,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 __all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
     "AuthenticationError",
     "CatalogError",
     "CheckpointError",
@@ -118,6 +122,14 @@ class ProgramError(MillstreamError):
 
 class MissingMethodError(ProgramError, AttributeError):
     """A stream of this kind has no such method."""
+
+
+class ArgumentValueError(ProgramError, ValueError):
+    """An argument has a value that is not taken, where PyFlink raises a ValueError."""
+
+
+class ArgumentTypeError(ProgramError, TypeError):
+    """An argument is of a type that is not taken, where PyFlink raises a TypeError."""
 
 
 class UnpicklableFunctionError(ProgramError):

@@ -163,7 +163,7 @@ def test_arrow_sees_arrays() -> None:
 
 def test_a_function_of_columns_must_give_a_value_per_row() -> None:
     cut = udf(lambda text: text.slice(1), result_type="STRING", func_type="arrow", name="cut")
-    with pytest.raises(UserFunctionError, match=r"the function gives \d values for \d rows"):
+    with pytest.raises(UserFunctionError, match="The result length '2' of Arrow UDF"):
         rows(with_function(cut), f"SELECT f(s) FROM {VALUES}")
 
 
@@ -237,5 +237,5 @@ def test_it_travels() -> None:
 
 
 def test_unknown_kinds_are_refused() -> None:
-    with pytest.raises(ProgramError, match="func_type is general, pandas or arrow"):
+    with pytest.raises(ProgramError, match="The func_type must be one of"):
         udf(repr, result_type="STRING", func_type="scala")

@@ -21,14 +21,26 @@ if TYPE_CHECKING:
 __all__ = ["arrow_column", "pandas_column", "to_pandas"]
 
 
-def to_pandas(array: pa.Array, kind: LogicalType) -> Any:
-    """A Series; of rows a DataFrame."""
+def to_pandas(array: pa.Array, kind: LogicalType, *, is_whole: bool = False) -> Any:
+    """Return a Series; of rows a DataFrame.
+
+    Args:
+        array: the column.
+        kind: its type.
+        is_whole: whether it is all columns of a table as one; then the fields of columns that are
+            rows themselves are columns of the DataFrame, as in PyFlink.
+    """
     if not isinstance(kind, RowType):
         return array.to_pandas()
     import pandas as pd
 
-    fields = [column.to_pandas() for column in array.flatten()]
-    return pd.concat(fields, axis=1, keys=list(kind.names))
+    fields: list[Any] = []
+    for column, field in zip(array.flatten(), kind.fields, strict=True):
+        if is_whole and isinstance(field.type, RowType):
+            fields.append(to_pandas(column, field.type))
+        else:
+            fields.append(column.to_pandas().rename(field.name))
+    return pd.concat(fields, axis=1)
 
 
 def pandas_column(result: Any, kind: LogicalType) -> pa.Array:

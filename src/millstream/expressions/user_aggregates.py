@@ -11,7 +11,7 @@ What it is not: the computation (``runtime/columnar/user_kernel.py``), or the wo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.functions.definition import (
     FunctionDefinition,
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["UserAggregate", "aggregate_definition_of", "user_aggregate"]
+__all__ = ["AGGREGATE_METHODS", "UserAggregate", "aggregate_definition_of", "user_aggregate"]
+
+#: What an object that aggregates to a value needs.
+AGGREGATE_METHODS: Final = ("create_accumulator", "accumulate", "get_value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +36,15 @@ class UserAggregate:
     """An aggregate function of a user; compared by identity."""
 
     name: str
-    #: With ``create_accumulator`` and others; of kind pandas: a function of Series.
+    #: With ``AGGREGATE_METHODS``; of kind pandas these take Series, or it is a function of Series.
     function: Any
     #: general or pandas.
     kind: str
     #: Whether it gives several rows.
     gives_rows: bool
     deterministic: bool
+    #: Whether its argument is all columns of a table.
+    is_whole: bool = False
     #: Of the job, for ``open``.
     job_parameters: Mapping[str, str] = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 KINDS: Final = ("general", "async", "pandas", "arrow")
+_NO_ROW: Final = "the function gives None, but map() takes a row of each row"
 #: Calls of an async function that may wait at a time: ``table.exec.async-scalar`` of Flink's.
 _CONCURRENT: Final = 10
 
@@ -181,13 +182,38 @@ class _OneRow(_Code):
         opened = self.opened(info)
         row = opened.call(*opened.external(values))
         if row is None:
-            message = "the function gives None, but map() takes a row of each row"
-            raise TypeMismatchError(message)
+            raise TypeMismatchError(_NO_ROW)
         return opened.result([row if isinstance(row, tuple | list | Row) else (row,)])
+
+
+@dataclass(frozen=True, eq=False)
+class _OneRowOfColumns:
+    """The rows of a function of columns, each as the only one of a table function."""
+
+    columns: _Columns
+    #: What the function gives: rows, or values of the only column.
+    result: LogicalType
+    row: RowType
+
+    def __call__(self, info: CallInfo, *columns: Any) -> Any:
+        found = self.columns(replace(info, result_type=self.result), *columns)
+        if not isinstance(self.result, RowType):
+            found = pa.StructArray.from_arrays([found], fields=list(self.row.to_arrow()))
+        elif found.null_count:
+            raise TypeMismatchError(_NO_ROW)
+        return pa.ListArray.from_arrays(pa.array(range(len(found) + 1), pa.int32()), found)
 
 
 class _Columns(_Code):
     """The kernel of kinds that see columns; a constant is repeated for all rows."""
+
+    kind: ClassVar[str]
+
+    @property
+    def title(self) -> str:
+        """Kind and name of the function, for errors."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return f"{self.kind} UDF '{name}'"
 
     def __call__(self, info: CallInfo, *columns: Any) -> Any:
         opened = self.opened(info)
@@ -202,7 +228,10 @@ class _Columns(_Code):
             message = f"{type(error).__name__}: {error}"
             raise ValueError(message) from error
         if len(result) != info.rows:
-            message = f"the function gives {len(result)} values for {info.rows} rows"
+            message = (
+                f"The result length '{len(result)}' of {self.title} is not equal to the input "
+                f"length '{info.rows}'"
+            )
             raise ValueError(message)
         return result
 
@@ -211,6 +240,8 @@ class _Columns(_Code):
 
 
 class _Arrow(_Columns):
+    kind = "Arrow"
+
     def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
         result = opened.call(*arrays)
         if isinstance(result, pa.ChunkedArray):
@@ -221,14 +252,28 @@ class _Arrow(_Columns):
         return arrow_column(result, info.result_type)
 
 
+@dataclass(frozen=True, eq=False)
 class _Pandas(_Columns):
+    kind: ClassVar[str] = "Pandas"
+    #: Whether its argument is all columns of a table.
+    is_whole: bool = False
+
     def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
         pairs = zip(arrays, info.argument_types, strict=True)
-        result = opened.call(*(to_pandas(array, kind) for array, kind in pairs))
+        whole = self.is_whole
+        result = opened.call(*(to_pandas(array, kind, is_whole=whole) for array, kind in pairs))
+        if not hasattr(result, "__len__") or isinstance(result, str):
+            message = (
+                f"The result type of {self.title} must be pandas.Series or pandas.DataFrame, got "
+                f"{type(result)}"
+            )
+            raise TypeMismatchError(message)
         return pandas_column(result, info.result_type)
 
 
 class _Async(_Columns):
+    kind = "Async"
+
     def result_of(self, opened: _Opened, info: CallInfo, arrays: list[Any]) -> Any:
         import asyncio  # it takes a tenth of the time in which a statement begins
 
@@ -296,24 +341,22 @@ def definition_of(
     )
 
 
-def one_row_definition(definition: FunctionDefinition) -> FunctionDefinition:
+def one_row_definition(
+    definition: FunctionDefinition, *, is_whole: bool = False
+) -> FunctionDefinition:
     """A scalar function as a table function that gives one row: it is called once for all columns.
 
     Args:
-        definition: made by ``definition_of``, of kind general, with a row as its result.
-
-    Raises:
-        TypeMismatchError: it is of another kind, or gives no row.
+        definition: made by ``definition_of``.
+        is_whole: whether its argument is all columns of a table.
     """
     (declared,) = definition.signatures
-    result = declared.result((), ())
-    if not isinstance(result, RowType):
-        result = RowType((RowField("_c0", result),))
-    if not isinstance(definition.reference, _General):
-        message = (
-            f"map({definition.name}): functions of columns, and async ones, are not in this release"
-        )
-        raise TypeMismatchError(message)
+    given = declared.result((), ())
+    result = given if isinstance(given, RowType) else RowType((RowField("_c0", given),))
+    code: Any = definition.reference
+    kernel: Any = definition.kernel
+    if is_whole and isinstance(kernel, _Pandas):
+        kernel = replace(kernel, is_whole=True)
     return replace(
         definition,
         kind=FunctionKind.TABLE,
@@ -326,7 +369,8 @@ def one_row_definition(definition: FunctionDefinition) -> FunctionDefinition:
                 nullability=Nullability.RULE,
             ),
         ),
-        reference=_OneRow(definition.reference.function),
+        reference=_OneRow(code.function) if kernel is None else None,
+        kernel=None if kernel is None else _OneRowOfColumns(kernel, given, result),
     )
 
 

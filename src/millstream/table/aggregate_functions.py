@@ -13,10 +13,21 @@ import inspect
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from millstream.errors import ProgramError
-from millstream.expressions.user_aggregates import UserAggregate, aggregate_definition_of
-from millstream.table.function_types import FunctionWrapper, UserDefinedFunction, type_of, types_of
-from millstream.types.logical_types import ArrayType, RowField, RowType
+from millstream.errors import ArgumentTypeError, ProgramError
+from millstream.expressions.user_aggregates import (
+    AGGREGATE_METHODS,
+    UserAggregate,
+    aggregate_definition_of,
+)
+from millstream.table.function_types import (
+    FunctionWrapper,
+    UserDefinedFunction,
+    check_func_type,
+    is_deterministic,
+    type_of,
+    types_of,
+)
+from millstream.types.logical_types import ArrayType, MapType, RowField, RowType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -82,8 +93,9 @@ class ImperativeAggregateFunction(UserDefinedFunction, ABC):
         message = f"{type(self).__name__}: say result_type, or have get_result_type()"
         raise ProgramError(message)
 
+    @_missing
     def get_accumulator_type(self) -> DataType | str:
-        """The type of the accumulator, which nobody needs: it is pickled.
+        """The type of the accumulator, which may be left out: accumulators are pickled.
 
         Raises:
             ProgramError: nobody says it.
@@ -124,11 +136,13 @@ def udaf(
     """Make an aggregate function of SQL and the Table API.
 
     Args:
-        f: an AggregateFunction, or a class of them; a function of Series, if ``func_type`` is
-            ``pandas``; None: a decorator is given.
+        f: an AggregateFunction, or a class of them; if ``func_type`` is ``pandas``, one whose
+            ``accumulate`` takes all rows at once as Series, or a function of Series; None: a
+            decorator is given.
         input_types: the types of the arguments; None: arguments are taken as they are.
         result_type: the type of the result; None: what ``get_result_type`` says.
-        accumulator_type: taken; accumulators are pickled, so any will do.
+        accumulator_type: checked to be a type; None: what ``get_accumulator_type`` says, if
+            anything.  Accumulators are pickled as they are.
         deterministic: whether equal rows give equal results; None: as ``is_deterministic`` says.
         name: for plans and errors; None: that of the function.
         func_type: ``general`` (one row at a time) or ``pandas`` (all rows, as Series).
@@ -137,37 +151,38 @@ def udaf(
         The function, to be called on expressions or registered; or a decorator.
 
     Raises:
-        ProgramError: it is no aggregate function, or its result has no type.
+        ArgumentTypeError: it is no aggregate function, or a type is none, or a map of pandas.
+        ArgumentValueError: there is no such ``func_type``.
+        ProgramError: its result has no type.
     """
-    del accumulator_type
+    check_func_type(func_type, ("general", "pandas"))
     if f is None:
         return functools.partial(
             udaf,
             input_types=input_types,
             result_type=result_type,
+            accumulator_type=accumulator_type,
             deterministic=deterministic,
             name=name,
             func_type=func_type,
         )
-    if func_type not in {"general", "pandas"}:
-        message = f"func_type is general or pandas, not {func_type!r}"
-        raise ProgramError(message)
-    wanted = ("create_accumulator", "accumulate", "get_value") if func_type == "general" else ()
-    function = _checked(f, "udaf", wanted)
-    kind = function.get_result_type() if result_type is None and wanted else result_type
-    if kind is None:
-        message = f"udaf {_name(function, name)}: say result_type"
-        raise ProgramError(message)
+    function = _checked(f, "udaf", AGGREGATE_METHODS, pandas=func_type == "pandas")
+    kind = _result_type(function, result_type, f"udaf {_name(function, name)}")
+    _check_accumulator_type(function, accumulator_type)
+    if func_type == "pandas" and isinstance(kind, MapType):
+        message = (
+            "Invalid returnType: Pandas UDAF doesn't support DataType type "
+            f"{kind.as_summary_string()} currently"
+        )
+        raise ArgumentTypeError(message)
     aggregate = UserAggregate(
         _name(function, name),
         function,
         func_type,
         gives_rows=False,
-        deterministic=_deterministic(function, deterministic),
+        deterministic=is_deterministic(function, deterministic),
     )
-    definition = aggregate_definition_of(
-        aggregate, type_of(kind), input_types=types_of(input_types)
-    )
+    definition = aggregate_definition_of(aggregate, kind, input_types=types_of(input_types))
     return UserDefinedAggregateFunctionWrapper(function, definition)
 
 
@@ -186,7 +201,7 @@ def udtaf(
         f: a TableAggregateFunction, or a class of them; None: a decorator is given.
         input_types: the types of the arguments; None: arguments are taken as they are.
         result_type: the type of the rows; None: what ``get_result_type`` says.
-        accumulator_type: taken; accumulators are pickled, so any will do.
+        accumulator_type: as for ``udaf``.
         deterministic: whether equal rows give equal results; None: as ``is_deterministic`` says.
         name: for plans and errors; None: that of the function.
         func_type: ``general``.
@@ -195,23 +210,24 @@ def udtaf(
         The function, to be called on expressions; or a decorator.
 
     Raises:
-        ProgramError: it is no such function, or its result has no type.
+        ArgumentTypeError: it is no such function, or a type is none.
+        ArgumentValueError: there is no such ``func_type``.
+        ProgramError: its result has no type.
     """
-    del accumulator_type
+    check_func_type(func_type, ("general",))
     if f is None:
         return functools.partial(
             udtaf,
             input_types=input_types,
             result_type=result_type,
+            accumulator_type=accumulator_type,
             deterministic=deterministic,
             name=name,
             func_type=func_type,
         )
-    if func_type != "general":
-        message = f"func_type of udtaf is general, not {func_type!r}"
-        raise ProgramError(message)
     function = _checked(f, "udtaf", ("create_accumulator", "accumulate", "emit_value"))
-    row = type_of(function.get_result_type() if result_type is None else result_type)
+    row = _result_type(function, result_type, f"udtaf {_name(function, name)}")
+    _check_accumulator_type(function, accumulator_type)
     if not isinstance(row, RowType):
         row = RowType((RowField("f0", row),))
     aggregate = UserAggregate(
@@ -219,7 +235,7 @@ def udtaf(
         function,
         func_type,
         gives_rows=True,
-        deterministic=_deterministic(function, deterministic),
+        deterministic=is_deterministic(function, deterministic),
     )
     element = row.with_nullability(False)  # noqa: FBT003
     definition = aggregate_definition_of(
@@ -228,24 +244,37 @@ def udtaf(
     return UserDefinedAggregateFunctionWrapper(function, definition)
 
 
-def _checked(f: Any, word: str, wanted: Sequence[str]) -> Any:
+def _checked(f: Any, word: str, wanted: Sequence[str], *, pandas: bool = False) -> Any:
     function = f() if inspect.isclass(f) else f
     missing = [each for each in wanted if not hasattr(function, each)]
-    if missing:
-        message = f"{word} takes an object with {', '.join(wanted)}; {f!r} has no {missing[0]}"
-        raise ProgramError(message)
-    if not wanted and not callable(getattr(function, "eval", function)):
-        message = f"{word} of pandas takes a function of Series, not {f!r}"
-        raise ProgramError(message)
+    if missing and not (pandas and callable(getattr(function, "eval", function))):
+        more = ", or a function of Series" if pandas else ""
+        message = (
+            f"Invalid function: {word} takes an object with {', '.join(wanted)}{more}; {f!r} has "
+            f"no {missing[0]}"
+        )
+        raise ArgumentTypeError(message)
     return function
+
+
+def _result_type(function: Any, given: LogicalType | str | None, owner: str) -> LogicalType:
+    if given is None:
+        says = getattr(function, "get_result_type", None)
+        if says is None:
+            message = f"{owner}: say result_type"
+            raise ProgramError(message)
+        given = says()
+    return type_of(given)
+
+
+def _check_accumulator_type(function: Any, given: LogicalType | str | None) -> None:
+    """Refuse what is no type; accumulators are pickled, whatever their type is."""
+    says = getattr(function, "get_accumulator_type", None)
+    if given is None and says is not None and not getattr(says, "is_missing", False):
+        given = says()
+    if given is not None:
+        type_of(given, "accumulator_type")
 
 
 def _name(function: Any, name: str | None) -> str:
     return name or str(getattr(function, "__name__", type(function).__name__))
-
-
-def _deterministic(function: Any, given: bool | None) -> bool:  # noqa: FBT001 - PyFlink's
-    says = getattr(function, "is_deterministic", None)
-    if given is None and says is not None:
-        return bool(says())
-    return given is not False

@@ -7,10 +7,10 @@ What it is not: state of its own: a view is read and written with its accumulato
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["DataView", "ListView", "MapView"]
 
@@ -68,6 +68,48 @@ class ListView(DataView, Generic[T]):
         return iter(self._list)
 
 
+class _Removing(Generic[T]):
+    """Keys of a map, or keys and values, from which iterators remove, as PyFlink's do."""
+
+    def __init__(
+        self, entries: dict[Any, Any], view: Iterable[T], key_of: Callable[[T], Any]
+    ) -> None:
+        self._entries = entries
+        self._view = view
+        self._key_of = key_of
+
+    def __iter__(self) -> _RemovingIterator[T]:
+        return _RemovingIterator(self._entries, list(self._view), self._key_of)
+
+
+class _RemovingIterator(Generic[T]):
+    """Goes over a copy, so that the map may change meanwhile."""
+
+    def __init__(self, entries: dict[Any, Any], items: list[T], key_of: Callable[[T], Any]) -> None:
+        self._entries = entries
+        self._items = iter(items)
+        self._key_of = key_of
+        self._last: list[T] = []
+
+    def __iter__(self) -> _RemovingIterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        self._last = [next(self._items)]
+        return self._last[0]
+
+    def remove(self) -> None:
+        """Remove the entry that was given last.
+
+        Raises:
+            ValueError: none was, or it is removed.
+        """
+        if not self._last:
+            message = "there is no entry to remove: call next() before each remove()"
+            raise ValueError(message)
+        self._entries.pop(self._key_of(self._last.pop()), None)
+
+
 class MapView(DataView, Generic[K, V]):
     """A map in an accumulator."""
 
@@ -104,12 +146,12 @@ class MapView(DataView, Generic[K, V]):
         return key in self._dict
 
     def items(self) -> Iterable[tuple[K, V]]:
-        """Keys and values."""
-        return self._dict.items()
+        """Return keys and values; ``remove()`` of an iterator over them removes the last one."""
+        return _Removing(self._dict, self._dict.items(), lambda item: item[0])
 
     def keys(self) -> Iterable[K]:
-        """The keys."""
-        return self._dict.keys()
+        """Return the keys; ``remove()`` of an iterator over them removes the last one."""
+        return _Removing(self._dict, self._dict.keys(), lambda key: key)
 
     def values(self) -> Iterable[V]:
         """The values."""

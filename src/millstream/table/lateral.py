@@ -7,6 +7,7 @@ What it is not: the join (``table/table.py``), or the functions (``table/udf.py`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
@@ -86,7 +87,8 @@ def one_row_of(function: Any, row: RowType) -> Expression:
         made = InlineCall(one_row_definition(node.definition), node.arguments)
         return Expression(made, *function.names)
     definition = _definition(function, FunctionKind.SCALAR, "map() takes what udf() makes")
-    return Expression(InlineCall(one_row_definition(definition), (_whole(row),)), *function.names)
+    made = InlineCall(one_row_definition(definition, is_whole=True), (_whole(row),))
+    return Expression(made, *function.names)
 
 
 def _definition(function: Any, kind: FunctionKind, what: str) -> FunctionDefinition:
@@ -145,7 +147,8 @@ def aggregate_of(function: Any, row: RowType, *, rows: bool = False) -> Expressi
         raise ProgramError(word)
     if isinstance(function, Expression):
         return function
-    return Expression(InlineCall(definition, (_whole(row),)), *function.names)
+    taking = replace(definition, reference=replace(user_aggregate(definition), is_whole=True))
+    return Expression(InlineCall(taking, (_whole(row),)), *function.names)
 
 
 def result_items(row: RowType, call: Expression) -> tuple[nodes.SelectItem, ...]:

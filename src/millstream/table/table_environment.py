@@ -36,7 +36,7 @@ from millstream.table.table import Table
 from millstream.table.table_config import TableConfig
 from millstream.table.table_result import TableResult
 from millstream.table.targets import scanned
-from millstream.table.udf import udf
+from millstream.table.udf import registered
 from millstream.types.composite_types import TupleTypeInfo
 from millstream.types.row import RowKind
 from millstream.types.types import Types
@@ -360,7 +360,12 @@ class TableEnvironment(FrameSources):
         return self._session.catalogs.temporary(views_only=True)
 
     def create_temporary_function(self, path: str, function: Any) -> None:
-        """Register a function, as ``udf`` makes it, under a path of a catalog.
+        """Register a function under a path of a catalog.
+
+        Args:
+            path: the path.
+            function: as ``udf`` and its sisters make it, or an AggregateFunction or
+                TableAggregateFunction, whose ``get_result_type`` says the type.
 
         Raises:
             CatalogError: there is one already.
@@ -368,7 +373,11 @@ class TableEnvironment(FrameSources):
         self._create_function(path, function, system=False)
 
     def create_temporary_system_function(self, name: str, function: Any) -> None:
-        """Register a function, as ``udf`` makes it, that is found from any catalog.
+        """Register a function that is found from any catalog.
+
+        Args:
+            name: its name.
+            function: as for ``create_temporary_function``.
 
         Raises:
             CatalogError: there is one already.
@@ -376,10 +385,9 @@ class TableEnvironment(FrameSources):
         self._create_function(name, function, system=True)
 
     def _create_function(self, path: str, function: Any, *, system: bool) -> None:
-        made = function if hasattr(function, "definition") else udf(function)
         self._session.catalogs.create_function(
             parse_identifier(path).names,
-            CatalogFunction(implementation=made),
+            CatalogFunction(implementation=registered(function)),
             temporary=True,
             system=system,
         )

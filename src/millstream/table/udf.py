@@ -19,9 +19,8 @@ from abc import ABC, abstractmethod
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
-from millstream.errors import ProgramError
+from millstream.errors import ArgumentValueError, ProgramError
 from millstream.expressions.user_functions import (
-    KINDS,
     FunctionContext,
     definition_of,
     table_definition_of,
@@ -34,7 +33,15 @@ from millstream.table.aggregate_functions import (
     udaf,
     udtaf,
 )
-from millstream.table.function_types import FunctionWrapper, UserDefinedFunction, type_of, types_of
+from millstream.table.function_types import (
+    FunctionWrapper,
+    UserDefinedFunction,
+    check_func_type,
+    checked_function,
+    is_deterministic,
+    type_of,
+    types_of,
+)
 from millstream.types.logical_types import (
     BigIntType,
     BooleanType,
@@ -65,6 +72,7 @@ __all__ = [
     "UserDefinedFunction",
     "UserDefinedScalarFunctionWrapper",
     "UserDefinedTableFunctionWrapper",
+    "registered",
     "udaf",
     "udf",
     "udtaf",
@@ -176,8 +184,11 @@ def udf(
         The function, to be called on expressions or registered; or a decorator.
 
     Raises:
-        ProgramError: there is no such ``func_type``, or the result has no type.
+        ArgumentTypeError: it is no function, or a type is none.
+        ArgumentValueError: there is no such ``func_type``, or not for async functions.
+        ProgramError: the result has no type.
     """
+    check_func_type(func_type, ("general", "pandas"), "arrow")
     if f is None:
         return functools.partial(
             udf,
@@ -187,26 +198,54 @@ def udf(
             name=name,
             func_type=func_type,
         )
-    if func_type not in KINDS or func_type == "async":
-        message = f"func_type is general, pandas or arrow, not {func_type!r}"
-        raise ProgramError(message)
-    function: Any = f() if inspect.isclass(f) and hasattr(f, "eval") else f
+    function = checked_function(f)
     code = getattr(function, "eval", function)
     shown = name or str(getattr(function, "__name__", type(function).__name__))
     if inspect.iscoroutinefunction(code):
-        func_type = "async"
-    if deterministic is None:
-        says = getattr(function, "is_deterministic", None)
-        deterministic = bool(says()) if says is not None else True
+        func_type = _kind_of_async(func_type)
     definition = definition_of(
         shown,
         function,
         _annotated_result(function, shown) if result_type is None else type_of(result_type),
         input_types=types_of(input_types),
-        deterministic=deterministic,
+        deterministic=is_deterministic(function, deterministic),
         kind=func_type,
     )
     return UserDefinedScalarFunctionWrapper(function, definition)
+
+
+def _kind_of_async(func_type: str) -> str:
+    if func_type != "general":
+        message = (
+            f"Async scalar functions do not support {func_type} func_type. Please use "
+            "func_type='general' (default) for async functions."
+        )
+        raise ArgumentValueError(message)
+    return "async"
+
+
+def registered(function: Any) -> FunctionWrapper:
+    """Return what is registered for a function that a program gives under a name.
+
+    Args:
+        function: what ``udf`` and its sisters make; or an object or class of AggregateFunction or
+            TableAggregateFunction, which say their types; or a function whose result is annotated.
+
+    Raises:
+        ProgramError: nobody says the type of its result.
+    """
+    if isinstance(function, FunctionWrapper):
+        return function
+    kind = function if inspect.isclass(function) else type(function)
+    if issubclass(kind, TableAggregateFunction):
+        wrapper: FunctionWrapper = udtaf(function)
+    elif issubclass(kind, ImperativeAggregateFunction):
+        wrapper = udaf(function)
+    elif issubclass(kind, TableFunction):
+        wrapper = udtf(function)
+    else:
+        wrapper = udf(function)
+    return wrapper
 
 
 class UserDefinedTableFunctionWrapper(FunctionWrapper):
@@ -268,24 +307,21 @@ def udtf(
             deterministic=deterministic,
             name=name,
         )
-    function: Any = f() if inspect.isclass(f) and hasattr(f, "eval") else f
+    function = checked_function(f)
     shown = name or str(getattr(function, "__name__", type(function).__name__))
-    columns = types_of(result_types)
+    columns = types_of(result_types, "result_type")
     if not columns:
         message = f"udtf {shown}: say result_types"
         raise ProgramError(message)
     names = None
     if len(columns) == 1 and isinstance(columns[0], RowType):
         names, columns = columns[0].names, list(columns[0].children)
-    if deterministic is None:
-        says = getattr(function, "is_deterministic", None)
-        deterministic = bool(says()) if says is not None else True
     definition = table_definition_of(
         shown,
         function,
         columns,
         names=names,
         input_types=types_of(input_types),
-        deterministic=deterministic,
+        deterministic=is_deterministic(function, deterministic),
     )
     return UserDefinedTableFunctionWrapper(function, definition)

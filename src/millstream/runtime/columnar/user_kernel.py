@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, UserFunctionError
 from millstream.expressions.foreign_columns import to_pandas
+from millstream.expressions.user_aggregates import AGGREGATE_METHODS
 from millstream.expressions.user_functions import FunctionContext
 from millstream.runtime.columnar.changelog_aggregates import Kernel
 from millstream.runtime.columnar.collecting_aggregates import take_back
@@ -204,12 +205,18 @@ class UserKernel(Kernel):
 
 
 class _PandasKernel(UserKernel):
-    """A function of Series, and of DataFrames of rows; the accumulator is all rows."""
+    """A function of Series, and of DataFrames of rows; what is kept is all rows.
 
-    @property
-    def function(self) -> Any:
-        found = super().function
-        return getattr(found, "eval", found)
+    An AggregateFunction is given them all at once, and an accumulator of its own for each result.
+    """
+
+    def _called(self, series: list[Any]) -> Any:
+        function = self.function
+        if not all(hasattr(function, each) for each in AGGREGATE_METHODS):
+            return getattr(function, "eval", function)(*series)
+        accumulator = function.create_accumulator()
+        function.accumulate(accumulator, *series)
+        return function.get_value(accumulator)
 
     def create(self) -> Any:
         return []
@@ -227,10 +234,10 @@ class _PandasKernel(UserKernel):
     def value(self, accumulator: Any) -> Any:
         columns = zip(*accumulator, strict=True) if accumulator else [()] * len(self._types)
         series = [
-            to_pandas(column_of(list(column), kind), kind)
+            to_pandas(column_of(list(column), kind), kind, is_whole=self._aggregate.is_whole)
             for column, kind in zip(columns, self._types, strict=True)
         ]
-        found = self.function(*series)
+        found = self._called(series)
         item = getattr(found, "item", None)
         value = found if item is None else item()
         # Pandas' NaN of no values is NULL, as where functions of Series are scalar.
