@@ -63,7 +63,7 @@ def values_of(type_: LogicalType, count: int, chance: random.Random) -> list[Any
         chance.choice(special) if chance.random() < 0.5 else _random(type_, chance)
         for _ in range(count)
     ]
-    if type_.nullable:
+    if type_.is_nullable:
         found = [None if chance.random() < 0.15 else value for value in found]
     return found
 

@@ -53,7 +53,7 @@ BATCH = pa.record_batch(
 
 
 def lit(value: Any, type_: LogicalType | None = None) -> Literal:
-    return Literal(value, (type_ or IntType()).not_null)
+    return Literal(value, (type_ or IntType()).not_null())
 
 
 def values(expression: Expression, batch: pa.RecordBatch = BATCH) -> list[Any]:

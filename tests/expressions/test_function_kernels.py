@@ -135,7 +135,7 @@ def _plain(kind: LogicalType, count: int, chance: random.Random) -> list[Any]:
 
 
 def _nulls(kind: LogicalType, count: int, chance: random.Random) -> list[Any]:
-    return [None] * count if kind.nullable else values_of(kind, count, chance)
+    return [None] * count if kind.is_nullable else values_of(kind, count, chance)
 
 
 @pytest.mark.parametrize("group", GROUPS)

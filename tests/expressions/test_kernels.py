@@ -257,7 +257,7 @@ def lit(value: Any, type_: LogicalType) -> Literal:
 
 def constant(type_: LogicalType, seed: int) -> Literal:
     chance = random.Random(seed)
-    return lit(values_of(type_.not_null, 1, chance)[0], type_)
+    return lit(values_of(type_.not_null(), 1, chance)[0], type_)
 
 
 def with_constants(type_: LogicalType) -> list[tuple[str, tuple[LogicalType | Literal, ...]]]:

@@ -92,7 +92,7 @@ def test_the_table_api_says_the_same(env: TableEnvironment) -> None:
         descriptor("kind").as_argument("op"),
         map_("INSERT", "I", "UPDATE_AFTER, DELETE", "X").as_argument("op_mapping"),
     )
-    assert table.plan.row.names == ("kind", "k", "s")
+    assert table.plan.row.names == ["kind", "k", "s"]
     assert rows_of(table) == inserts([("I", "a", 1), ("X", "a", 3), ("I", "b", 3)])
     assert rows_of(env.from_path("c").to_changelog().from_changelog()) == CHANGES
 

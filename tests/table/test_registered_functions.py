@@ -166,7 +166,7 @@ def test_map_takes_functions_of_columns_and_async_ones(kind: str, tmp_path: Path
             func_type="arrow",
         )
     made = table.map(function(col("k"), col("v"))).alias("x", "y")
-    assert made.plan.row.names == ("x", "y")
+    assert made.plan.row.names == ["x", "y"]
     assert result(made, tmp_path) == Counter([("aa", 2), ("bb", 6), ("aa", 5)])
 
 

@@ -236,11 +236,11 @@ def test_a_program_has_the_plan_of_its_sql(env: TableEnvironment, program: str) 
 def test_columns_without_names_have_those_of_flink(env: TableEnvironment) -> None:
     t = env.from_path("t")
     named = t.select(col("b"), col("a") + 1, lit(2), col("a").cast(DataTypes.BIGINT()))
-    assert named.plan.row.names == ("b", "_c1", "_c2", "a-BIGINT")
+    assert named.plan.row.names == ["b", "_c1", "_c2", "a-BIGINT"]
     counts = t.group_by(col("b")).select(col("a").sum + 1, col("a").sum, col("c").count)
-    assert counts.plan.row.names == ("_c0", "EXPR$0", "EXPR$1")
-    assert t.map(pair(col("a"), col("b"))).plan.row.names == ("x", "y")
-    assert t.map(pair(col("a"), col("b")).alias("p", "q")).plan.row.names == ("p", "q")
+    assert counts.plan.row.names == ["_c0", "EXPR$0", "EXPR$1"]
+    assert t.map(pair(col("a"), col("b"))).plan.row.names == ["x", "y"]
+    assert t.map(pair(col("a"), col("b")).alias("p", "q")).plan.row.names == ["p", "q"]
 
 
 @pytest.mark.parametrize(

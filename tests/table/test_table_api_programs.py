@@ -190,7 +190,7 @@ def env() -> TableEnvironment:
 def test_functions_over_rows(env: TableEnvironment, tmp_path: Path) -> None:
     table = env.from_elements([(1, "ab"), (2, "x"), (3, "c-d")], ["id", "word"])
     called = table.map(louder(col("id"), col("word")))
-    assert called.plan.row.names == ("id", "word")
+    assert called.plan.row.names == ["id", "word"]
     loud = Counter([(10, "AB"), (20, "X"), (30, "C-D")])
     assert result(called, tmp_path / "1") == loud
     assert result(table.map(louder_row).alias("n", "w"), tmp_path / "2") == loud
@@ -200,7 +200,7 @@ def test_functions_over_rows(env: TableEnvironment, tmp_path: Path) -> None:
     parts = table.join_lateral(split(col("word")).alias("part")).select(col("id"), col("part"))
     assert result(parts, tmp_path / "4") == Counter([(1, "ab"), (2, "x"), (3, "c"), (3, "d")])
     flat = table.select(louder(col("id"), col("word")).alias("r")).select(col("r").flatten)
-    assert flat.plan.row.names == ("r$id", "r$word")
+    assert flat.plan.row.names == ["r$id", "r$word"]
     assert result(flat, tmp_path / "5") == loud
 
 
@@ -286,9 +286,9 @@ def test_streams_in_older_words(stream_env: StreamExecutionEnvironment, tmp_path
     env = StreamTableEnvironment.create(stream_env)
     stream = stream_env.from_collection([(1, "ann"), (2, "bob"), (3, "ann")], PEOPLE)
     by_name = env.from_data_stream(stream, col("name"), col("id").alias("number"))
-    assert by_name.plan.row.names == ("name", "number")
+    assert by_name.plan.row.names == ["name", "number"]
     by_position = env.from_data_stream(stream, col("a"), col("b"))
-    assert by_position.plan.row.names == ("a", "b")
+    assert by_position.plan.row.names == ["a", "b"]
     with pytest.raises(ProgramError, match="3 names for the 2 columns"):
         env.from_data_stream(stream, col("a"), col("b"), col("c"))
     with pytest.raises(ProgramError, match="take a Schema"):
@@ -389,9 +389,9 @@ def test_columns_are_attributes_and_tables_have_names_in_statements(
     twice = Counter([("mi",), ("ll",)] * 2 + [("st",), ("ream",)])
     assert result(joined, tmp_path / "3") == twice
     named = table.flat_map(halves.alias("part"))
-    assert named.plan.row.names == ("part",)
+    assert named.plan.row.names == ["part"]
     assert halves.names == ()
-    assert table.map(louder_row.alias("p", "q")).plan.row.names == ("p", "q")
+    assert table.map(louder_row.alias("p", "q")).plan.row.names == ["p", "q"]
 
 
 @pytest.mark.both_engines

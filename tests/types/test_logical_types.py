@@ -72,14 +72,14 @@ TYPES: list[tuple[LogicalType, str, str | None, pa.DataType]] = [
     (TimestampType(), "TIMESTAMP(6)", None, pa.timestamp("us")),
     (TimestampType(9), "TIMESTAMP(9)", None, pa.timestamp("ns")),
     (
-        TimestampType(3, TimestampKind.ROWTIME, nullable=False),
+        TimestampType(3, kind=TimestampKind.ROWTIME, nullable=False),
         "TIMESTAMP(3) NOT NULL *ROWTIME*",
         "TIMESTAMP(3) NOT NULL",
         pa.timestamp("ms"),
     ),
     (LocalZonedTimestampType(3), "TIMESTAMP_LTZ(3)", None, pa.timestamp("ms", "UTC")),
     (
-        LocalZonedTimestampType(3, TimestampKind.PROCTIME),
+        LocalZonedTimestampType(3, kind=TimestampKind.PROCTIME),
         "TIMESTAMP_LTZ(3) *PROCTIME*",
         "TIMESTAMP_LTZ(3)",
         pa.timestamp("ms", "UTC"),
@@ -131,7 +131,7 @@ def test_every_root_has_a_type_here() -> None:
 
 def test_nullability_is_part_of_a_type() -> None:
     assert IntType() != IntType(nullable=False)
-    assert IntType().not_null == IntType(nullable=False)
+    assert IntType().not_null() == IntType(nullable=False)
     assert IntType().with_nullability(True) is not None
     plain = IntType()
     assert plain.with_nullability(True) is plain
@@ -165,7 +165,7 @@ def test_families() -> None:
 
 def test_fields_of_rows() -> None:
     row = RowType.of(a=IntType(), b=VarCharType())
-    assert row.names == ("a", "b")
+    assert row.names == ["a", "b"]
     assert row.index_of("b") == 1
     assert row.index_of("c") == -1
     assert row.to_arrow_schema() == pa.schema([("a", pa.int32()), ("b", pa.string())])

@@ -70,7 +70,7 @@ def dec(precision: int, scale: int) -> DecimalType:
         ([BinaryType(2), VarBinaryType(1)], "VARBINARY(2)"),
         ([TimestampType(3), TimestampType(6)], "TIMESTAMP(6)"),
         ([TimestampType(3), LocalZonedTimestampType(0)], "TIMESTAMP_LTZ(3)"),
-        ([TimestampType(3, TimestampKind.ROWTIME)] * 2, "TIMESTAMP(3)"),
+        ([TimestampType(3, kind=TimestampKind.ROWTIME)] * 2, "TIMESTAMP(3)"),
         ([TimeType(0), TimeType(3)], "TIME(3)"),
         ([DateType(), DayTimeIntervalType("DAY")], "DATE"),
         ([YearMonthIntervalType("YEAR"), YearMonthIntervalType("MONTH")], None),
@@ -132,8 +132,8 @@ def test_arithmetic(
     assert str(multiply_types(left, right)) == times
     assert str(divide_types(left, right)) == by
     assert str(modulo_types(left, right)) == rest
-    assert add_types(left.not_null, right.not_null).nullable is False
-    assert add_types(left.not_null, right).nullable is True
+    assert add_types(left.not_null(), right.not_null()).is_nullable is False
+    assert add_types(left.not_null(), right).is_nullable is True
 
 
 def test_aggregates() -> None:

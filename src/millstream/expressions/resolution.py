@@ -131,7 +131,7 @@ def cast(argument: Expression, target: LogicalType) -> Expression:
     Returns:
         A CAST, or the argument if it has that type.
     """
-    target = target.with_nullability(argument.type.nullable)
+    target = target.with_nullability(argument.type.is_nullable)
     if argument.type == target:
         return argument
     if isinstance(argument, Literal) and argument.value is None:

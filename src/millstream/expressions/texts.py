@@ -35,7 +35,7 @@ def plan_type_text(type_: LogicalType) -> str:
         text = type_.with_nullability(True).as_serializable_string()  # noqa: FBT003
     if isinstance(type_, CharType | VarCharType):
         text += ' CHARACTER SET "UTF-16LE"'
-    return text if type_.nullable else f"{text} NOT NULL"
+    return text if type_.is_nullable else f"{text} NOT NULL"
 
 
 def literal_text(value: Any, type_: LogicalType) -> str:

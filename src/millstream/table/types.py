@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.types import logical_types as lt
 from millstream.types.logical_types import (
     ArrayType,
+    AtomicType,
     BigIntType,
     BinaryType,
     BooleanType,
@@ -18,11 +19,14 @@ from millstream.types.logical_types import (
     DecimalType,
     DoubleType,
     FloatType,
+    FractionalType,
+    IntegralType,
     IntType,
     LocalZonedTimestampType,
     MapType,
     MultisetType,
     NullType,
+    NumericType,
     RawType,
     RowField,
     RowType,
@@ -33,13 +37,16 @@ from millstream.types.logical_types import (
     VarBinaryType,
     VarCharType,
     YearMonthIntervalType,
+    ZonedTimestampType,
 )
+from millstream.types.row import Row, RowKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
     "ArrayType",
+    "AtomicType",
     "BigIntType",
     "BinaryType",
     "BooleanType",
@@ -51,31 +58,38 @@ __all__ = [
     "DecimalType",
     "DoubleType",
     "FloatType",
+    "FractionalType",
     "IntType",
+    "IntegralType",
     "ListViewType",
     "LocalZonedTimestampType",
     "MapType",
     "MapViewType",
     "MultisetType",
     "NullType",
+    "NumericType",
     "RawType",
     "Resolution",
+    "Row",
     "RowField",
+    "RowKind",
     "RowType",
     "SmallIntType",
     "TimeType",
     "TimestampType",
     "TinyIntType",
+    "UserDefinedType",
     "VarBinaryType",
     "VarCharType",
     "YearMonthIntervalType",
+    "ZonedTimestampType",
 ]
 
 #: PyFlink's name.
 DataType = lt.LogicalType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Resolution:
     """A unit of an interval, with its digits (-1: as usual).  Made by ``DataTypes``."""
 
@@ -89,8 +103,22 @@ class Resolution:
         MONTH = 4
         YEAR = 5
 
-    unit: IntervalUnit
-    precision: int = -1
+    _unit: IntervalUnit
+    _precision: int
+
+    def __init__(self, unit: IntervalUnit, precision: int = -1) -> None:
+        object.__setattr__(self, "_unit", unit)
+        object.__setattr__(self, "_precision", precision)
+
+    @property
+    def unit(self) -> IntervalUnit:
+        """The unit."""
+        return self._unit
+
+    @property
+    def precision(self) -> int:
+        """The digits."""
+        return self._precision
 
     def __str__(self) -> str:
         """Unit and digits."""
@@ -100,9 +128,75 @@ class Resolution:
 class ListViewType(ArrayType):
     """A ListView in an accumulator."""
 
+    def __init__(self, element_type: lt.LogicalType) -> None:
+        super().__init__(element_type)
+
 
 class MapViewType(MapType):
     """A MapView in an accumulator."""
+
+    def __init__(self, key_type: lt.LogicalType, value_type: lt.LogicalType) -> None:
+        super().__init__(key_type, value_type)
+
+
+class UserDefinedType(lt.LogicalType):
+    """A type whose values are objects of a class of the program, kept as values of another type.
+
+    A class names its type by ``__UDT__``.  ``from_elements`` makes values of ``sql_type()`` of such
+    objects; as in PyFlink, results hold these and not the objects.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    @classmethod
+    def type_name(cls) -> str:
+        """The name of the class, in small letters."""
+        return cls.__name__.lower()
+
+    @classmethod
+    def sql_type(cls) -> lt.LogicalType:
+        """Return the type of the values that ``serialize`` gives."""
+        message = f"{cls.__name__} must implement sql_type()."
+        raise NotImplementedError(message)
+
+    @classmethod
+    def module(cls) -> str:
+        """Return the module of the class."""
+        message = f"{cls.__name__} must implement module()."
+        raise NotImplementedError(message)
+
+    @classmethod
+    def java_udt(cls) -> str:
+        """Return an empty text: there are no classes of Java."""
+        return ""
+
+    def serialize(self, obj: Any) -> Any:
+        """Convert an object to a value of ``sql_type()``."""
+        message = f"{type(self).__name__} must implement serialize()."
+        raise NotImplementedError(message)
+
+    def deserialize(self, datum: Any) -> Any:
+        """Convert a value of ``sql_type()`` to an object."""
+        message = f"{type(self).__name__} must implement deserialize()."
+        raise NotImplementedError(message)
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_sql_type(self, obj: Any) -> Any:
+        return None if obj is None else self.sql_type().to_sql_type(self.serialize(obj))
+
+    def from_sql_type(self, obj: Any) -> Any:
+        value = self.sql_type().from_sql_type(obj)
+        return None if value is None else self.deserialize(value)
+
+    def as_summary_string(self) -> str:
+        """The text of the type that values are kept as."""
+        return self.sql_type().with_nullability(self.is_nullable).as_summary_string()
 
 
 class DataTypes:
@@ -239,7 +333,7 @@ class DataTypes:
     @staticmethod
     def ROW(row_fields: Sequence[lt.RowField] = (), nullable: bool = True) -> lt.RowType:  # noqa: FBT001, FBT002
         """A row."""
-        return lt.RowType(tuple(row_fields), nullable=nullable)
+        return lt.RowType(row_fields, nullable)
 
     @staticmethod
     def LIST_VIEW(element_type: lt.LogicalType) -> ListViewType:

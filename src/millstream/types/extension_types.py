@@ -22,7 +22,7 @@ from millstream.types.type_roots import TypeRoot
 __all__ = ["BitmapType", "VariantType", "has_extension"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class BitmapType(LogicalType):
     """A set of integers of 32 bits, compressed."""
 
@@ -32,7 +32,7 @@ class BitmapType(LogicalType):
         return pa.binary()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class VariantType(LogicalType):
     """A value that knows its own type, of those that JSON has."""
 

@@ -104,8 +104,8 @@ def _to_external(type_: LogicalType) -> Callable[[Any], Any] | None:
         parts = [to_external(child) for child in type_.children]
         found = python_class(type_) if isinstance(type_, StructuredType) else None
         if found is not None:
-            return _object_maker(found, type_.names, parts)
-        make: Callable[[Any], Any] = row_class(type_.names)
+            return _object_maker(found, tuple(type_.names), parts)
+        make: Callable[[Any], Any] = row_class(tuple(type_.names))
         return lambda value: make(part(item) for part, item in zip(parts, value, strict=True))
     return _TO_EXTERNAL.get(type_.root)
 

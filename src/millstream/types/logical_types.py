@@ -13,13 +13,18 @@ Read next: ``types/type_roots.py``, then ``types/type_derivation.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+import inspect
+import pickle
+from copy import copy
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 import pyarrow as pa
 
 from millstream.errors import ProgramError
+from millstream.types import sql_values
+from millstream.types.row import Row, row_class
 from millstream.types.type_roots import TypeRoot
 from millstream.types.type_texts import (
     DAY_TIME_FORMATS,
@@ -28,7 +33,7 @@ from millstream.types.type_texts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millstream.types.type_roots import TypeFamily
 
@@ -36,6 +41,7 @@ __all__ = [
     "MAX_DECIMAL_PRECISION",
     "MAX_LENGTH",
     "ArrayType",
+    "AtomicType",
     "BigIntType",
     "BinaryType",
     "BooleanType",
@@ -45,12 +51,15 @@ __all__ = [
     "DecimalType",
     "DoubleType",
     "FloatType",
+    "FractionalType",
     "IntType",
+    "IntegralType",
     "LocalZonedTimestampType",
     "LogicalType",
     "MapType",
     "MultisetType",
     "NullType",
+    "NumericType",
     "RawType",
     "RowField",
     "RowType",
@@ -63,6 +72,7 @@ __all__ = [
     "VarBinaryType",
     "VarCharType",
     "YearMonthIntervalType",
+    "ZonedTimestampType",
     "escape_identifier",
 ]
 
@@ -74,6 +84,16 @@ _MILLIS: Final = 3
 _MICROS: Final = 6
 _MAX_YEAR_DIGITS: Final = 4
 _MAX_DAY_DIGITS: Final = 6
+#: Attributes that are called otherwise than the arguments of ``__init__`` that set them.
+_ATTRIBUTES: Final = {"nullable": "is_nullable", "resolution": "units"}
+#: Fields by the names that they had in pickles of earlier releases.
+_RENAMED: Final = {"nullable": "_nullable", "resolution": "units", "fields": "members"}
+
+
+def _check_type(of: LogicalType, given: object) -> None:
+    if not isinstance(given, LogicalType):
+        message = f"{of.root.name} takes data types such as DataTypes.INT(), not {given!r:.100}"
+        raise ProgramError(message)
 
 
 def _check_range(type_name: str, what: str, value: int, least: int, most: int) -> None:
@@ -82,22 +102,80 @@ def _check_range(type_name: str, what: str, value: int, least: int, most: int) -
         raise ProgramError(message)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class LogicalType:
-    """A type of a column or expression, and whether its values may be NULL."""
+    """A type of a column or expression, and whether its values may be NULL.
 
-    nullable: bool = field(default=True, kw_only=True)
+    Args:
+        nullable: whether values may be NULL.
+    """
+
+    _nullable: bool
 
     root: ClassVar[TypeRoot]
 
-    def with_nullability(self, nullable: bool) -> Self:  # noqa: FBT001 - the brief's name
-        """The same type, its values nullable or not; itself if it is so already."""
-        return self if nullable is self.nullable else replace(self, nullable=nullable)
+    def __init__(self, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        self._set(_nullable=nullable)
+
+    def _set(self, **parameters: object) -> None:
+        """Set fields once, in ``__init__`` or in a new copy."""
+        for name, value in parameters.items():
+            object.__setattr__(self, name, value)
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore a pickle, also of earlier releases."""
+        self._set(**{_RENAMED.get(name, name): value for name, value in state.items()})
+
+    def with_parameters(self, **changed: object) -> Self:
+        """The same type with other values of some fields."""
+        made = copy(self)
+        made._set(**changed)  # noqa: SLF001 - of the same class
+        return made
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that make the same type again, without those that are as by default."""
+        found = inspect.signature(type(self)).parameters.values()
+        values = {each: getattr(self, _ATTRIBUTES.get(each.name, each.name)) for each in found}
+        return {each.name: value for each, value in values.items() if value != each.default}
 
     @property
+    def is_nullable(self) -> bool:
+        """Whether values may be NULL."""
+        return self._nullable
+
+    def with_nullability(self, nullable: bool) -> Self:  # noqa: FBT001 - the brief's name
+        """The same type, its values nullable or not; itself if it is so already."""
+        return self if nullable is self._nullable else self.with_parameters(_nullable=nullable)
+
     def not_null(self) -> Self:
         """The same type without NULL."""
         return self.with_nullability(False)  # noqa: FBT003
+
+    def nullable(self) -> Self:
+        """The same type with NULL."""
+        return self.with_nullability(True)  # noqa: FBT003
+
+    @classmethod
+    def type_name(cls) -> str:
+        """The name of the kind of type, as PyFlink has it: ``VARCHAR``."""
+        return cls.__name__.removesuffix("Type").upper()
+
+    def bridged_to(self, conversion_cls: str) -> Self:
+        """Return the type itself: values are Python's, whatever class of Java is named."""
+        del conversion_cls
+        return self
+
+    def need_conversion(self) -> bool:
+        """Whether ``to_sql_type`` and ``from_sql_type`` change values."""
+        return False
+
+    def to_sql_type(self, obj: Any) -> Any:
+        """Convert a value to the number or tuple that stands for it; None stays None."""
+        return obj
+
+    def from_sql_type(self, obj: Any) -> Any:
+        """Convert back what ``to_sql_type`` gives."""
+        return obj
 
     @property
     def children(self) -> tuple[LogicalType, ...]:
@@ -117,7 +195,7 @@ class LogicalType:
         return self._with_null(self._serializable())
 
     def _with_null(self, text: str) -> str:
-        return text if self.nullable else f"{text} NOT NULL"
+        return text if self._nullable else f"{text} NOT NULL"
 
     def _summary(self) -> str:
         return self._serializable()
@@ -133,37 +211,66 @@ class LogicalType:
     def __str__(self) -> str:
         return self.as_summary_string()
 
+    def __repr__(self) -> str:
+        """The class with its parameters, as PyFlink prints it: ``DecimalType(10, 2, true)``."""
+        shown = ", ".join([*self._parameters(), str(self._nullable).lower()])
+        return f"{type(self).__name__}({shown})"
 
-@dataclass(frozen=True)
-class NullType(LogicalType):
+    def _parameters(self) -> list[str]:
+        """The parameters before nullability that ``repr`` shows."""
+        return []
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class AtomicType(LogicalType):
+    """A type that is not made of others."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class NumericType(AtomicType):
+    """A type of numbers."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class IntegralType(NumericType):
+    """A type of integers."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class FractionalType(NumericType):
+    """A type of numbers with digits behind the point."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class NullType(AtomicType):
     """The type of an untyped NULL."""
 
     root = TypeRoot.NULL
 
 
-@dataclass(frozen=True)
-class BooleanType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class BooleanType(AtomicType):
     """TRUE, FALSE (and UNKNOWN, which is NULL)."""
 
     root = TypeRoot.BOOLEAN
 
 
-@dataclass(frozen=True)
-class TinyIntType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class TinyIntType(IntegralType):
     """An integer of 8 bits."""
 
     root = TypeRoot.TINYINT
 
 
-@dataclass(frozen=True)
-class SmallIntType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class SmallIntType(IntegralType):
     """An integer of 16 bits."""
 
     root = TypeRoot.SMALLINT
 
 
-@dataclass(frozen=True)
-class IntType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class IntType(IntegralType):
     """An integer of 32 bits."""
 
     root = TypeRoot.INTEGER
@@ -172,133 +279,161 @@ class IntType(LogicalType):
         return "INT"
 
 
-@dataclass(frozen=True)
-class BigIntType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class BigIntType(IntegralType):
     """An integer of 64 bits."""
 
     root = TypeRoot.BIGINT
 
 
-@dataclass(frozen=True)
-class FloatType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class FloatType(FractionalType):
     """A floating-point number of 32 bits."""
 
     root = TypeRoot.FLOAT
 
 
-@dataclass(frozen=True)
-class DoubleType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class DoubleType(FractionalType):
     """A floating-point number of 64 bits."""
 
     root = TypeRoot.DOUBLE
 
 
-@dataclass(frozen=True)
-class DecimalType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class DecimalType(FractionalType):
     """A decimal number of ``precision`` digits, ``scale`` of them behind the point."""
 
-    precision: int = 10
-    scale: int = 0
+    precision: int
+    scale: int
 
     root = TypeRoot.DECIMAL
 
-    def __post_init__(self) -> None:
-        _check_range("DECIMAL", "precision", self.precision, 1, MAX_DECIMAL_PRECISION)
-        _check_range("DECIMAL", "scale", self.scale, 0, self.precision)
+    def __init__(
+        self,
+        precision: int = 10,
+        scale: int = 0,
+        nullable: bool = True,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        _check_range("DECIMAL", "precision", precision, 1, MAX_DECIMAL_PRECISION)
+        _check_range("DECIMAL", "scale", scale, 0, precision)
+        self._set(_nullable=nullable, precision=precision, scale=scale)
+
+    @property
+    def has_precision_info(self) -> bool:
+        """Whether precision and scale are known: always."""
+        return True
 
     def _serializable(self) -> str:
         return f"DECIMAL({self.precision}, {self.scale})"
+
+    def _parameters(self) -> list[str]:
+        return [str(self.precision), str(self.scale)]
 
     def to_arrow(self) -> pa.DataType:
         return pa.decimal128(self.precision, self.scale)
 
 
-@dataclass(frozen=True)
-class CharType(LogicalType):
-    """Text of exactly ``length`` characters; 0 is only the type of the literal ``''``."""
+@dataclass(frozen=True, init=False, repr=False)
+class _SizedType(AtomicType):
+    length: int
 
-    length: int = 1
+    def __init__(self, length: int = 1, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        _check_range(self.root.name, "length", length, 0, MAX_LENGTH)
+        self._set(_nullable=nullable, length=length)
+
+    def _serializable(self) -> str:
+        return f"{self.root.name}({self.length})"
+
+    def _parameters(self) -> list[str]:
+        return [str(self.length)]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class CharType(_SizedType):
+    """Text of exactly ``length`` characters; 0 is only the type of the literal ``''``."""
 
     root = TypeRoot.CHAR
 
-    def __post_init__(self) -> None:
-        _check_range("CHAR", "length", self.length, 0, MAX_LENGTH)
 
-    def _serializable(self) -> str:
-        return f"CHAR({self.length})"
-
-
-@dataclass(frozen=True)
-class VarCharType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class VarCharType(_SizedType):
     """Text of at most ``length`` characters; STRING without an argument."""
-
-    length: int = MAX_LENGTH
 
     root = TypeRoot.VARCHAR
 
-    def __post_init__(self) -> None:
-        _check_range("VARCHAR", "length", self.length, 0, MAX_LENGTH)
+    def __init__(self, length: int = MAX_LENGTH, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        super().__init__(length, nullable)
 
     def _summary(self) -> str:
         return "STRING" if self.length == MAX_LENGTH else self._serializable()
 
-    def _serializable(self) -> str:
-        return f"VARCHAR({self.length})"
 
-
-@dataclass(frozen=True)
-class BinaryType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class BinaryType(_SizedType):
     """Exactly ``length`` bytes."""
-
-    length: int = 1
 
     root = TypeRoot.BINARY
 
-    def __post_init__(self) -> None:
-        _check_range("BINARY", "length", self.length, 0, MAX_LENGTH)
 
-    def _serializable(self) -> str:
-        return f"BINARY({self.length})"
-
-
-@dataclass(frozen=True)
-class VarBinaryType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class VarBinaryType(_SizedType):
     """At most ``length`` bytes; BYTES without an argument."""
-
-    length: int = MAX_LENGTH
 
     root = TypeRoot.VARBINARY
 
-    def __post_init__(self) -> None:
-        _check_range("VARBINARY", "length", self.length, 0, MAX_LENGTH)
+    def __init__(self, length: int = MAX_LENGTH, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        super().__init__(length, nullable)
 
     def _summary(self) -> str:
         return "BYTES" if self.length == MAX_LENGTH else self._serializable()
 
-    def _serializable(self) -> str:
-        return f"VARBINARY({self.length})"
+
+class _Converted(AtomicType):
+    """A type with methods that convert values."""
+
+    def need_conversion(self) -> bool:
+        return True
 
 
-@dataclass(frozen=True)
-class DateType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class DateType(_Converted):
     """A day of the calendar."""
 
     root = TypeRoot.DATE
+    EPOCH_ORDINAL: ClassVar[int] = sql_values.EPOCH_ORDINAL
+
+    def to_sql_type(self, d: Any) -> Any:
+        return None if d is None else d.toordinal() - self.EPOCH_ORDINAL
+
+    def from_sql_type(self, v: Any) -> Any:
+        return None if v is None else sql_values.date_from_days(v)
 
 
-@dataclass(frozen=True)
-class TimeType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class TimeType(_Converted):
     """A time of day with ``precision`` digits of the second."""
 
-    precision: int = 0
+    precision: int
 
     root = TypeRoot.TIME_WITHOUT_TIME_ZONE
+    EPOCH_ORDINAL: ClassVar[int] = sql_values.EPOCH_MICROS
 
-    def __post_init__(self) -> None:
-        _check_range("TIME", "precision", self.precision, 0, _MAX_SECOND_DIGITS)
+    def __init__(self, precision: int = 0, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        _check_range("TIME", "precision", precision, 0, _MAX_SECOND_DIGITS)
+        self._set(_nullable=nullable, precision=precision)
 
     def _serializable(self) -> str:
         return f"TIME({self.precision})"
+
+    def _parameters(self) -> list[str]:
+        return [str(self.precision)]
+
+    def to_sql_type(self, t: Any) -> Any:
+        return None if t is None else sql_values.time_to_micros(t, self.EPOCH_ORDINAL)
+
+    def from_sql_type(self, t: Any) -> Any:
+        return None if t is None else sql_values.time_from_micros(t, self.EPOCH_ORDINAL)
 
     def to_arrow(self) -> pa.DataType:
         return pa.time32("ms") if self.precision <= _MILLIS else pa.time64("us")
@@ -318,16 +453,23 @@ def _unit(precision: int) -> str:
     return "us" if precision <= _MICROS else "ns"
 
 
-@dataclass(frozen=True)
-class _AnyTimestampType(LogicalType):
-    precision: int = 6
-    kind: TimestampKind = TimestampKind.REGULAR
+@dataclass(frozen=True, init=False, repr=False)
+class _AnyTimestampType(_Converted):
+    precision: int
+    kind: TimestampKind
 
     _name: ClassVar[str]
     _zone: ClassVar[str | None] = None
 
-    def __post_init__(self) -> None:
-        _check_range(self._name, "precision", self.precision, 0, _MAX_SECOND_DIGITS)
+    def __init__(
+        self,
+        precision: int = 6,
+        nullable: bool = True,  # noqa: FBT001, FBT002 - PyFlink's
+        *,
+        kind: TimestampKind = TimestampKind.REGULAR,
+    ) -> None:
+        _check_range(self._name, "precision", precision, 0, _MAX_SECOND_DIGITS)
+        self._set(_nullable=nullable, precision=precision, kind=kind)
 
     @property
     def is_time_attribute(self) -> bool:
@@ -346,92 +488,245 @@ class _AnyTimestampType(LogicalType):
     def _serializable(self) -> str:
         return f"{self._name}({self.precision})"
 
+    def _parameters(self) -> list[str]:
+        return [str(self.precision)]
+
     def to_arrow(self) -> pa.DataType:
         return pa.timestamp(_unit(self.precision), self._zone)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class TimestampType(_AnyTimestampType):
     """A date with a time of day, of no time zone."""
 
     root = TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE
     _name = "TIMESTAMP"
 
+    def to_sql_type(self, dt: Any) -> Any:
+        return None if dt is None else sql_values.timestamp_to_micros(dt)
 
-@dataclass(frozen=True)
+    def from_sql_type(self, ts: Any) -> Any:
+        return None if ts is None else sql_values.timestamp_from_micros(ts)
+
+
+@dataclass(frozen=True, init=False, repr=False)
 class LocalZonedTimestampType(_AnyTimestampType):
     """A point in time, shown in the time zone of the session: TIMESTAMP_LTZ."""
 
     root = TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE
     _name = "TIMESTAMP_LTZ"
     _zone = "UTC"
+    EPOCH_ORDINAL: ClassVar[int] = sql_values.EPOCH_MICROS
+
+    def to_sql_type(self, dt: Any) -> Any:
+        return None if dt is None else sql_values.timestamp_to_micros(dt) + self.EPOCH_ORDINAL
+
+    def from_sql_type(self, ts: Any) -> Any:
+        return None if ts is None else sql_values.timestamp_from_micros(ts - self.EPOCH_ORDINAL)
 
 
-@dataclass(frozen=True)
-class YearMonthIntervalType(LogicalType):
-    """A number of months.  ``resolution``: YEAR, YEAR TO MONTH or MONTH."""
+@dataclass(frozen=True, init=False, repr=False)
+class ZonedTimestampType(_Converted):
+    """A point in time with the time zone that it was written in.
 
-    resolution: str = "YEAR TO MONTH"
+    As in Flink, no column can have it; only its conversion of values can be used.
+    """
+
+    precision: int
+
+    def __init__(self, precision: int = 6, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        name = "TIMESTAMP WITH TIME ZONE"
+        _check_range(name, "precision", precision, 0, _MAX_SECOND_DIGITS)
+        self._set(_nullable=nullable, precision=precision)
+
+    def _serializable(self) -> str:
+        return f"TIMESTAMP({self.precision}) WITH TIME ZONE"
+
+    def _parameters(self) -> list[str]:
+        return [str(self.precision)]
+
+    def to_arrow(self) -> pa.DataType:
+        message = "TIMESTAMP WITH TIME ZONE cannot be the type of a column; take TIMESTAMP_LTZ"
+        raise ProgramError(message)
+
+    def to_sql_type(self, dt: Any) -> Any:
+        return None if dt is None else sql_values.zoned_to_micros(dt)
+
+    def from_sql_type(self, zoned_ts: Any) -> Any:
+        return None if zoned_ts is None else sql_values.zoned_from_micros(zoned_ts)
+
+
+def _units(resolution: str | int, names: type[IntEnum], formats: dict[str, str]) -> str:
+    """The units of an interval, as SQL writes them."""
+    text = resolution if isinstance(resolution, str) else names(resolution).name.replace("_", " ")
+    if text not in formats:
+        message = f"INTERVAL: {text} is not one of {', '.join(formats)}"
+        raise ProgramError(message)
+    return text
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class YearMonthIntervalType(AtomicType):
+    """A number of months.
+
+    Args:
+        resolution: one of ``YearMonthResolution``, or as SQL writes it: ``YEAR TO MONTH``.
+        precision: the digits of years.
+        nullable: whether values may be NULL.
+    """
+
+    class YearMonthResolution(IntEnum):
+        """The units that an interval has."""
+
+        YEAR = 1
+        MONTH = 2
+        YEAR_TO_MONTH = 3
+
+    DEFAULT_PRECISION: ClassVar[int] = 2
+
+    units: str
     precision: int = 2
 
     root = TypeRoot.INTERVAL_YEAR_MONTH
 
-    def __post_init__(self) -> None:
-        if self.resolution not in YEAR_MONTH_FORMATS:
-            message = f"INTERVAL: {self.resolution} is not one of {', '.join(YEAR_MONTH_FORMATS)}"
-            raise ProgramError(message)
-        _check_range("INTERVAL", "precision of years", self.precision, 1, _MAX_YEAR_DIGITS)
+    def __init__(
+        self,
+        resolution: str | int = YearMonthResolution.YEAR_TO_MONTH,
+        precision: int = 2,
+        nullable: bool = True,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        units = _units(resolution, self.YearMonthResolution, YEAR_MONTH_FORMATS)
+        _check_range("INTERVAL", "precision of years", precision, 1, _MAX_YEAR_DIGITS)
+        self._set(_nullable=nullable, units=units, precision=precision)
+
+    @property
+    def resolution(self) -> YearMonthResolution:
+        """The units."""
+        return self.YearMonthResolution[self.units.replace(" ", "_")]
 
     def _serializable(self) -> str:
-        return f"INTERVAL {YEAR_MONTH_FORMATS[self.resolution].format(self.precision)}"
+        return f"INTERVAL {YEAR_MONTH_FORMATS[self.units].format(self.precision)}"
 
 
-@dataclass(frozen=True)
-class DayTimeIntervalType(LogicalType):
-    """A number of milliseconds.  ``resolution``: DAY, DAY TO SECOND, HOUR TO MINUTE, SECOND, ..."""
+@dataclass(frozen=True, init=False, repr=False)
+class DayTimeIntervalType(_Converted):
+    """A number of milliseconds.
 
-    resolution: str = "DAY TO SECOND"
+    Args:
+        resolution: one of ``DayTimeResolution``, or as SQL writes it: ``DAY TO SECOND``.
+        day_precision: the digits of days.
+        fractional_precision: the digits behind the point of seconds.
+        nullable: whether values may be NULL.
+    """
+
+    class DayTimeResolution(IntEnum):
+        """The units that an interval has."""
+
+        DAY = 1
+        DAY_TO_HOUR = 2
+        DAY_TO_MINUTE = 3
+        DAY_TO_SECOND = 4
+        HOUR = 5
+        HOUR_TO_MINUTE = 6
+        HOUR_TO_SECOND = 7
+        MINUTE = 8
+        MINUTE_TO_SECOND = 9
+        SECOND = 10
+
+    DEFAULT_DAY_PRECISION: ClassVar[int] = 2
+    DEFAULT_FRACTIONAL_PRECISION: ClassVar[int] = 6
+
+    units: str
     day_precision: int = 2
     fractional_precision: int = 6
 
     root = TypeRoot.INTERVAL_DAY_TIME
 
-    def __post_init__(self) -> None:
-        if self.resolution not in DAY_TIME_FORMATS:
-            message = f"INTERVAL: {self.resolution} is not one of {', '.join(DAY_TIME_FORMATS)}"
-            raise ProgramError(message)
-        _check_range("INTERVAL", "precision of days", self.day_precision, 1, _MAX_DAY_DIGITS)
-        digits = self.fractional_precision
+    def __init__(
+        self,
+        resolution: str | int = DayTimeResolution.DAY_TO_SECOND,
+        day_precision: int = 2,
+        fractional_precision: int = 6,
+        nullable: bool = True,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        units = _units(resolution, self.DayTimeResolution, DAY_TIME_FORMATS)
+        _check_range("INTERVAL", "precision of days", day_precision, 1, _MAX_DAY_DIGITS)
+        digits = fractional_precision
         _check_range("INTERVAL", "precision of seconds", digits, 0, _MAX_SECOND_DIGITS)
+        self._set(
+            _nullable=nullable,
+            units=units,
+            day_precision=day_precision,
+            fractional_precision=fractional_precision,
+        )
+
+    @property
+    def resolution(self) -> DayTimeResolution:
+        """The units."""
+        return self.DayTimeResolution[self.units.replace(" ", "_")]
 
     def _serializable(self) -> str:
-        text = DAY_TIME_FORMATS[self.resolution]
+        text = DAY_TIME_FORMATS[self.units]
         return f"INTERVAL {text.format(self.day_precision, self.fractional_precision)}"
 
+    def to_sql_type(self, timedelta: Any) -> Any:
+        return None if timedelta is None else sql_values.interval_to_micros(timedelta)
 
-@dataclass(frozen=True)
-class ArrayType(LogicalType):
-    """A list of elements of one type."""
+    def from_sql_type(self, ts: Any) -> Any:
+        return None if ts is None else sql_values.interval_from_micros(ts)
 
+
+@dataclass(frozen=True, init=False, repr=False)
+class _ElementsType(LogicalType):
     element: LogicalType
 
-    root = TypeRoot.ARRAY
+    def __init__(self, element_type: LogicalType, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        _check_type(self, element_type)
+        self._set(_nullable=nullable, element=element_type)
+
+    @property
+    def element_type(self) -> LogicalType:
+        """The type of the elements."""
+        return self.element
 
     @property
     def children(self) -> tuple[LogicalType, ...]:
         return (self.element,)
 
     def _summary(self) -> str:
-        return f"ARRAY<{self.element.as_summary_string()}>"
+        return f"{self.root.name}<{self.element.as_summary_string()}>"
 
     def _serializable(self) -> str:
-        return f"ARRAY<{self.element.as_serializable_string()}>"
+        return f"{self.root.name}<{self.element.as_serializable_string()}>"
+
+    def _parameters(self) -> list[str]:
+        return [repr(self.element)]
+
+    def need_conversion(self) -> bool:
+        return self.element.need_conversion()
+
+    def to_sql_type(self, obj: Any) -> Any:
+        if not obj or not self.need_conversion():
+            return obj
+        return [self.element.to_sql_type(each) for each in obj]
+
+    def from_sql_type(self, obj: Any) -> Any:
+        if not obj or not self.need_conversion():
+            return obj
+        return [self.element.from_sql_type(each) for each in obj]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class ArrayType(_ElementsType):
+    """A list of elements of one type."""
+
+    root = TypeRoot.ARRAY
 
     def to_arrow(self) -> pa.DataType:
         return pa.list_(self.element.to_arrow())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class MapType(LogicalType):
     """Values by key."""
 
@@ -439,6 +734,26 @@ class MapType(LogicalType):
     value: LogicalType
 
     root = TypeRoot.MAP
+
+    def __init__(
+        self,
+        key_type: LogicalType,
+        value_type: LogicalType,
+        nullable: bool = True,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        _check_type(self, key_type)
+        _check_type(self, value_type)
+        self._set(_nullable=nullable, key=key_type, value=value_type)
+
+    @property
+    def key_type(self) -> LogicalType:
+        """The type of the keys."""
+        return self.key
+
+    @property
+    def value_type(self) -> LogicalType:
+        """The type of the values."""
+        return self.value
 
     @property
     def children(self) -> tuple[LogicalType, ...]:
@@ -450,76 +765,170 @@ class MapType(LogicalType):
     def _serializable(self) -> str:
         return f"MAP<{self.key.as_serializable_string()}, {self.value.as_serializable_string()}>"
 
+    def _parameters(self) -> list[str]:
+        return [repr(self.key), repr(self.value)]
+
+    def need_conversion(self) -> bool:
+        return self.key.need_conversion() or self.value.need_conversion()
+
+    def to_sql_type(self, obj: Any) -> Any:
+        if not obj or not self.need_conversion():
+            return obj
+        return {self.key.to_sql_type(k): self.value.to_sql_type(v) for k, v in obj.items()}
+
+    def from_sql_type(self, obj: Any) -> Any:
+        if not obj or not self.need_conversion():
+            return obj
+        return {self.key.from_sql_type(k): self.value.from_sql_type(v) for k, v in obj.items()}
+
     def to_arrow(self) -> pa.DataType:
         return pa.map_(self.key.to_arrow(), self.value.to_arrow())
 
 
-@dataclass(frozen=True)
-class MultisetType(LogicalType):
+@dataclass(frozen=True, init=False, repr=False)
+class MultisetType(_ElementsType):
     """Elements, each with how often it is there."""
 
-    element: LogicalType
-
     root = TypeRoot.MULTISET
-
-    @property
-    def children(self) -> tuple[LogicalType, ...]:
-        return (self.element,)
-
-    def _summary(self) -> str:
-        return f"MULTISET<{self.element.as_summary_string()}>"
-
-    def _serializable(self) -> str:
-        return f"MULTISET<{self.element.as_serializable_string()}>"
 
     def to_arrow(self) -> pa.DataType:
         return pa.map_(self.element.to_arrow(), pa.int32())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RowField:
     """A field of a row: name, type and what it is for."""
 
     name: str
-    type: LogicalType
+    data_type: LogicalType
     description: str | None = None
 
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore a pickle, also of earlier releases, which call the type ``type``."""
+        for name, value in state.items():
+            object.__setattr__(self, "data_type" if name == "type" else name, value)
 
-@dataclass(frozen=True)
+    @property
+    def type(self) -> LogicalType:
+        """The type, under a short name."""
+        return self.data_type
+
+    def need_conversion(self) -> bool:
+        """Whether the type converts values."""
+        return self.type.need_conversion()
+
+    def to_sql_type(self, obj: Any) -> Any:
+        """Convert a value as its type does."""
+        return self.type.to_sql_type(obj)
+
+    def from_sql_type(self, obj: Any) -> Any:
+        """Convert a value back as its type does."""
+        return self.type.from_sql_type(obj)
+
+    def __repr__(self) -> str:
+        description = "..." if self.description is None else self.description
+        return f"RowField({self.name}, {self.type!r}, {description})"
+
+    def __str__(self) -> str:
+        """Name and type."""
+        return f"RowField({self.name}, {self.type})"
+
+
+@dataclass(frozen=True, init=False, repr=False)
 class RowType(LogicalType):
     """Fields with names; the type of a table's rows as well."""
 
-    fields: tuple[RowField, ...]
+    members: tuple[RowField, ...]
 
     root = TypeRoot.ROW
+
+    def __init__(self, fields: Sequence[RowField] | None = None, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
+        self._set(_nullable=nullable, members=tuple(fields or ()))
 
     @staticmethod
     def of(**types: LogicalType) -> RowType:
         """A row of these fields, in this order."""
         return RowType(tuple(RowField(name, type_) for name, type_ in types.items()))
 
+    def add(self, field: RowField | str, data_type: LogicalType | None = None) -> Self:
+        """Add a field to this row type itself, and return it.
+
+        Args:
+            field: the field, or its name.
+            data_type: the type of the field of that name.
+
+        Raises:
+            ValueError: there is a name, and no type.
+        """
+        if isinstance(field, str):
+            if data_type is None:
+                message = f"Field '{field}' has no type; pass it as the second argument of add()."
+                raise ValueError(message)
+            field = RowField(field, data_type)
+        self._set(members=(*self.members, field))
+        return self
+
+    @property
+    def fields(self) -> list[RowField]:
+        """The fields, in order."""
+        return list(self.members)
+
     @property
     def children(self) -> tuple[LogicalType, ...]:
-        return tuple(field_.type for field_ in self.fields)
+        return tuple(field_.type for field_ in self.members)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> list[str]:
         """The names of the fields, in order."""
-        return tuple(field_.name for field_ in self.fields)
+        return [field_.name for field_ in self.members]
+
+    def field_names(self) -> list[str]:
+        """The names of the fields, in order."""
+        return self.names
+
+    def field_types(self) -> list[LogicalType]:
+        """The types of the fields, in order."""
+        return list(self.children)
 
     def __len__(self) -> int:
-        return len(self.fields)
+        return len(self.members)
 
     def __bool__(self) -> bool:
         """A type is there even if it has no fields: ``found or other`` must not take the other."""
         return True
 
     def __iter__(self) -> Iterator[RowField]:
-        return iter(self.fields)
+        return iter(self.members)
+
+    @overload
+    def __getitem__(self, key: str | int) -> RowField: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> RowType: ...
+
+    def __getitem__(self, key: object) -> RowField | RowType:
+        """A field by name or position; a row of several fields.
+
+        Raises:
+            KeyError: there is no field of that name.
+            IndexError: there is no field at that position.
+            TypeError: the key is of another type.
+        """
+        if isinstance(key, str):
+            if key not in self.names:
+                message = f"Row type has no field '{key}', but {', '.join(self.names)}."
+                raise KeyError(message)
+            return self.members[self.index_of(key)]
+        if isinstance(key, slice):
+            return RowType(self.members[key])
+        if isinstance(key, int):
+            return self.members[key]
+        message = f"Fields of a row type are found by name, position or slice, not by {key!r:.100}"
+        raise TypeError(message)
 
     def index_of(self, name: str) -> int:
         """The position of the field of that name, -1 if there is none."""
-        return next((i for i, field_ in enumerate(self.fields) if field_.name == name), -1)
+        return next((i for i, field_ in enumerate(self.members) if field_.name == name), -1)
 
     def _summary(self) -> str:
         return self._text(summary=True)
@@ -529,7 +938,7 @@ class RowType(LogicalType):
 
     def _text(self, *, summary: bool) -> str:
         parts = []
-        for field_ in self.fields:
+        for field_ in self.members:
             type_ = field_.type
             text = type_.as_summary_string() if summary else type_.as_serializable_string()
             part = f"{escape_identifier(field_.name)} {text}"
@@ -539,21 +948,43 @@ class RowType(LogicalType):
             parts.append(part)
         return f"ROW<{', '.join(parts)}>"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({','.join(map(repr, self.members))})"
+
+    def need_conversion(self) -> bool:
+        return True
+
+    def to_sql_type(self, obj: Any) -> Any:
+        if obj is None:
+            return None
+        change, values = sql_values.fields_of(obj, self.names)
+        pairs = zip(self.members, values, strict=False)
+        return (change, *(each.to_sql_type(value) for each, value in pairs))
+
+    def from_sql_type(self, obj: Any) -> Any:
+        if obj is None or isinstance(obj, Row):
+            return obj
+        pairs = zip(self.members, obj, strict=False)
+        return row_class(tuple(self.names))([each.from_sql_type(value) for each, value in pairs])
+
     def to_arrow(self) -> pa.DataType:
-        return pa.struct([pa.field(item.name, item.type.to_arrow()) for item in self.fields])
+        return pa.struct([pa.field(item.name, item.type.to_arrow()) for item in self.members])
 
     def to_arrow_schema(self) -> pa.Schema:
         """The schema of a batch of such rows: one column per field."""
-        return pa.schema([pa.field(item.name, item.type.to_arrow()) for item in self.fields])
+        return pa.schema([pa.field(item.name, item.type.to_arrow()) for item in self.members])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class RawType(LogicalType):
     """Python objects of a class that SQL only passes on; a column holds their pickles."""
 
-    class_name: str = "builtins.object"
+    class_name: str
 
     root = TypeRoot.RAW
+
+    def __init__(self, class_name: str = "builtins.object", nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - as others
+        self._set(_nullable=nullable, class_name=class_name)
 
     def _summary(self) -> str:
         return f"RAW('{self.class_name}', ?)"
@@ -562,8 +993,11 @@ class RawType(LogicalType):
         quoted = self.class_name.replace("'", "''")
         return f"RAW('{quoted}', 'pickle')"
 
+    def from_sql_type(self, obj: Any) -> Any:
+        return pickle.loads(obj)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, init=False, repr=False)
 class SymbolType(LogicalType):
     """A word of the language as an argument: DAY in EXTRACT, BOTH in TRIM.  Only of literals."""
 

@@ -16,21 +16,36 @@ import importlib
 import re
 from dataclasses import MISSING, dataclass
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ProgramError
 from millstream.types.logical_types import LogicalType, RowType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.types.logical_types import RowField
 
 __all__ = ["StructuredType", "has_class", "is_class_name", "python_class"]
 
 _NAME: Final = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False)
 class StructuredType(RowType):
     """A row that is an object of a class."""
 
-    class_name: str = ""
+    class_name: str
+
+    def __init__(
+        self,
+        fields: Sequence[RowField] | None = None,
+        nullable: bool = True,  # noqa: FBT001, FBT002 - as of a row
+        *,
+        class_name: str = "",
+    ) -> None:
+        super().__init__(fields, nullable)
+        self._set(class_name=class_name)
 
     def _text(self, *, summary: bool) -> str:
         fields = super()._text(summary=summary).removeprefix("ROW<")

@@ -87,7 +87,7 @@ def supports_explicit_cast(source: LogicalType, target: LogicalType) -> bool:
 def _supports(  # noqa: PLR0911 - a table
     source: LogicalType, target: LogicalType, *, explicit: bool
 ) -> bool:
-    if source.nullable and not target.nullable and not explicit:
+    if source.is_nullable and not target.is_nullable and not explicit:
         return False
     if source.with_nullability(True) == target.with_nullability(True):  # noqa: FBT003
         return True
@@ -116,7 +116,7 @@ def _children(source: LogicalType, target: LogicalType, *, explicit: bool) -> bo
 def is_single_field(interval: LogicalType) -> bool:
     """Whether an interval counts one unit only, so that a number can stand for it."""
     assert isinstance(interval, YearMonthIntervalType | DayTimeIntervalType)  # noqa: S101
-    return " TO " not in interval.resolution
+    return " TO " not in interval.units
 
 
 def needs_no_cast(source: LogicalType, target: LogicalType) -> bool:
@@ -124,7 +124,7 @@ def needs_no_cast(source: LogicalType, target: LogicalType) -> bool:
 
     Text and bytes fit a longer variable type; a row fits one with other names.
     """
-    if source.nullable and not target.nullable:
+    if source.is_nullable and not target.is_nullable:
         return False
     pairs = {TypeRoot.VARCHAR: _STRINGS, TypeRoot.VARBINARY: _BYTES}
     if source.root in pairs.get(target.root, ()):
@@ -132,7 +132,7 @@ def needs_no_cast(source: LogicalType, target: LogicalType) -> bool:
     if source.root is not target.root:
         return False
     if not source.children:
-        return source.with_nullability(target.nullable) == target
+        return source.with_nullability(target.is_nullable) == target
     if isinstance(source, RowType) and len(source.children) != len(target.children):
         return False
     return all(map(needs_no_cast, source.children, target.children))

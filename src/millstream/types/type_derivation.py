@@ -81,7 +81,7 @@ def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
     Returns:
         The type, nullable if one of them is; None if there is none, or all are NULL.
     """
-    nullable = any(type_.nullable for type_ in types)
+    nullable = any(type_.is_nullable for type_ in types)
     plain = [type_.with_nullability(True) for type_ in types]  # noqa: FBT003
     found = _merge_all(plain) or _castable(plain)
     if found is None or found.root is TypeRoot.NULL:
@@ -151,7 +151,7 @@ def without_time_attribute(type_: LogicalType) -> LogicalType:
         The type, or that of an ordinary point in time.
     """
     if isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.is_time_attribute:
-        return replace(type_, kind=TimestampKind.REGULAR)
+        return type_.with_parameters(kind=TimestampKind.REGULAR)
     return type_
 
 
@@ -222,12 +222,12 @@ _BY_FAMILY: Final = (
 def _merge_same_root(left: LogicalType, right: LogicalType) -> LogicalType | None:
     if isinstance(left, DayTimeIntervalType) and isinstance(right, DayTimeIntervalType):
         return DayTimeIntervalType(
-            _merge_resolutions(left.resolution, right.resolution),
+            _merge_resolutions(left.units, right.units),
             max(left.day_precision, right.day_precision),
             max(left.fractional_precision, right.fractional_precision),
         )
     if isinstance(left, YearMonthIntervalType) and isinstance(right, YearMonthIntervalType):
-        resolution = _merge_resolutions(left.resolution, right.resolution)
+        resolution = _merge_resolutions(left.units, right.units)
         return YearMonthIntervalType(resolution, max(left.precision, right.precision))
     if left.children and len(left.children) == len(right.children):
         return _merge_children(left, right)
@@ -255,10 +255,12 @@ def _merge_children(left: LogicalType, right: LogicalType) -> LogicalType | None
     if isinstance(left, MapType):
         return MapType(children[0], children[1])
     assert isinstance(left, RowType)  # noqa: S101
-    made = tuple(replace(each, type=of) for each, of in zip(left.fields, children, strict=True))
+    made = tuple(
+        replace(each, data_type=of) for each, of in zip(left.fields, children, strict=True)
+    )
     if isinstance(left, StructuredType) or isinstance(right, StructuredType):
         alike = _class_of(left) == _class_of(right)
-        return replace(left, fields=made, nullable=True) if alike else None
+        return left.nullable().with_parameters(members=made) if alike else None
     return RowType(made)
 
 
@@ -274,7 +276,7 @@ def decimal_of(type_: LogicalType) -> DecimalType:
     """The DECIMAL that holds all values of an exact number type."""
     if isinstance(type_, DecimalType):
         return type_
-    return DecimalType(_INTEGER_DIGITS[type_.root], 0, nullable=type_.nullable)
+    return DecimalType(_INTEGER_DIGITS[type_.root], 0, nullable=type_.is_nullable)
 
 
 def _arithmetic(left: LogicalType, right: LogicalType) -> LogicalType | None:
@@ -287,7 +289,7 @@ def _arithmetic(left: LogicalType, right: LogicalType) -> LogicalType | None:
 
 
 def _nullable(result: LogicalType, left: LogicalType, right: LogicalType) -> LogicalType:
-    return result.with_nullability(left.nullable or right.nullable)
+    return result.with_nullability(left.is_nullable or right.is_nullable)
 
 
 def add_types(left: LogicalType, right: LogicalType) -> LogicalType:
@@ -358,7 +360,7 @@ def round_type(type_: LogicalType, digits: int) -> LogicalType:
     whole = 1 + type_.precision - type_.scale
     scale = max(digits, 0)
     precision = min(MAX_DECIMAL_PRECISION, whole + scale)
-    return DecimalType(precision, scale, nullable=type_.nullable)
+    return DecimalType(precision, scale, nullable=type_.is_nullable)
 
 
 # -- aggregates -------------------------------------------------------------------------------
@@ -367,7 +369,7 @@ def round_type(type_: LogicalType, digits: int) -> LogicalType:
 def sum_type(type_: LogicalType) -> LogicalType:
     """The type of SUM: the argument's, DECIMAL(38, s) for decimals."""
     if isinstance(type_, DecimalType):
-        return replace(type_, precision=MAX_DECIMAL_PRECISION)
+        return type_.with_parameters(precision=MAX_DECIMAL_PRECISION)
     return type_
 
 
@@ -376,7 +378,7 @@ def average_type(type_: LogicalType) -> LogicalType:
     if isinstance(type_, DecimalType):
         count = DecimalType(20, 0)
         whole = DecimalType(MAX_DECIMAL_PRECISION, type_.scale)
-        return _divided(whole, count).with_nullability(type_.nullable)
+        return _divided(whole, count).with_nullability(type_.is_nullable)
     return type_
 
 

@@ -66,7 +66,7 @@ def cast_column(info: CallInfo, column: Any) -> Any:  # noqa: PLR0911 - a table
     source, target = info.argument_types[0], info.result_type
     if source.root is TypeRoot.NULL:
         return pa.scalar(None, target.to_arrow())
-    if source.with_nullability(target.nullable) == target:
+    if source.with_nullability(target.is_nullable) == target:
         return column
     if isinstance(target, CharType | VarCharType):
         return _to_text(info, column, source, target)

@@ -239,7 +239,7 @@ _UNITS: Final = {
 def interval_unit(type_: LogicalType) -> int | None:
     """Months or milliseconds that the number 1 stands for in an interval; None for other types."""
     if isinstance(type_, YearMonthIntervalType | DayTimeIntervalType):
-        return _UNITS[type_.resolution.split(" ")[-1]]
+        return _UNITS[type_.units.split(" ")[-1]]
     return None
 
 

@@ -82,8 +82,8 @@ def _numeric_operator(derive: Callable[[LogicalType, LogicalType], LogicalType])
             if isinstance(types[0], DecimalType):
                 return types[0], types[1]
             wider = add_types(types[0], types[1])
-            return wider.with_nullability(types[0].nullable), types[1]
-        return tuple(result.with_nullability(type_.nullable) for type_ in types)
+            return wider.with_nullability(types[0].is_nullable), types[1]
+        return tuple(result.with_nullability(type_.is_nullable) for type_ in types)
 
     def result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
         del constants

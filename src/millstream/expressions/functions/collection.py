@@ -181,7 +181,7 @@ def _as_array(types: Sequence[LogicalType], constants: Sequence[object]) -> Logi
 def _nullable_as_array(result: LogicalType) -> Callable[..., LogicalType]:
     def rule(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
         del constants
-        return result.with_nullability(types[0].nullable)
+        return result.with_nullability(types[0].is_nullable)
 
     return rule
 

@@ -52,7 +52,7 @@ class _ElementSignature(Signature):
             return None
         container, given = wanted[:_PAIR]
         inner = container.key if isinstance(container, MapType) else _inner(container)
-        target = inner.with_nullability(given.nullable)
+        target = inner.with_nullability(given.is_nullable)
         if isinstance(container, MapType) and given.root.families == inner.root.families:
             # Keys of another length or width are looked up as they are.
             target = given if given.root in _TEXTS else target
@@ -72,7 +72,7 @@ class _PairsSignature(Signature):
         if keys is None or values is None:
             return None
         return tuple(
-            (values if at % _PAIR else keys).with_nullability(type_.nullable)
+            (values if at % _PAIR else keys).with_nullability(type_.is_nullable)
             for at, type_ in enumerate(types)
         )
 
@@ -119,7 +119,7 @@ def array_of(types: Sequence[LogicalType], constants: Sequence[object]) -> Logic
     del constants
     common = common_type([_inner(types[0]), types[1]])
     assert common is not None, "the signature casts the second to the first"  # noqa: S101
-    nullable = types[0].nullable
+    nullable = types[0].is_nullable
     return ArrayType(common).with_nullability(nullable)
 
 

@@ -77,9 +77,9 @@ def comparison_types(left: LogicalType, right: LogicalType) -> tuple[LogicalType
 def _with_time(time: LogicalType, other: LogicalType) -> tuple[LogicalType, ...] | None:
     """A point in time beside its text, or beside a date."""
     if time.is_a(TypeFamily.DATETIME) and other.is_a(TypeFamily.CHARACTER_STRING):
-        return time, time.with_nullability(other.nullable)
+        return time, time.with_nullability(other.is_nullable)
     if time.is_a(TypeFamily.TIMESTAMP) and other.root is TypeRoot.DATE:
-        return time, time.with_nullability(other.nullable)
+        return time, time.with_nullability(other.is_nullable)
     return None
 
 
@@ -95,7 +95,7 @@ def _in_common(left: LogicalType, right: LogicalType) -> tuple[LogicalType, ...]
     common = common_type([left, right]) if alike else None
     if common is None:
         return None
-    return common.with_nullability(left.nullable), common.with_nullability(right.nullable)
+    return common.with_nullability(left.is_nullable), common.with_nullability(right.is_nullable)
 
 
 def _equatable(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
@@ -120,7 +120,7 @@ def _all_comparable(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | N
         common = BooleanType()
     if common is None:
         return None
-    return tuple(common.with_nullability(type_.nullable) for type_ in types)
+    return tuple(common.with_nullability(type_.is_nullable) for type_ in types)
 
 
 # -- operators --------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def _all_cast(
     nullable = target.with_nullability(True)  # noqa: FBT003
     if not all(supports_implicit_cast(type_, nullable) for type_ in types):
         return None
-    return tuple(target.with_nullability(type_.nullable) for type_ in types)
+    return tuple(target.with_nullability(type_.is_nullable) for type_ in types)
 
 
 def _is_value_of_case(position: int, count: int) -> bool:
@@ -82,14 +82,14 @@ def _case_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
         target = common if _is_value_of_case(i, count) else BOOLEAN
         if not supports_implicit_cast(type_, target.with_nullability(True)):  # noqa: FBT003
             return None
-        wanted.append(target.with_nullability(type_.nullable))
+        wanted.append(target.with_nullability(type_.is_nullable))
     return tuple(wanted)
 
 
 def _case_result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
     del constants
     values = [type_ for i, type_ in enumerate(types) if _is_value_of_case(i, len(types))]
-    return values[0].with_nullability(any(type_.nullable for type_ in values))
+    return values[0].with_nullability(any(type_.is_nullable for type_ in values))
 
 
 _CASE: Final = signature(
@@ -128,7 +128,7 @@ def _coalesce_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | N
 
 def _coalesce_result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
     del constants
-    return types[0].with_nullability(all(type_.nullable for type_ in types))
+    return types[0].with_nullability(all(type_.is_nullable for type_ in types))
 
 
 def _coalesce(*names: str, repeats: bool) -> Signature:

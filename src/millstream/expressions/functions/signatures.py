@@ -157,7 +157,7 @@ class Signature:
         if common is None:
             return None
         for i in positions:
-            types[i] = common.with_nullability(types[i].nullable)
+            types[i] = common.with_nullability(types[i].is_nullable)
         return tuple(types)
 
     def result_type(self, types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
@@ -166,7 +166,7 @@ class Signature:
         if self.nullability is Nullability.RULE:
             return derived
         if self.nullability is Nullability.ARGUMENTS:
-            return derived.with_nullability(any(type_.nullable for type_ in types))
+            return derived.with_nullability(any(type_.is_nullable for type_ in types))
         return derived.with_nullability(self.nullability is Nullability.ALWAYS)
 
     def text(self, name: str) -> str:
@@ -256,7 +256,7 @@ def family(name: str, wanted: TypeFamily, default: LogicalType) -> Argument:
     def accepts(type_: LogicalType) -> LogicalType | None:
         if type_.is_a(wanted):
             return type_
-        fallback = default.with_nullability(type_.nullable)
+        fallback = default.with_nullability(type_.is_nullable)
         return fallback if supports_implicit_cast(type_, fallback) else None
 
     return Argument(name, accepts, wanted.name)
@@ -266,7 +266,7 @@ def exactly(name: str, wanted: LogicalType) -> Argument:
     """That type, or one that is implicitly cast to it."""
 
     def accepts(type_: LogicalType) -> LogicalType | None:
-        target = wanted.with_nullability(type_.nullable)
+        target = wanted.with_nullability(type_.is_nullable)
         return target if supports_implicit_cast(type_, target) else None
 
     return Argument(name, accepts, wanted.as_summary_string())
@@ -285,7 +285,7 @@ def root(name: str, *roots: TypeRoot, default: LogicalType | None = None) -> Arg
         if type_.root in roots:
             return type_
         if default is not None:
-            fallback = default.with_nullability(type_.nullable)
+            fallback = default.with_nullability(type_.is_nullable)
             if supports_implicit_cast(type_, fallback):
                 return fallback
         return None

@@ -343,7 +343,7 @@ def _join_with_kernel(info: CallInfo, separator: Any, *texts: Any) -> Any:
 
 def _nullable_as_first(types: Any, constants: Any) -> Any:
     del constants
-    return STRING.with_nullability(any(type_.nullable for type_ in types))
+    return STRING.with_nullability(any(type_.is_nullable for type_ in types))
 
 
 @functions.scalar(
@@ -465,7 +465,7 @@ def overlay(text: str, replacement: str, position: int, length: int | None = Non
             character(),
             character("from"),
             character("to"),
-            result=lambda types, _: STRING.with_nullability(types[0].nullable),
+            result=lambda types, _: STRING.with_nullability(types[0].is_nullable),
             nullability=Nullability.RULE,
         ),
     ),

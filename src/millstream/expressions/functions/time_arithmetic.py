@@ -82,7 +82,7 @@ def _alike(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
     common = common_type(list(types)) if types[0].root is types[1].root else None
     if common is None:
         return None
-    return tuple(common.with_nullability(type_.nullable) for type_ in types)
+    return tuple(common.with_nullability(type_.is_nullable) for type_ in types)
 
 
 def _interval_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
@@ -113,7 +113,7 @@ MINUS: Final = (
 def _factor_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...]:
     """Numbers that intervals are multiplied with: integers as they are, others as DOUBLE."""
     return tuple(
-        DoubleType(nullable=type_.nullable)
+        DoubleType(nullable=type_.is_nullable)
         if isinstance(type_, DecimalType) or type_.is_a(TypeFamily.APPROXIMATE_NUMERIC)
         else type_
         for type_ in types

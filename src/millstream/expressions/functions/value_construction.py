@@ -141,7 +141,8 @@ def _object_type(types: Sequence[LogicalType], constants: Sequence[object]) -> L
     if not is_class_name(name):
         message = f"Invalid class name '{name}'. It must be identifiers with dots between them."
         raise ProgramError(message)
-    return StructuredType(tuple(RowField(*pair) for pair in _pairs(types, constants)), name)
+    fields = tuple(RowField(*pair) for pair in _pairs(types, constants))
+    return StructuredType(fields, class_name=name)
 
 
 def _object_kernel(info: CallInfo, *columns: Any) -> Any:
@@ -200,9 +201,8 @@ def _updated_type(types: Sequence[LogicalType], constants: Sequence[object]) -> 
                 f"type attributes. Available attributes: [{', '.join(type_.names)}]."
             )
             raise ProgramError(message)
-    return replace(
-        type_, fields=tuple(replace(each, type=made.get(each.name, each.type)) for each in type_)
-    )
+    fields = tuple(replace(each, data_type=made.get(each.name, each.type)) for each in type_)
+    return type_.with_parameters(members=fields)
 
 
 @functions.scalar(
@@ -244,7 +244,7 @@ def _field_type(types: Sequence[LogicalType], constants: Sequence[object]) -> Lo
     type_ = types[0]
     position = _position(type_, constants[1])
     found = list(type_.children)[position]
-    return found.with_nullability(found.nullable or type_.nullable)
+    return found.with_nullability(found.is_nullable or type_.is_nullable)
 
 
 def _field_kernel(info: CallInfo, rows: Any, field: Any) -> Any:

@@ -9,7 +9,7 @@ Read next: ``sql/binder/grouping.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.expressions.functions.definition import FunctionKind
@@ -47,7 +47,7 @@ _CASTING: Final = frozenset({"PERCENTILE", "BITMAP_BUILD_AGG", "BITMAP_BUILD_CAR
 def plain_type(kind: LogicalType) -> LogicalType:
     """The type without being a time attribute."""
     if getattr(kind, "is_time_attribute", False):
-        return replace(kind, kind=TimestampKind.REGULAR)  # type: ignore[call-arg]
+        return kind.with_parameters(kind=TimestampKind.REGULAR)
     return kind
 
 

@@ -132,7 +132,7 @@ def cast(operand: Expression, target: LogicalType, *, safe: bool = False) -> Exp
         raise ProgramError(message)
     from millstream.expressions.nodes import Call
 
-    nullable = True if safe else operand.type.nullable
+    nullable = True if safe else operand.type.is_nullable
     wanted = target.with_nullability(nullable)
     if isinstance(operand, Literal) and operand.value is None:
         return Literal(None, wanted)
@@ -146,7 +146,7 @@ def coerced(operand: Expression, target: LogicalType) -> Expression | None:
 
     Whether the target takes NULL is not looked at: sinks check that row by row.
     """
-    wanted = target.with_nullability(operand.type.nullable)
+    wanted = target.with_nullability(operand.type.is_nullable)
     if operand.type == wanted or needs_no_cast(operand.type, wanted):
         return operand if operand.type == wanted else implicit_cast(operand, wanted)
     if not supports_implicit_cast(operand.type, wanted):
@@ -160,7 +160,7 @@ def field(operand: Expression, position: int) -> Expression:
 
     row: RowType = operand.type  # type: ignore[assignment]
     found = row.fields[position]
-    kind = found.type.with_nullability(found.type.nullable or operand.type.nullable)
+    kind = found.type.with_nullability(found.type.is_nullable or operand.type.is_nullable)
     number = Literal(position, IntType(nullable=False))
     return Call("GET", (operand, number), kind)
 

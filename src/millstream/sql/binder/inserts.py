@@ -93,7 +93,7 @@ def fitted(
     expressions: list[Expression] = []
     for column in persisted:
         if column.name not in given:
-            if not column.type.nullable:
+            if not column.type.is_nullable:
                 message = f"Column '{column.name}' has no default value and does not allow NULLs."
                 raise context.error(node, message)
             expressions.append(Literal(None, column.type))

@@ -266,7 +266,7 @@ class QueryBinder:
 
 def _united(kind: LogicalType, one: LogicalType, other: LogicalType) -> LogicalType:
     """The type of a column of UNION ALL: a time attribute if it is the same on both sides."""
-    left, right = (each.with_nullability(kind.nullable) for each in (one, other))
+    left, right = (each.with_nullability(kind.is_nullable) for each in (one, other))
     return left if is_time_attribute(left) and left == right else kind
 
 

@@ -69,7 +69,7 @@ def counted(left: LogicalNode, right: LogicalNode, *, intersect: bool) -> Logica
     width = len(left.row)
     names = [*left.row.names, "$left", "$right"]
     types = [
-        plain_type(one).with_nullability(one.nullable or other.nullable)
+        plain_type(one).with_nullability(one.is_nullable or other.is_nullable)
         for one, other in zip(left.row.children, right.row.children, strict=True)
     ]
     row = row_of(names, [*types, _COUNT, _COUNT])

@@ -109,7 +109,7 @@ def _in(
         field = inner.row.fields[column]
         other = InputReference(column + len(plan.row), field.name, field.type)
         same = binder.call(node, "=", binder.bind(part), other)
-        if negated and same.type.nullable:
+        if negated and same.type.is_nullable:
             # NOT IN is true where no comparison is true or unknown.
             same = calls.resolve("IS NOT FALSE", [same])
         found.append(same)

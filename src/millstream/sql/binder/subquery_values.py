@@ -165,7 +165,7 @@ def row_values(
         column = _inner(index, call.type.with_nullability(True))  # noqa: FBT003
         if call.function == "COUNT":
             columns.append(calls.resolve("COALESCE", [column, Literal(0, call.type)]))
-        elif call.type.nullable:
+        elif call.type.is_nullable:
             columns.append(column)
         else:
             message = f"{call.function} in a correlated sub-query is not in this release."

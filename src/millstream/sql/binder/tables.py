@@ -7,7 +7,6 @@ What it is not: connectors (``sql/catalog/connectors.py``).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import MillstreamError, ValidationError
@@ -110,7 +109,7 @@ def _read_type(column: Column, said: Mapping[str, LogicalType]) -> LogicalType:
     if not column.is_metadata():
         return column.type
     kind = said[column.key]
-    is_same = kind.with_nullability(column.type.nullable) == column.type
+    is_same = kind.with_nullability(column.type.is_nullable) == column.type
     return column.type if is_same else kind
 
 
@@ -212,7 +211,7 @@ def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSche
         raise ValidationError(message)
     expression = _watermark_of(context, plan, declared, kind)
     fields = list(plan.row.fields)
-    rowtime = replace(kind, kind=TimestampKind.ROWTIME)
+    rowtime = kind.with_parameters(kind=TimestampKind.ROWTIME)
     fields[position] = RowField(declared.rowtime, rowtime)
     row = RowType(tuple(fields), nullable=False)
     return WatermarkNode(row=row, input=plan, rowtime=position, expression=expression)

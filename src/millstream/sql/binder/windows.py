@@ -105,9 +105,9 @@ def window_node(
     time_type: Any = plan.row.fields[time].type
     bound = TimestampType(3, nullable=False)
     if isinstance(time_type, LocalZonedTimestampType):
-        window_time: Any = LocalZonedTimestampType(3, time_type.kind, nullable=False)
+        window_time: Any = LocalZonedTimestampType(3, kind=time_type.kind, nullable=False)
     else:
-        window_time = TimestampType(3, time_type.kind, nullable=False)
+        window_time = TimestampType(3, kind=time_type.kind, nullable=False)
     row = row_of(names, [*plan.row.children, bound, bound, window_time])
     return WindowNode(
         row=row,

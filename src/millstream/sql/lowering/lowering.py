@@ -166,7 +166,7 @@ class Lowering:
         not_null = [
             i
             for i, (want, have) in enumerate(pairs)
-            if not want.type.nullable and have.type.nullable
+            if not want.type.is_nullable and have.type.is_nullable
         ]
         conform = ConformFactory(
             None,

@@ -53,9 +53,9 @@ _MAX_INT: Final = 2**31 - 1
 def type_text(type_: LogicalType) -> str:
     """A type as the parser reads it."""
     if isinstance(type_, YearMonthIntervalType):
-        return _interval_text(type_.resolution, type_.precision, _DEFAULT_FRACTION)
+        return _interval_text(type_.units, type_.precision, _DEFAULT_FRACTION)
     if isinstance(type_, DayTimeIntervalType):
-        return _interval_text(type_.resolution, type_.day_precision, type_.fractional_precision)
+        return _interval_text(type_.units, type_.day_precision, type_.fractional_precision)
     return type_.as_serializable_string()
 
 

@@ -112,7 +112,7 @@ class TypeParser(TokenStream):
 
     def _nullability(self, type_: LogicalType) -> LogicalType:
         if self.accept("NOT", "NULL"):
-            return type_.not_null
+            return type_.not_null()
         self.accept("NULL")
         return type_
 
@@ -225,7 +225,7 @@ class TypeParser(TokenStream):
             fields = self._fields(">")
         else:
             self.expect(">")
-        return StructuredType(fields, class_name)
+        return StructuredType(fields, class_name=class_name)
 
     def _fields(self, close: str) -> tuple[RowField, ...]:
         start = self.index

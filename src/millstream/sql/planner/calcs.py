@@ -69,7 +69,7 @@ def conjunction(parts: Sequence[Expression]) -> Expression | None:
         if found is None:
             found = each
         else:
-            nullable = found.type.nullable or each.type.nullable
+            nullable = found.type.is_nullable or each.type.is_nullable
             found = Call("AND", (found, each), found.type.with_nullability(nullable))
     return found
 

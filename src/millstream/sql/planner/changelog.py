@@ -397,6 +397,6 @@ def _direction(node: PhysicalNode, column: int, *, nulls_first: bool) -> str | N
     if column < len(node.keys):
         return None
     call = node.calls[column - len(node.keys)]
-    if call.user is not None or (call.type.nullable and nulls_first):
+    if call.user is not None or (call.type.is_nullable and nulls_first):
         return None
     return {"COUNT": "up", "MAX": "up", "MIN": "down"}.get(call.function)

@@ -55,7 +55,7 @@ __all__ = ["Sides", "join", "nullable", "plain", "pushed", "sorted_parts", "with
 def plain(kind: LogicalType) -> LogicalType:
     """The type of a column where it is no time attribute any more."""
     if isinstance(kind, TimestampType | LocalZonedTimestampType) and kind.is_time_attribute:
-        return replace(kind, kind=TimestampKind.REGULAR)
+        return kind.with_parameters(kind=TimestampKind.REGULAR)
     return kind
 
 

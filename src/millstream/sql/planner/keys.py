@@ -114,7 +114,7 @@ def _joined(node: physical.Join | IntervalJoin | WindowJoin) -> Keys:
     if node.join is JoinType.FULL:
         # A row whose key is NULL, beside nothing, is told from nothing beside such a row by a
         # column that is never NULL in a row.
-        real = {at for at, each in enumerate(_columns(node)) if not each.type.nullable}
+        real = {at for at, each in enumerate(_columns(node)) if not each.type.is_nullable}
         found = frozenset(key for key in found if key & real)
     own, other = set(node.left_keys), set(node.right_keys)
     if isinstance(node, WindowJoin):

@@ -30,7 +30,7 @@ def aggregate_of_nothing(node: Any, context: EvaluationContext) -> ValuesNode | 
     if not _is_empty(node.input, context):
         return None
     if any(
-        call.user or not (call.function == "COUNT" or call.type.nullable) for call in node.calls
+        call.user or not (call.function == "COUNT" or call.type.is_nullable) for call in node.calls
     ):
         return None
     values = tuple(0 if call.function == "COUNT" else None for call in node.calls)

@@ -69,6 +69,14 @@ _ENUMS: Final[dict[str, type[Enum]]] = {
     for each in (logical.JoinType, row_patterns.SkipTo, *_in(logical_types, Enum))
 }
 _PLAIN: Final = (str, bool, int)
+#: Arguments by the names that they had in plans of earlier releases.
+_RENAMED: Final = {
+    ("ArrayType", "element"): "element_type",
+    ("MultisetType", "element"): "element_type",
+    ("MapType", "key"): "key_type",
+    ("MapType", "value"): "value_type",
+    ("RowField", "type"): "data_type",
+}
 
 
 class FunctionNames:
@@ -170,6 +178,8 @@ class PlanValues:
         return {"object": type(value).__name__, **self._fields(value)}
 
     def _fields(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, logical_types.LogicalType):
+            return {name: self.write(each) for name, each in value.arguments().items()}
         return {
             each.name: self.write(getattr(value, each.name))
             for each in fields(value)
@@ -214,7 +224,11 @@ class PlanValues:
                 self._aggregates[id(definition.reference)] = definition
                 return definition.reference
             case {"object": str(name)}:
-                given = {key: self.read(each) for key, each in value.items() if key != "object"}
+                given: dict[str, Any] = {
+                    _RENAMED.get((name, key), str(key)): self.read(each)
+                    for key, each in value.items()
+                    if key != "object"
+                }
                 return self._fitting(_OBJECTS[name](**given))
         message = f"nothing that a plan says: {json.dumps(value)[:200]}"
         raise ValueError(message)

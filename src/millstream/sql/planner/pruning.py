@@ -377,7 +377,7 @@ def _row(node: PhysicalNode, kept: Sequence[int]) -> RowType:
 
 
 def _fields(row: RowType, kept: Sequence[int]) -> RowType:
-    return RowType(tuple(row.fields[each] for each in kept), nullable=row.nullable)
+    return RowType(tuple(row.fields[each] for each in kept), nullable=row.is_nullable)
 
 
 def _unique(node: PhysicalNode) -> set[int]:

@@ -96,7 +96,7 @@ def _per_bucket(
     """The aggregation of buckets, and keys and aggregates of that over them."""
     width, count = len(below.row), len(keys)
     value = below.row.fields[spread]
-    number = IntType(nullable=value.type.nullable)
+    number = IntType(nullable=value.type.is_nullable)
     code = Call("HASH_CODE", (InputReference(spread, value.name, value.type),), number)
     bucket = Call("MOD", (code, Literal(buckets, IntType(nullable=False))), number)
     with_bucket = calc(

@@ -103,7 +103,7 @@ def only_window_times(row: RowType, windows: WindowColumns) -> RowType:
 
 def _plain(kind: LogicalType) -> LogicalType:
     if isinstance(kind, TimestampType | LocalZonedTimestampType) and kind.is_time_attribute:
-        return replace(kind, kind=TimestampKind.REGULAR)
+        return kind.with_parameters(kind=TimestampKind.REGULAR)
     return kind
 
 

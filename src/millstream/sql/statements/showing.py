@@ -157,7 +157,7 @@ def _described(schema: ResolvedSchema) -> list[tuple[object, ...]]:
         attribute = ""
         if schema.watermark is not None and schema.watermark.rowtime == column.name:
             attribute = " *ROWTIME*"
-        nullable = kind.nullable
+        nullable = kind.is_nullable
         shown = kind.with_nullability(True).as_summary_string() + attribute  # noqa: FBT003
         names = ", ".join(schema.key_columns)
         key = f"PRI({names})" if column.name in schema.key_columns else None

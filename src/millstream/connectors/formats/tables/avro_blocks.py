@@ -142,7 +142,7 @@ class _Block:
 
 def _column(block: _Block, kind: LogicalType, arrow: pa.DataType) -> pa.Array:
     places: Integers = np.arange(len(block))
-    if kind.nullable:
+    if kind.is_nullable:
         branch = block.longs(places)
         if ((branch != 0) & (branch != 1)).any():
             raise _OddError

@@ -102,7 +102,7 @@ def _nullable_schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
         ValidationError: Avro holds no values of it.
     """
     made = _schema(kind.with_nullability(False), name, naming)  # noqa: FBT003
-    return ["null", made] if kind.nullable else made
+    return ["null", made] if kind.is_nullable else made
 
 
 def _schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
@@ -111,7 +111,7 @@ def _schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
             {
                 "name": each.name,
                 "type": _nullable_schema(each.type, f"{name}_{each.name}", naming),
-                **({"default": None} if naming.logical and each.type.nullable else {}),
+                **({"default": None} if naming.logical and each.type.is_nullable else {}),
             }
             for each in kind.fields
         ]

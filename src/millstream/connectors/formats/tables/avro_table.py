@@ -144,7 +144,7 @@ class AvroTableFormat(AvroBlocks):
 
     def _check_nulls(self, arrays: list[pa.Array]) -> None:
         for column, array in zip(self.row.fields, arrays, strict=True):
-            if array.null_count and not column.type.nullable:
+            if array.null_count and not column.type.is_nullable:
                 message = f"NULL in column '{column.name}', which is NOT NULL"
                 raise ValueError(message)
 
@@ -234,7 +234,7 @@ def _record_misfits(
         inner = f"{name}.{each.name}" if name else each.name
         if each.name in fields:
             yield from _misfits(fields[each.name], each.type, inner, known)
-        elif not each.type.nullable:
+        elif not each.type.is_nullable:
             yield f"it lacks column '{inner}', which is NOT NULL"
 
 

@@ -126,7 +126,7 @@ def columns_of_rows(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Reco
 def row_of_columns(row: RowType, names: Collection[str]) -> RowType:
     """A row with some of its columns; the one that costs least if there would be none."""
     fields = tuple(each for each in row.fields if each.name in names)
-    return RowType(fields or (min(row.fields, key=_cost),), nullable=row.nullable)
+    return RowType(fields or (min(row.fields, key=_cost),), nullable=row.is_nullable)
 
 
 def _cost(field: RowField) -> int:

@@ -95,20 +95,20 @@ _BYTES: Final = VarBinaryType()
 _HEADERS: Final = MapType(_STRING, _BYTES)
 _TIME: Final = LocalZonedTimestampType(precision=3)
 _READABLE: Final[dict[str, LogicalType]] = {
-    "topic": _STRING.not_null,
+    "topic": _STRING.not_null(),
     "partition": IntType(nullable=False),
-    "headers": _HEADERS.not_null,
+    "headers": _HEADERS.not_null(),
     "header-list": ArrayType(
-        RowType((RowField("key", _STRING.not_null), RowField("value", _BYTES)), nullable=False),
+        RowType((RowField("key", _STRING.not_null()), RowField("value", _BYTES)), nullable=False),
         nullable=False,
     ),
     "leader-epoch": IntType(),
     "offset": BigIntType(nullable=False),
-    "timestamp": _TIME.not_null,
-    "timestamp-type": _STRING.not_null,
+    "timestamp": _TIME.not_null(),
+    "timestamp-type": _STRING.not_null(),
 }
 _WRITABLE: Final[dict[str, LogicalType]] = {
-    "topic": _STRING.not_null,
+    "topic": _STRING.not_null(),
     "headers": _HEADERS,
     "timestamp": _TIME,
 }
