@@ -11,6 +11,7 @@ Read next: ``runtime/task.py``.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -78,9 +79,17 @@ class ExchangeWriter:
             combiner.output = _CombinerOutput(self)
 
     def open(self) -> None:
-        """Open the combiner."""
+        """Open the combiner, and the functions by which records are partitioned."""
+        self._partitioner.open()
         if self._combiner is not None:
             self._combiner.open()
+
+    def close(self) -> None:
+        """Close both, whatever one of them raises."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._partitioner.close)
+            if self._combiner is not None:
+                closing.callback(self._combiner.close)
 
     def switch_channel(self, channel: int, watermark: int, *, idle: bool = False) -> None:
         """Flush, and go on in another channel that has reached ``watermark``.

@@ -8,7 +8,8 @@ What it is not: the sending, which is in ``runtime/exchange.py``.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,13 +18,21 @@ from millstream.graph.model import Partitioning
 from millstream.runtime.columnar.key_columns import key_groups_of_column
 from millstream.runtime.columnar.partial_aggregates import is_partial
 from millstream.runtime.columnar.row_groups import key_groups_of_rows
-from millstream.runtime.user_code import keys_of, user_error
+from millstream.runtime.function_context import FunctionContext
+from millstream.runtime.user_code import (
+    close_functions,
+    functions_in,
+    keys_of,
+    open_functions,
+    private_copy,
+    user_error,
+)
 from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
 from millstream.types.field_access import field_of
 from millstream.types.key_columns import KeyColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -38,11 +47,36 @@ __all__ = ["Partitioner", "create_partitioner", "key_column"]
 _REMEMBERED_KEYS: Final = 500_000
 
 
-class Partitioner(Protocol):
-    """Chooses targets."""
+class Partitioner(ABC):
+    """Chooses targets; opened before and closed after that."""
 
+    def open(self) -> None:
+        """Open the user's functions."""
+
+    def close(self) -> None:
+        """Close the user's functions."""
+
+    @abstractmethod
     def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
         """The subtask of each record, or one for all, or None for every subtask (broadcast)."""
+
+
+class _ByFunctions(Partitioner):
+    """Has functions of the user's, called as those of the operator that reads the edge."""
+
+    def __init__(self, reader: OperatorContext, given: Sequence[Any]) -> None:
+        self._reader = reader
+        self._functions = [each for part in given for each in functions_in(part)]
+        self._opened = False
+
+    def open(self) -> None:
+        self._opened = True
+        open_functions(self._functions, FunctionContext(self._reader), self._reader)
+
+    def close(self) -> None:
+        if self._opened:
+            self._opened = False
+            close_functions(self._functions, self._reader)
 
 
 def key_column(batch: Batch, field: str | int) -> pa.Array | None:
@@ -56,7 +90,7 @@ def key_column(batch: Batch, field: str | int) -> pa.Array | None:
     return arrow.column(position) if position >= 0 else None
 
 
-class _HashPartitioner:
+class _HashPartitioner(_ByFunctions):
     """By key group, as Flink: stable over processes, machines and parallelisms."""
 
     def __init__(
@@ -66,9 +100,9 @@ class _HashPartitioner:
         max_parallelism: int,
         reader: OperatorContext,
     ) -> None:
-        self._selector = selector
-        self._reader = reader
-        self._field = field_of(selector)
+        self._selector = private_copy(selector)
+        super().__init__(reader, [self._selector])
+        self._field = field_of(self._selector)
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         # Invariant: only keys of exactly the types int and str are in here, so that 1 and True,
@@ -111,7 +145,7 @@ class _HashPartitioner:
                 self._known[key] = subtask
 
 
-class _KeyColumnsPartitioner:
+class _KeyColumnsPartitioner(Partitioner):
     """By key group, of keys that are columns of a table."""
 
     def __init__(self, key: KeyColumns, parallelism: int, max_parallelism: int) -> None:
@@ -128,7 +162,7 @@ class _KeyColumnsPartitioner:
         return groups * self._parallelism // self._max_parallelism
 
 
-class _SameSubtask:
+class _SameSubtask(Partitioner):
     """FORWARD over a stage boundary, and GLOBAL."""
 
     def __init__(self, subtask: int) -> None:
@@ -139,7 +173,7 @@ class _SameSubtask:
         return self._subtask
 
 
-class _RoundRobin:
+class _RoundRobin(Partitioner):
     """REBALANCE and RESCALE: batches are dealt out in turn, large ones record by record."""
 
     def __init__(self, start: int, subtasks: list[int]) -> None:
@@ -153,7 +187,7 @@ class _RoundRobin:
         return self._subtasks[positions]
 
 
-class _Shuffle:
+class _Shuffle(Partitioner):
     """SHUFFLE: random, but the same at every replay."""
 
     def __init__(self, seed: int, parallelism: int) -> None:
@@ -165,7 +199,7 @@ class _Shuffle:
         return np.asarray(drawn, dtype=np.int64)
 
 
-class _Broadcast:
+class _Broadcast(Partitioner):
     """BROADCAST: every subtask gets every record."""
 
     def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
@@ -173,17 +207,17 @@ class _Broadcast:
         return None
 
 
-class _Custom:
+class _Custom(_ByFunctions):
     """CUSTOM: the user's partitioner on the user's key."""
 
     def __init__(self, edge: StreamEdge, parallelism: int, reader: OperatorContext) -> None:
         if edge.partitioner is None:
             message = "a custom partitioning needs a partitioner"
             raise ProgramError(message)
-        self._partitioner = edge.partitioner
-        self._selector = edge.key_selector or (lambda value: value)
+        self._partitioner = private_copy(edge.partitioner)
+        self._selector = private_copy(edge.key_selector or (lambda value: value))
+        super().__init__(reader, [self._partitioner, self._selector])
         self._parallelism = parallelism
-        self._reader = reader
 
     def targets(self, batch: Batch) -> NDArray[np.int64] | int | None:
         values = batch.conformed.values

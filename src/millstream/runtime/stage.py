@@ -150,6 +150,8 @@ class StageInstance:
         self.operator_states: dict[int, OperatorStates] = {}
         self.outputs: dict[int, NodeOutput] = {}
         self.writers: list[ExchangeWriter] = []
+        #: Of edges that lead here.
+        self._asked: list[Partitioner] = []
         #: Set anew at the start of each epoch; in stage 0 at the start of each split, and only for
         #: operators with several inputs.
         self.valves: dict[int, WatermarkValve] = {}
@@ -204,7 +206,10 @@ class StageInstance:
     def partitioner_into(self, edge: StreamEdge) -> Partitioner:
         """The partitioner of an edge that leads here, to ask it whose a record is."""
         source, target = self.graph.nodes[edge.source], self.graph.nodes[edge.target]
-        return create_partitioner(edge, 0, source.parallelism, self._context(target))
+        partitioner = create_partitioner(edge, 0, source.parallelism, self._context(target))
+        partitioner.open()
+        self._asked.append(partitioner)
+        return partitioner
 
     def _context(self, node: StreamNode) -> OperatorContext:
         tags = {edge.tag for edge in self.graph.outputs(node.id) if edge.tag is not None}
@@ -243,9 +248,12 @@ class StageInstance:
     def close(self) -> None:
         """Close the user functions; all of them, whatever one of them raises."""
         errors: list[Exception] = []
-        for node in self.nodes:
+        closing = [self.operators[node.id].close for node in self.nodes]
+        closing += [writer.close for writer in self.writers]
+        closing += [partitioner.close for partitioner in self._asked]
+        for close in closing:
             try:
-                self.operators[node.id].close()
+                close()
             except Exception as error:  # noqa: BLE001 - collected and raised below
                 errors.append(error)
         if errors:

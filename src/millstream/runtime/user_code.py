@@ -28,16 +28,20 @@ from millstream.errors import (
 from millstream.functions.functions import Function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.contracts.operator import OperatorContext
+    from millstream.functions.functions import RuntimeContext
 
 __all__ = [
     "NO_RECORD",
     "bound_method",
     "cause_of",
+    "close_functions",
+    "functions_in",
     "index_reached",
     "keys_of",
+    "open_functions",
     "private_copy",
     "refuse_row",
     "short_repr",
@@ -82,6 +86,48 @@ def bound_method(function: Any, name: str) -> Callable[..., Any]:
         return function  # type: ignore[no-any-return] # checked by callable()
     message = f"{function!r} has no method {name}() and cannot be called"
     raise ProgramError(message)
+
+
+def functions_in(given: Any) -> list[Function]:
+    """Return the functions to be opened that are in what the graph has of the user's.
+
+    A key selector and a partitioner are methods of theirs there, and a pair of selectors has both.
+    """
+    owner = getattr(given, "__self__", given)
+    if isinstance(owner, Function):
+        return [owner]
+    found = [each for part in getattr(owner, "selectors", ()) for each in functions_in(part)]
+    return list({id(each): each for each in found}.values())  # both may be of one object
+
+
+def open_functions(
+    functions: Iterable[object], runtime_context: RuntimeContext, context: OperatorContext
+) -> None:
+    """Open those that are functions; plain callables have nothing to open.
+
+    Raises:
+        MillstreamError: one of them raised; names the operator.
+    """
+    for function in functions:
+        if isinstance(function, Function):
+            try:
+                function.open(runtime_context)
+            except Exception as error:
+                raise user_error(context, error, doing="opening the function") from error
+
+
+def close_functions(functions: Iterable[object], context: OperatorContext) -> None:
+    """Close those that are functions.
+
+    Raises:
+        MillstreamError: one of them raised; names the operator.
+    """
+    for function in functions:
+        if isinstance(function, Function):
+            try:
+                function.close()
+            except Exception as error:
+                raise user_error(context, error, doing="closing the function") from error
 
 
 def index_reached(iterator: Iterator[object], values: Sequence[object]) -> int:

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Operator, OperatorContext, OperatorSnapshot, Output
-from millstream.functions.functions import Function
 from millstream.runtime.function_context import FunctionContext
-from millstream.runtime.user_code import private_copy, user_error
+from millstream.runtime.user_code import (
+    close_functions,
+    open_functions,
+    private_copy,
+    user_error,
+)
 from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:
@@ -56,23 +60,13 @@ class FunctionOperator(Operator):
 
     def open(self) -> None:
         self._opened = True
-        for function in self.user_functions():
-            if isinstance(function, Function):
-                try:
-                    function.open(self.runtime_context)
-                except Exception as error:
-                    raise user_error(self.context, error, doing="opening the function") from error
+        open_functions(self.user_functions(), self.runtime_context, self.context)
 
     def close(self) -> None:
         if not self._opened:
             return
         self._opened = False
-        for function in self.user_functions():
-            if isinstance(function, Function):
-                try:
-                    function.close()
-                except Exception as error:
-                    raise user_error(self.context, error, doing="closing the function") from error
+        close_functions(self.user_functions(), self.context)
 
     def emit(self, batch: Batch) -> None:
         """Emit and count."""

@@ -21,6 +21,8 @@ from millstream.runtime.operators.process import ProcessOperator
 from millstream.runtime.user_code import bound_method
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator
     from millstream.contracts.state_sections import StateSection
@@ -60,6 +62,10 @@ class KeyedCoProcessOperator(KeyedProcessOperator):
             (self.extractor, self._process),
             (KeyExtractor(key_selector2, self.key_types), second),
         )
+
+    def user_functions(self) -> Iterable[object]:
+        functions = [each for extractor, _ in self._inputs for each in extractor.functions]
+        return (self.function, *functions)
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         self.extractor, self._process = self._inputs[input_index]

@@ -24,10 +24,12 @@ from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.runtime.columnar.aggregates import Aggregates, named_aggregates
 from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import concatenated
+from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.windows.late import check_timestamps
 from millstream.runtime.operators.windows.panes import Panes
 from millstream.runtime.operators.windows.partials import FLUSH, START, Partials
+from millstream.runtime.user_code import close_functions, open_functions
 from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class CombinerOperator(Operator):
         self._partials = Partials(
             self._panes, named_aggregates(aggregates), KeyExtractor(key_selector)
         )
+        self._opened = False
         self._watermark = MIN_TIMESTAMP
         self._next_firing = MAX_TIMESTAMP + 1
         self._forget()
@@ -59,6 +62,15 @@ class CombinerOperator(Operator):
         self._records_out = 0
         #: Only tells one flush from the next.
         self._flushes = 0
+
+    def open(self) -> None:
+        self._opened = True
+        open_functions(self._partials.functions, FunctionContext(self.context), self.context)
+
+    def close(self) -> None:
+        if self._opened:
+            self._opened = False
+            close_functions(self._partials.functions, self.context)
 
     def restore(self, restored: RestoreContext) -> None:
         self._watermark = restored.watermark

@@ -119,6 +119,10 @@ class IntervalJoinOperator(KeyedOperator):
         self.watermark = MIN_TIMESTAMP
         self.late_dropped = 0
 
+    def user_functions(self) -> Iterable[object]:
+        functions = [each for side in self._sides for each in side.extractor.functions]
+        return (self.function, *functions)
+
     def open(self) -> None:
         """Make the buffers, then open the function."""
         for side in self._sides:

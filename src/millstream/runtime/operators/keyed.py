@@ -17,13 +17,15 @@ from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import StateError
 from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.user_code import bound_method, keys_of, private_copy
+from millstream.runtime.user_code import bound_method, functions_in, keys_of, private_copy
 from millstream.state.key_groups import key_group_range
 from millstream.state.key_types import KeyTypes
 from millstream.state.keyed import KeyedState
 from millstream.types.field_access import column_of, field_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.contracts.batch import Batch
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import (
@@ -43,12 +45,14 @@ PLAIN_KEY_TYPES: Final = frozenset({int, str})
 class KeyExtractor:
     """Takes the keys out of a batch, from its Arrow column where that is all the selector reads."""
 
-    __slots__ = ("_field", "_select", "_types")
+    __slots__ = ("_field", "_select", "_types", "functions")
 
     def __init__(self, key_selector: Any, types: KeyTypes | None = None) -> None:
         """Take a KeySelector or callable, and who is told of the types of the keys."""
         self._types = types
         select = bound_method(private_copy(key_selector), "get_key")
+        #: To be opened before keys are taken.
+        self.functions = functions_in(select)
         self._select = select
         self._field = field_of(select)
 
@@ -103,6 +107,9 @@ class KeyedOperator(FunctionOperator):
         #: Of the keys that this operator's extractors take.
         self.key_types = KeyTypes()
         self.extractor = KeyExtractor(key_selector, self.key_types)
+
+    def user_functions(self) -> Iterable[object]:
+        return (*super().user_functions(), *self.extractor.functions)
 
     def make_keyed_state(self) -> KeyedState:
         """Make the keyed state of this subtask's key groups."""

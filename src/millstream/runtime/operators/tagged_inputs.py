@@ -42,14 +42,14 @@ class TaggedKeySelector:
 
     def __init__(self, key_selector1: Any, key_selector2: Any) -> None:
         """Take the key selector of each input."""
-        self._selectors: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
+        self.selectors: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
             bound_method(key_selector1, "get_key"),
             bound_method(key_selector2, "get_key"),
         )
 
     def __call__(self, tagged: Any) -> Any:
         """Return the key."""
-        return self._selectors[tagged[0]](tagged[1])
+        return self.selectors[tagged[0]](tagged[1])
 
 
 class TaggedInputsOperator(Operator):

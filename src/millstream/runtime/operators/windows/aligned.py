@@ -89,7 +89,7 @@ class WindowOperator(KeyedOperator):
         self.late_dropped = 0
 
     def user_functions(self) -> Iterable[object]:
-        return self._logic.functions
+        return (*self._logic.functions, *self.extractor.functions)
 
     def open(self) -> None:
         """Make the state, then open the functions."""

@@ -93,6 +93,7 @@ class BuiltInWindowOperator(BuiltInOperator):
         self._clock = PaneClock(self._panes, allowed_lateness)
 
     def open(self) -> None:
+        super().open()
         context = self.context
         self._chunks = WindowChunks(
             self._partials,

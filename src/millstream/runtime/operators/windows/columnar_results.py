@@ -27,6 +27,8 @@ from millstream.types.row import row_class
 from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -49,6 +51,9 @@ class BuiltInOperator(FunctionOperator):
         self._partials = partials
         self.key_types = KeyTypes()
         self.late_dropped = 0
+
+    def user_functions(self) -> Iterable[object]:
+        return self._partials.functions
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Tell the types of the keys."""

@@ -89,6 +89,7 @@ class BuiltInSessionOperator(BuiltInOperator):
         self._watermark = MIN_TIMESTAMP
 
     def open(self) -> None:
+        super().open()
         context = self.context
         groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
         self._state = SessionState(context.max_parallelism, groups, self.section)

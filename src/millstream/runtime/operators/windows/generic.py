@@ -125,7 +125,7 @@ class GeneralWindowOperator(KeyedOperator):
             raise ProgramError(message)
 
     def user_functions(self) -> Iterable[object]:
-        return self._logic.functions
+        return (*self._logic.functions, *self.extractor.functions)
 
     def open(self) -> None:
         """Make the states, then open the functions."""

@@ -58,6 +58,8 @@ class Partials(PartialAggregates):
         super().__init__(aggregates)
         self._panes = panes
         self._extractor = extractor
+        #: Those of the key selector, to be opened.
+        self.functions = extractor.functions
 
     def raw(self, batch: Batch, context: OperatorContext) -> list[pa.Table]:
         """Return tables of key, pane start, time and the fields that are aggregated.
