@@ -236,11 +236,11 @@ def test_empty_program() -> None:
         environment().get_job_graph()
 
 
-def test_program_without_a_sink_names_the_last_operator() -> None:
+def test_program_without_a_sink_is_translated_as_flink_does() -> None:
     env = environment()
-    numbers(env).map(str).name("lost")
-    with pytest.raises(ProgramError, match=r"No sink defined.*'lost' \(test_translate\.py:\d+\)"):
-        env.get_job_graph()
+    numbers(env).map(str).name("last")
+    graph = env.get_job_graph()
+    assert [node.name for node in graph.nodes.values()][-1] == "last"
 
 
 def test_unpicklable_function_names_operator_and_object() -> None:

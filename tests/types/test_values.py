@@ -219,3 +219,14 @@ def test_values_that_are_no_literals(value: Any) -> None:
 def test_text_of_a_type_is_not_that_of_char() -> None:
     assert str(type_of_value("")) == "CHAR(0) NOT NULL"
     assert CharType(0).to_arrow() == pa.string()
+
+
+def test_a_name_is_in_a_row_that_has_a_field_of_it() -> None:
+    named = Row(name=1, age=None)
+    assert "name" in named
+    assert "other" not in named
+    assert 1 not in named
+    without_names = Row(1, "x")
+    assert 1 in without_names
+    assert "name" not in without_names
+    assert "a" in Row("a", "b")(1, 2)

@@ -94,7 +94,7 @@ def translate(
     """
     ordered = _reachable(transformations)
     physical = [each for each in ordered if isinstance(each, PhysicalTransformation)]
-    _check_has_sink(physical)
+    _check_has_operator(physical)
     _check_picklable(ordered)
     routes = {each.id: _routes_into(each) for each in physical}
     if not configuration.get(options.AUTO_GENERATE_UIDS):
@@ -148,20 +148,15 @@ def _reachable(roots: Iterable[Transformation]) -> list[Transformation]:
     return [found[key] for key in sorted(found)]
 
 
-def _check_has_sink(physical: Sequence[PhysicalTransformation]) -> None:
-    if not physical:
-        message = (
-            "No operators defined in streaming topology. Cannot execute. "
-            "Make a stream with env.from_source(...) and end it in sink_to(...) or print()."
-        )
-        raise ProgramError(message)
-    if not any(isinstance(each, SinkTransformation) for each in physical):
-        last = physical[-1]
-        message = (
-            "No sink defined in streaming topology. Cannot execute. The last operator is "
-            f"'{last.name}' ({last.location}); end its stream in sink_to(...) or print()."
-        )
-        raise ProgramError(message)
+def _check_has_operator(physical: Sequence[PhysicalTransformation]) -> None:
+    """Refuse a program of sources only, as Flink does; operators run without a sink, too."""
+    if any(not isinstance(each, SourceTransformation) for each in physical):
+        return
+    message = (
+        "No operators defined in streaming topology. Cannot execute. "
+        "Make a stream with env.from_source(...) and end it in sink_to(...) or print()."
+    )
+    raise ProgramError(message)
 
 
 def _check_picklable(ordered: Sequence[Transformation]) -> None:

@@ -108,6 +108,11 @@ class Row(list[Any]):
         else:
             _fill(self, args)
 
+    def __contains__(self, item: object) -> bool:
+        """Whether a field has this name; of a row without names, whether a value is equal."""
+        names = self._fields
+        return list.__contains__(self, item) if names is None else item in names
+
     def _become(self, names: tuple[str, ...] | None, kind: RowKind) -> None:
         _set_attribute(self, "__class__", row_class(names, kind))
 
