@@ -10,8 +10,12 @@ import pyarrow.compute as pc
 
 from millstream.contracts.batch import Batch
 from millstream.errors import ProgramError, TypeMismatchError
+from millstream.sql.binder.binding import query_binder
 from millstream.sql.lowering.conversion import external_type, logical_type
+from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import ValuesNode, row_of
+from millstream.table.building import bound
+from millstream.table.expression_nodes import as_node
 from millstream.types.logical_types import (
     DayTimeIntervalType,
     RowType,
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from millstream.sql.planner.logical import LogicalNode
+    from millstream.sql.statements.session import Session
     from millstream.types.logical_types import LogicalType
 
 __all__ = [
@@ -33,6 +39,7 @@ __all__ = [
     "frame_of",
     "plan_of_arrow",
     "plan_of_elements",
+    "plan_of_expressions",
     "plan_of_frame",
     "plan_of_spark",
     "spark_frame_of",
@@ -74,6 +81,46 @@ def plan_of_elements(elements: Sequence[Any], schema: Any) -> ValuesNode:
         raise TypeMismatchError(message) from error
     row = row_of(names, [logical_type(kind) for kind in kinds])
     return _values(external_type(row).to_arrow([tuple(each) for each in rows]), row)
+
+
+def plan_of_expressions(session: Session, elements: Sequence[Any], schema: Any) -> LogicalNode:
+    """Return the plan of rows that are expressions: ``row(1, "a")``, ``lit(1)``.
+
+    Args:
+        session: where their functions are found.
+        elements: expressions, or tuples of values among them.
+        schema: a ROW type, to whose fields they are cast; or names of the columns.
+
+    Raises:
+        ProgramError: rows do not have as many values as the schema has columns.
+    """
+    rows = tuple(_row_node(each) for each in elements)
+    width = len(rows[0].fields)
+    names = _names_of(schema, width)
+    if any(len(each.fields) != len(names) for each in rows):
+        message = f"from_elements(): rows do not have {len(names)} values: {names}"
+        raise ProgramError(message)
+    values = query_binder(session.context(None)).bind(nodes.Values(rows))
+    columns = [nodes.identifier(name) for name in values.row.names]
+    kinds = schema.children if isinstance(schema, RowType) else values.row.children
+    items = tuple(
+        nodes.SelectItem(nodes.Cast(column, kind), nodes.Name(name))
+        for column, kind, name in zip(columns, kinds, names, strict=True)
+    )
+    return bound(session, values, lambda source: nodes.Select(items=items, source=source))
+
+
+def _row_node(element: Any) -> nodes.RowConstructor:
+    node = getattr(element, "node", None)
+    if isinstance(node, nodes.RowConstructor):
+        return node
+    return nodes.RowConstructor(tuple(map(as_node, _fields(element))))
+
+
+def _names_of(schema: Any, width: int) -> list[str]:
+    if isinstance(schema, RowType):
+        return list(schema.names)
+    return list(schema or [f"_{number}" for number in range(1, width + 1)])
 
 
 def _inferred(values: Sequence[Any]) -> pa.DataType:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import ProgramError
-from millstream.sql.binder.inline_calls import InlinePlan
+from millstream.sql.binder.inline_calls import InlineOperation, InlinePlan
 from millstream.sql.parser import nodes
 from millstream.sql.parser.unparser import unparse
 from millstream.table.aggregate_methods import AggregateMethods
@@ -72,7 +72,7 @@ class Expression(
         left, right = self.node, as_node(other)
         if swapped:
             left, right = right, left
-        return self._of(nodes.BinaryOperation(operator, left, right))
+        return self._of(InlineOperation(operator, left, right))
 
     def __str__(self) -> str:
         """As SQL writes it; what only the Table API has, as it is."""

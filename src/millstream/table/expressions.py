@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
+from millstream.sql.binder.inline_calls import OPERATOR_FUNCTIONS, InlineOperation
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
 from millstream.table.expression import Expression, JsonOnNull, as_node, function
@@ -90,6 +91,12 @@ CURRENT_ROW: Final = Expression(OverBound("CURRENT", "ROWS"))
 CURRENT_RANGE: Final = Expression(OverBound("CURRENT", "RANGE"))
 
 
+#: Flink's names of operators -> operators.
+_OPERATORS: Final = {name: operator for operator, name in OPERATOR_FUNCTIONS.items()}
+#: Flink's names of functions that no text of SQL has -> ours.
+_SQL_NAMES: Final = {"sum0": "$SUM0"}
+
+
 def col(name: str) -> Expression:
     """A column; ``*`` is all of them."""
     return Expression(nodes.Star() if name == "*" else nodes.identifier(name))
@@ -112,9 +119,17 @@ def null_of(data_type: LogicalType) -> Expression:
 
 
 def call(f: Any, *args: Any) -> Expression:
-    """A function by its name, or one that ``udf`` and its sisters have made."""
-    made: Expression = function(f, *args) if isinstance(f, str) else f(*args)
-    return made
+    """A function by its name, or one that ``udf`` and its sisters have made.
+
+    Names are those of SQL, of functions of users, and Flink's names of operators: ``plus``.
+    """
+    if not isinstance(f, str):
+        made: Expression = f(*args)
+        return made
+    operator = _OPERATORS.get(f)
+    if operator is not None and len(args) == 2:  # noqa: PLR2004 - its sides
+        return Expression(InlineOperation(operator, *map(as_node, args)))
+    return function(_SQL_NAMES.get(f, f), *args)
 
 
 def call_sql(sql_expression: str) -> Expression:
@@ -145,7 +160,7 @@ def or_(predicate0: Any, predicate1: Any, *predicates: Any) -> Expression:
 def _connected(operator: str, *predicates: Any) -> Expression:
     made = as_node(predicates[0])
     for each in predicates[1:]:
-        made = nodes.BinaryOperation(operator, made, as_node(each))
+        made = InlineOperation(operator, made, as_node(each))
     return Expression(made)
 
 

@@ -26,6 +26,7 @@ from millstream.sql.statements.running import execute, run
 from millstream.sql.statements.session import Session
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.expression import Expression
 from millstream.table.frame_sources import FrameSources
 from millstream.table.plan_reference import FilePlanReference, JsonContentPlanReference
 from millstream.table.plan_view import PlanView
@@ -206,14 +207,18 @@ class TableEnvironment(FrameSources):
         """A table of values of the program.
 
         Args:
-            elements: rows: tuples, lists, Rows, dicts, or plain values of one column.
+            elements: rows: tuples, lists, Rows, dicts, expressions such as ``row(1, "a")``, or
+                plain values of one column.
             schema: names of the columns, or ``DataTypes.ROW([...])``; types are inferred without.
             verify_schema: taken; values are always checked.
         """
         del verify_schema
-        from millstream.table.elements import plan_of_elements
+        from millstream.table.elements import plan_of_elements, plan_of_expressions
 
-        return Table(self, plan_of_elements(list(elements), schema))
+        rows = list(elements)
+        if any(isinstance(each, Expression) for each in rows):
+            return Table(self, plan_of_expressions(self._session, rows, schema))
+        return Table(self, plan_of_elements(rows, schema))
 
     def create_temporary_view(
         self,

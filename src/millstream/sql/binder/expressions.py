@@ -18,7 +18,12 @@ from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
 from millstream.sql.binder import calls, json
 from millstream.sql.binder.aggregates import OVER_ONLY
-from millstream.sql.binder.inline_calls import InlineCall, called
+from millstream.sql.binder.inline_calls import (
+    OPERATOR_FUNCTIONS,
+    InlineCall,
+    InlineOperation,
+    called,
+)
 from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
@@ -190,6 +195,18 @@ class ExpressionBinder:
 
     def _binary(self, node: Any) -> Expression:
         return self.call(node, node.operator, self.bind(node.left), self.bind(node.right))
+
+    def _operation(self, node: InlineOperation) -> Expression:
+        user = self.context.catalogs.system_function(OPERATOR_FUNCTIONS[node.operator])
+        if user is not None:
+            return calls.user_call(self.context, node, user, self.bind_all([node.left, node.right]))
+        if node.operator != "+":
+            return self._binary(node)
+        left, right = self.bind_all([node.left, node.right])
+        if left.type.root in {TypeRoot.CHAR, TypeRoot.VARCHAR}:
+            text = VarCharType()
+            return self.call(node, "||", calls.cast(left, text), calls.cast(right, text))
+        return self.call(node, "+", left, right)
 
     def _negated(self, node: Any, found: Expression) -> Expression:
         return self.call(node, "NOT", found) if node.negated else found
@@ -450,6 +467,7 @@ _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.ElementAccess: ExpressionBinder._element,  # noqa: SLF001
     nodes.FieldAccess: ExpressionBinder._field_access,  # noqa: SLF001
     nodes.FunctionCall: ExpressionBinder._function,  # noqa: SLF001
+    InlineOperation: ExpressionBinder._operation,  # noqa: SLF001
     InlineCall: ExpressionBinder._inline,  # noqa: SLF001
     nodes.JsonExists: ExpressionBinder._json_exists,  # noqa: SLF001
     nodes.JsonValue: ExpressionBinder._json_value,  # noqa: SLF001
