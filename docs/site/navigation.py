@@ -24,6 +24,7 @@ GUIDE: Final[dict[str, tuple[str, ...]]] = {
         "barriers",
         "porting",
         "pyflink",
+        "options",
     ),
     "Programs": ("time", "windows", "aggregates", "joins", "testing"),
     "SQL": ("sql", "dynamic_tables", "sql_shell", "sql_functions", "nexmark"),

@@ -157,9 +157,10 @@ def test_settings_and_print(capsys: pytest.CaptureFixture[str]) -> None:
     env.execute_sql(
         "SELECT a, COUNT(*) AS n FROM (VALUES 2, 1, 2) AS v(a) GROUP BY a ORDER BY a"
     ).print()
-    assert capsys.readouterr().out == (
-        "+---+---+\n| a | n |\n+---+---+\n| 1 | 1 |\n| 2 | 2 |\n+---+---+\n2 rows in set\n"
-    )
+    line = f"+{'-' * 13}+{'-' * 22}+\n"
+    rows = [f"| {a:>11} | {n:>20} |\n" for a, n in (("a", "n"), (1, 1), (2, 2))]
+    shown = [line, rows[0], line, *rows[1:], line, "2 rows in set\n"]
+    assert capsys.readouterr().out == "".join(shown), "as wide as their types, as in Flink"
 
 
 def test_what_batch_mode_refuses(tmp_path: Path) -> None:

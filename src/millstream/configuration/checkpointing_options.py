@@ -54,7 +54,7 @@ CHECKPOINTS_DIRECTORY: Final = ConfigOption(
     "",
     "where checkpoints are kept; without it the job keeps them in a temporary directory and "
     "cannot be recovered by another run",
-    aliases=("state.checkpoints.dir",),
+    aliases=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
 )
 CHECKPOINTING_MODE: Final = ConfigOption(
     "execution.checkpointing.mode",
@@ -139,6 +139,7 @@ ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
     0,
     "how long the barriers of an unaligned checkpoint wait, from its trigger on, before they "
     "overtake records; 0: not at all",
+    aliases=("execution.checkpointing.alignment-timeout",),
     minimum=0,
     without_effect="nothing is in flight between two epochs",
     pipelined=True,
@@ -148,7 +149,7 @@ SAVEPOINT_DIRECTORY: Final = ConfigOption(
     parse_string,
     "",
     "accepted; there are no savepoints yet",
-    aliases=("state.savepoints.dir",),
+    aliases=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
     without_effect="there are no savepoints yet",
 )
 CHANGELOG_ENABLED: Final = ConfigOption(

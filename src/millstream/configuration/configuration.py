@@ -16,10 +16,16 @@ import base64
 import difflib
 import json
 import os
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.configuration.accepted import accept, say_once
+from millstream.configuration.flink_options import (
+    named_flink_options,
+    refused_option,
+    why_without_effect,
+)
 from millstream.configuration.option import ConfigOption
 from millstream.configuration.options import ALL_OPTIONS, EXECUTION
 from millstream.configuration.parsing import (
@@ -47,56 +53,15 @@ CONFIGURATION_VARIABLE: Final = "MILLSTREAM_CONFIGURATION"
 #: For the user's own entries, and Spark's: never taken for misspelt ones.
 _FREE_PREFIXES: Final = ("user.", "spark.")
 
+_OWN_PREFIX: Final = "millstream."
+
 #: How much of a key must be that of one of ours to be taken for it.
 _MISSPELT: Final = 0.8
 
-#: Flink's options about its own machinery, which a PyFlink program may set.  Accepted without
-#: effect.
-_FLINK_PREFIXES: Final = (
-    "akka.",
-    "blob.",
-    "classloader.",
-    "cluster.",
-    "env.",
-    "execution.attached",
-    "execution.batch.",
-    "execution.checkpointing.incremental",
-    "execution.checkpointing.snapshot-compression",
-    "execution.checkpointing.storage",
-    "execution.checkpointing.unaligned",
-    "execution.shutdown-on-attached-exit",
-    "heartbeat.",
-    "high-availability",
-    "io.tmp.dirs",
-    "jobmanager.",
-    "jobstore.",
-    "kubernetes.",
-    "metrics.",
-    "network.",
-    "pekko.",
-    "pipeline.classpaths",
-    "pipeline.closure-cleaner-level",
-    "pipeline.force-avro",
-    "pipeline.force-kryo",
-    "pipeline.generic-types",
-    "pipeline.jars",
-    "pipeline.object-reuse",
-    "pipeline.serialization-config",
-    "pipeline.vertex-description-mode",
-    "python.",
-    "rest.",
-    "security.",
-    "slot.",
-    "state.backend.incremental",
-    "state.backend.local-recovery",
-    "state.backend.rocksdb.",
-    "state.checkpoint-storage",
-    "state.storage.fs.",
-    "table.",
-    "task.",
-    "taskmanager.",
-    "web.",
-    "yarn.",
+#: Flink's options whose keys have parts that programs and clusters choose.
+_TEMPLATES: Final = (
+    *("containerized.", "env.", "events.", "external-resource.", "flink.hadoop.", "flink.yarn."),
+    *("fs.", "kubernetes.", "metrics.", "s3.", "security.", "traces.", "yarn."),
 )
 
 
@@ -303,6 +268,13 @@ class Configuration:
         """All entries as text."""
         return {key: _to_text(value) for key, value in self._entries.items()}
 
+    def refusal(self) -> str | None:
+        """Return the error for an option of Flink's that is refused; None without one.
+
+        Refused is what would change results or recovery, and is not in this release.
+        """
+        return refused_option(self._entries)
+
     def clone(self) -> Configuration:
         """A copy."""
         return Configuration(self)
@@ -328,8 +300,8 @@ class Configuration:
                 accept(where + key, option.without_effect + other)
             # A later setting under another name of the option must win.
             self.remove_config(key)
-        elif not key.startswith(_FREE_PREFIXES):
-            _say_of_unknown(key, where)
+        else:
+            _say_of_unapplied(key, value, where)
         self._entries[key] = value
         return self
 
@@ -366,30 +338,59 @@ def _synonyms(key: str) -> tuple[str, ...]:
 
 
 def misspelling(key: str) -> str | None:
-    """What is to be said of a key that looks like a misspelt one of ours; None of any other."""
-    if key in ALL_OPTIONS or key.startswith((*_FREE_PREFIXES, *_FLINK_PREFIXES)):
+    """Return the warning about a key that looks like a misspelt one; None for any other."""
+    if key in ALL_OPTIONS or key in named_flink_options():
         return None
-    near = difflib.get_close_matches(key, ALL_OPTIONS, n=3, cutoff=_MISSPELT)
-    near = near or [name for name in ALL_OPTIONS if name.endswith("." + key)]
+    if key.startswith((*_FREE_PREFIXES, *_TEMPLATES)):
+        return None
+    near = _nearest(key)
     if near:
         return f"unknown option {key!r}; did you mean {' or '.join(map(repr, near))}?"
-    if key.startswith("millstream."):
+    if key.startswith(_OWN_PREFIX):
         return f"unknown option {key!r}; millstream.configuration.options lists all of ours"
     return None
 
 
-def _say_of_unknown(key: str, where: str) -> None:
-    """Warn of a key that has no effect here though its writer may think that it has."""
-    if key.startswith("table."):
-        near = difflib.get_close_matches(key, ALL_OPTIONS, n=1, cutoff=_MISSPELT)
-        meant = f"did you mean {near[0]!r}? " if near else ""
-        say_once(
-            f"{where}{key}: {meant}see the options of tables in docs/sql.md; others have no effect"
-        )
-    elif key.startswith(_FLINK_PREFIXES):
-        accept(where + key, "it is about the inside of Flink")
+@lru_cache(maxsize=1024)
+def _nearest(key: str) -> list[str]:
+    """Return the keys that one which is unknown is probably meant for, applied ones first."""
+    near = difflib.get_close_matches(key, ALL_OPTIONS, n=3, cutoff=_MISSPELT)
+    near = near or [name for name in ALL_OPTIONS if name.endswith("." + key)]
+    if not near and key.startswith(_OWN_PREFIX):
+        ours = {name.removeprefix(_OWN_PREFIX): name for name in ALL_OPTIONS}
+        part = key.removeprefix(_OWN_PREFIX)
+        near = [name for end, name in ours.items() if end.endswith("." + part)]
+        near = near or [ours[each] for each in difflib.get_close_matches(part, ours, n=1)]
+    # Of Flink's many keys only those of the same part: a program's own may be like others.
+    part = key.partition(".")[0]
+    parts = difflib.get_close_matches(part, _flink_parts(), n=1, cutoff=_MISSPELT)
+    names = [name for name in named_flink_options() if name.partition(".")[0] in parts]
+    return near or difflib.get_close_matches(key, names, n=1, cutoff=_MISSPELT)
+
+
+@cache
+def _flink_parts() -> frozenset[str]:
+    return frozenset(name.partition(".")[0] for name in named_flink_options())
+
+
+def _say_of_unapplied(key: str, value: object, where: str) -> None:
+    """Warn of a key that has no effect though its writer may think that it has.
+
+    One that is refused is so when a job is submitted: until then it may be taken out again.
+    """
+    known = named_flink_options().get(key)
+    if known is not None:
+        reason = why_without_effect(key)
+        if reason is not None and not known.is_default(value):
+            accept(where + key, reason)
+    elif key.startswith(_FREE_PREFIXES):
+        return
     elif hint := misspelling(key):
         say_once(where + hint)
+    elif reason := why_without_effect(key):
+        accept(where + key, reason)
+    elif key.startswith(("table.", "execution.", "pipeline.", "state.")):
+        say_once(f"{where}unknown option {key!r}: it has no effect; docs/options.md lists Flink's")
 
 
 def _to_text(value: object) -> str:

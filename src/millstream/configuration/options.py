@@ -170,6 +170,7 @@ MANAGED_MEMORY: Final = ConfigOption(
     256 << 20,
     "about how many bytes of keyed state a process keeps in memory as Python objects while its "
     "tasks live on (millstream.execution: pipelined); its keyed operators share them",
+    aliases=("taskmanager.memory.size",),
     minimum=0,
     without_effect="an epoch keeps what it works on",
     pipelined=True,

@@ -24,11 +24,18 @@ __all__ = [
     "ASYNC_LOOKUP_CAPACITY",
     "ASYNC_LOOKUP_MODE",
     "ASYNC_LOOKUP_TIMEOUT",
+    "BUILTIN_CATALOG",
+    "BUILTIN_DATABASE",
+    "CDC_EVENTS_DUPLICATE",
     "DISTINCT_BUCKETS",
+    "DML_SYNC",
+    "FORCE_RECOMPILE",
     "LOCAL_TIME_ZONE",
+    "MAX_COLUMN_WIDTH",
     "MINI_BATCH",
     "NON_DETERMINISTIC_UPDATES",
     "NOT_NULL_ENFORCER",
+    "RESULT_MODE",
     "REUSE_SUB_PLANS",
     "SOURCE_IDLE_TIMEOUT",
     "SPLIT_DISTINCT",
@@ -38,6 +45,50 @@ __all__ = [
     "UPSERT_MATERIALIZE",
 ]
 
+BUILTIN_CATALOG: Final = ConfigOption(
+    "table.builtin-catalog-name",
+    parse_string,
+    "default_catalog",
+    "name of the catalog that a session begins with; read when its environment is created",
+)
+BUILTIN_DATABASE: Final = ConfigOption(
+    "table.builtin-database-name",
+    parse_string,
+    "default_database",
+    "name of the database that a session begins with; read when its environment is created",
+)
+DML_SYNC: Final = ConfigOption(
+    "table.dml-sync",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "whether statements that write tables wait until their job has ended",
+)
+FORCE_RECOMPILE: Final = ConfigOption(
+    "table.plan.force-recompile",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "whether COMPILE PLAN replaces a file that exists",
+)
+MAX_COLUMN_WIDTH: Final = ConfigOption(
+    "table.display.max-column-width",
+    parse_integer,
+    30,
+    "most characters of a column of rows that are printed; longer values end with '...'",
+    minimum=1,
+)
+RESULT_MODE: Final = ConfigOption(
+    "sql-client.execution.result-mode",
+    parse_uppercase,
+    "TABLE",
+    "how the SQL shell shows the rows of a query: kept up to date, or the changes as they come",
+    choices=("TABLE", "CHANGELOG", "TABLEAU"),
+)
+CDC_EVENTS_DUPLICATE: Final = ConfigOption(
+    "table.exec.source.cdc-events-duplicate",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "whether sources of changes may repeat them; their rows are then kept by PRIMARY KEY",
+)
 STATE_TTL: Final = ConfigOption(
     "table.exec.state.ttl",
     parse_duration,

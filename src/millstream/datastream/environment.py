@@ -28,7 +28,7 @@ from millstream.datastream.running_jobs import (
 )
 from millstream.datastream.type_choice import check_strategy
 from millstream.engines import registry
-from millstream.errors import ProgramError
+from millstream.errors import ConfigurationError, ProgramError
 from millstream.execution.job_client import JobClient
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.program_location import caller_location
@@ -316,8 +316,17 @@ class StreamExecutionEnvironment(JobSettings):
     def graph_of(
         self, transformations: Sequence[PhysicalTransformation], job_name: str | None = None
     ) -> JobGraph:
-        """The job of some ends and what they read."""
+        """Return the job of some sinks and what they read.
+
+        Raises:
+            ConfigurationError: an option is set that would change results or recovery and is not in
+                this release.
+            ProgramError: the program cannot be run as written.
+        """
         note_use()
+        refusal = self._configuration.refusal()
+        if refusal is not None:
+            raise ConfigurationError(refusal)
         name = job_name or self._configuration.get(options.JOB_NAME) or _DEFAULT_NAME
         of_tables = self._configuration.get(options.TABLE_PARALLELISM)
         return translate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Self
 
 from millstream.configuration.configuration import Configuration
-from millstream.configuration.options import RUNTIME_MODE
+from millstream.configuration.options import BUILTIN_CATALOG, BUILTIN_DATABASE, RUNTIME_MODE
 
 __all__ = ["EnvironmentSettings"]
 
@@ -22,8 +22,6 @@ class EnvironmentSettings:
 
         def __init__(self) -> None:
             self._configuration = Configuration()
-            self._catalog = "default_catalog"
-            self._database = "default_database"
 
         def with_configuration(self, config: Configuration) -> Self:
             """Add options."""
@@ -42,31 +40,29 @@ class EnvironmentSettings:
 
         def with_built_in_catalog_name(self, built_in_catalog_name: str) -> Self:
             """Name the first catalog."""
-            self._catalog = built_in_catalog_name
+            self._configuration.set(BUILTIN_CATALOG, built_in_catalog_name)
             return self
 
         def with_built_in_database_name(self, built_in_database_name: str) -> Self:
             """Name the first database."""
-            self._database = built_in_database_name
+            self._configuration.set(BUILTIN_DATABASE, built_in_database_name)
             return self
 
         def build(self) -> EnvironmentSettings:
             """The settings."""
-            return EnvironmentSettings(self._configuration, self._catalog, self._database)
+            return EnvironmentSettings(self._configuration)
 
-    def __init__(self, configuration: Configuration, catalog: str, database: str) -> None:
+    def __init__(self, configuration: Configuration) -> None:
         """Use ``in_streaming_mode`` or a builder."""
         self._configuration = configuration
-        self._catalog = catalog
-        self._database = database
 
     def get_built_in_catalog_name(self) -> str:
         """The name of the first catalog."""
-        return self._catalog
+        return self._configuration.get(BUILTIN_CATALOG)
 
     def get_built_in_database_name(self) -> str:
         """The name of the first database."""
-        return self._database
+        return self._configuration.get(BUILTIN_DATABASE)
 
     def is_streaming_mode(self) -> bool:
         """Whether queries are over streams; else all input is bounded."""

@@ -49,9 +49,15 @@ class TableResult:
     """The result of one statement."""
 
     def __init__(self, result: RowsResult | JobResult | QueryResult) -> None:
-        """Made by TableEnvironment."""
+        """Made by TableEnvironment; waits for the job of a result that says so.
+
+        Raises:
+            JobError: it failed.
+        """
         self._result = result
         self._iterator: CloseableIterator | None = None
+        if isinstance(result, JobResult) and result.waits:
+            self.wait()
 
     def get_job_client(self) -> JobClient | None:
         """The job behind the result; None if there is none."""
@@ -132,7 +138,7 @@ class TableResult:
             sys.stdout.write("OK\n")
             return
         if isinstance(self._result, QueryResult) and not self._result.is_batch:
-            self._print_stream()
+            self._print_stream(self._result.max_column_width)
             return
         schema = self.get_resolved_schema()
         types = schema.types
@@ -145,16 +151,21 @@ class TableResult:
                 f"Job has been submitted with JobID {self._result.client.get_job_id()}\n"
             )
             return
-        _print_table(schema.names, cells)
+        if isinstance(self._result, QueryResult):
+            widest = self._result.max_column_width
+            widths = [column_width(c.name, c.type, widest) for c in schema.columns]
+            _print_table(schema.names, cells, widths)
+        else:
+            _print_table(schema.names, cells)
 
     def _rows(self) -> Iterable[Any]:
         with self.collect() as rows:
             return list(rows)
 
-    def _print_stream(self) -> None:
+    def _print_stream(self, widest: int) -> None:
         """Rows as they come: widths are by type, since later rows are not known."""
         schema = self.get_resolved_schema()
-        widths = [2, *(column_width(c.name, c.type) for c in schema.columns)]
+        widths = [2, *(column_width(c.name, c.type, widest) for c in schema.columns)]
         line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
         header = _line(["op", *schema.names], widths)
         write = sys.stdout.write
@@ -223,20 +234,18 @@ def _line(cells: list[str], widths: list[int]) -> str:
     return "| " + " | ".join(shown) + " |"
 
 
-def _print_table(names: list[str], cells: list[list[str]]) -> None:
-    if len(names) == 1 and cells and any("\n" in row[0] for row in cells):
+def _print_table(names: list[str], cells: list[list[str]], widths: list[int] | None = None) -> None:
+    """Print a table; its columns are as wide as the widest cell unless their widths are given."""
+    if widths is None and len(names) == 1 and any("\n" in row[0] for row in cells):
         for row in cells:
             sys.stdout.write(row[0] + "\n")
         return
-    widths = [
-        max(display_width(name), *(display_width(row[i]) for row in cells), 1)
-        if cells
-        else display_width(name)
-        for i, name in enumerate(names)
-    ]
     if not cells:
         sys.stdout.write("Empty set\n")
         return
+    widths = widths or [
+        max(map(display_width, column)) for column in zip(names, *cells, strict=True)
+    ]
     line = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     sys.stdout.write(f"{line}\n{_line(list(names), widths)}\n{line}\n")
     for row in cells:

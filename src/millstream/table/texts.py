@@ -7,6 +7,7 @@ What it is not: a format to be read back.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cell_text", "column_width"]
 
-_MAX_WIDTH: Final = 30
 _WIDTHS: Final = {
     TypeRoot.BOOLEAN: 5,
     TypeRoot.TINYINT: 4,
@@ -30,29 +30,37 @@ _WIDTHS: Final = {
     TypeRoot.INTEGER: 11,
     TypeRoot.BIGINT: 20,
     TypeRoot.DATE: 10,
-    TypeRoot.TIME_WITHOUT_TIME_ZONE: 8,
 }
+#: What NULL takes.
+_LEAST_WIDTH: Final = 6
 _TIMESTAMPS: Final = {
     TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
     TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
 }
 
 
-def column_width(name: str, kind: LogicalType) -> int:
-    """How many characters a column of a type has; as many as its name at least."""
+def column_width(name: str, kind: LogicalType, widest: int = 30) -> int:
+    """Return how many characters a column of a type has; as many as its name at least.
+
+    Args:
+        name: of the column.
+        kind: of its values.
+        widest: that of types whose values may be of any length, ``CHAR(3)`` among them.
+    """
     root = kind.root
     if root in _WIDTHS:
         width = _WIDTHS[root]
     elif root is TypeRoot.DECIMAL:
         width = kind.precision + 2  # type: ignore[attr-defined]
     elif root in _TIMESTAMPS:
-        precision: int = kind.precision  # type: ignore[attr-defined]
-        width = 19 if precision == 0 else 20 + precision
-    elif root in {TypeRoot.CHAR, TypeRoot.VARCHAR}:
-        width = min(kind.length, _MAX_WIDTH)  # type: ignore[attr-defined]
+        digits: int = kind.precision  # type: ignore[attr-defined]
+        width = 19 if digits == 0 else 20 + math.ceil(digits / 3) * 3
+    elif root is TypeRoot.TIME_WITHOUT_TIME_ZONE:
+        digits = kind.precision  # type: ignore[attr-defined]
+        width = 8 if digits == 0 else 9 + digits
     else:
-        width = _MAX_WIDTH
-    return max(width, len(name))
+        width = widest
+    return max(width, len(name), _LEAST_WIDTH)
 
 
 def cell_text(value: Any, kind: LogicalType | None) -> str:  # noqa: C901, PLR0911 - a table

@@ -14,6 +14,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Final
 
 from millstream.cli.shell.display import MODES, Display
+from millstream.configuration.options import DML_SYNC, RESULT_MODE
 from millstream.configuration.redaction import masked_statement
 from millstream.errors import ConfigurationError, MillstreamError
 from millstream.sql.parser.nodes import Execute, Query, ResetOption, SetOption
@@ -32,9 +33,8 @@ __all__ = ["HELP", "Shell", "is_whole"]
 
 #: Commands of the shell, which need no semicolon.
 _COMMANDS: Final = frozenset({"QUIT", "EXIT", "HELP", "CLEAR"})
-_RESULT_MODE: Final = "sql-client.execution.result-mode"
+_RESULT_MODE: Final = RESULT_MODE.key
 _OWN_PREFIX: Final = "sql-client."
-_SYNCHRONOUS: Final = "table.dml-sync"
 
 HELP: Final = """\
 Statements are Flink's SQL and end with a semicolon.
@@ -150,7 +150,7 @@ class Shell:
         Display(self.console, self._own[_RESULT_MODE]).show_statement(result)
         client = result.get_job_client()
         if client is not None:
-            if self.environment.get_config().get(_SYNCHRONOUS, "false").lower() == "true":
+            if self.environment.get_config().get(DML_SYNC.key, "false").lower() == "true":
                 result.wait()
             else:
                 self._jobs.append((client, text))

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration.options import CDC_EVENTS_DUPLICATE
 from millstream.errors import ValidationError
 from millstream.expressions.context import EvaluationContext
+from millstream.sql.catalog.connectors import INSERT_ONLY
 from millstream.sql.planner import (
     joins,
     matches,
@@ -52,6 +54,7 @@ class Converter:
         is_batch: bool = False,
         distinct_buckets: int | None = None,
         time_zone: str = "UTC",
+        changes_repeat: bool = False,
     ) -> None:
         """Make a converter.
 
@@ -59,9 +62,11 @@ class Converter:
             is_batch: whether sources end before anything is given.
             distinct_buckets: over how many the values of DISTINCT are spread; None: they are not.
             time_zone: the session's, in which conditions of constants are.
+            changes_repeat: whether sources of changes may repeat them.
         """
         self.is_batch = is_batch
         self.distinct_buckets = distinct_buckets
+        self.changes_repeat = changes_repeat
         self._evaluation = EvaluationContext(time_zone=time_zone)
         self._done: dict[int, PhysicalNode] = {}
         #: Numbered rows of which somebody does not read the number.
@@ -86,15 +91,8 @@ class Converter:
         )
         scan.changes = node.source.changes
         key = node.table.schema.key_columns
-        if "UA" in scan.changes and "UB" not in scan.changes:
-            if not key:
-                shown = node.identifier.as_summary_string()
-                message = f"Table '{shown}' gives upserts and needs a PRIMARY KEY."
-                raise ValidationError(message)
-            keys = tuple(node.row.index_of(name) for name in key)
-            below = exchange(scan, keys)
-            return physical.ChangelogNormalize(row=node.row, inputs=(below,), keys=keys)
-        return scan
+        keys = tuple(node.row.index_of(name) for name in key) if key else None
+        return self._normalized(scan, keys, f"Table '{node.identifier.as_summary_string()}'")
 
     def _stream(self, node: Any) -> PhysicalNode:
         scan: PhysicalNode = physical.DataStreamScan(
@@ -106,15 +104,30 @@ class Converter:
             rowtime=node.rowtime,
         )
         scan.changes = node.changelog
-        if "UA" in node.changelog and "UB" not in node.changelog:
-            if not node.key:
-                message = (
-                    f"Stream '{node.name}' gives upserts and needs a PRIMARY KEY in its Schema."
-                )
-                raise ValidationError(message)
-            below = exchange(scan, node.key)
-            return physical.ChangelogNormalize(row=node.row, inputs=(below,), keys=node.key)
-        return scan
+        return self._normalized(scan, node.key or None, f"Stream '{node.name}'")
+
+    def _normalized(
+        self, scan: PhysicalNode, keys: tuple[int, ...] | None, source: str
+    ) -> PhysicalNode:
+        """Return what makes full changelogs, without repeated changes, of a source of changes.
+
+        Raises:
+            ValidationError: its changes need a primary key, which it lacks.
+        """
+        upserts = "UA" in scan.changes and "UB" not in scan.changes
+        repeats = self.changes_repeat and not self.is_batch and scan.changes != INSERT_ONLY
+        if not upserts and not repeats:
+            return scan
+        if keys is None:
+            why = (
+                "gives upserts and needs a PRIMARY KEY"
+                if upserts
+                else f"needs a PRIMARY KEY: '{CDC_EVENTS_DUPLICATE.key}' says that its changes may"
+                " repeat, and rows are kept by it"
+            )
+            message = f"{source} {why}."
+            raise ValidationError(message)
+        return physical.ChangelogNormalize(row=scan.row, inputs=(exchange(scan, keys),), keys=keys)
 
     def _values(self, node: Any) -> PhysicalNode:
         return physical.ValuesScan(row=node.row, rows=node.rows)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream import __version__
 from millstream.configuration.configuration import Configuration
-from millstream.configuration.options import LOCAL_TIME_ZONE
+from millstream.configuration.options import FORCE_RECOMPILE, LOCAL_TIME_ZONE
 from millstream.configuration.redaction import is_secret
 from millstream.errors import MillstreamError, UnsupportedSqlError, ValidationError
 from millstream.graph.program_location import caller_location
@@ -71,7 +71,6 @@ __all__ = [
 #: Of the format; others are refused.
 VERSION: Final = 1
 _PARTS: Final = frozenset({"formatVersion", "millstreamVersion", "options", "nodes", "checksum"})
-_FORCE: Final = "table.plan.force-recompile"
 #: Options that are the session's when a plan is run.
 _OF_SESSION: Final = frozenset({"job_parameters", "query_start"})
 
@@ -350,10 +349,10 @@ def written(session: Session, plan: Callable[[], Plan], path: str, *, keep: bool
     if place.exists():
         if keep:
             return read_plan(session, path)
-        if session.configuration.get_string(_FORCE, "false").strip().lower() != "true":
+        if not session.configuration.get(FORCE_RECOMPILE):
             message = (
                 f"Cannot overwrite the plan file '{path}'. Either manually remove the file or, if "
-                f"you're debugging your job, set the option '{_FORCE}' to true."
+                f"you're debugging your job, set the option '{FORCE_RECOMPILE.key}' to true."
             )
             raise ValidationError(message)
     made = plan()

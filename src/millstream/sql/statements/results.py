@@ -38,6 +38,8 @@ class JobResult:
     client: JobClient
     #: The tables it writes, in full.
     targets: tuple[str, ...]
+    #: Whether the statement is done only when the job has ended.
+    waits: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class QueryResult:
     directory: str
     #: Whether there are only the rows that are there at the end.
     is_batch: bool = False
+    #: Most characters of a column that is printed.
+    max_column_width: int = 30
 
 
 def texts(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> RowsResult:

@@ -232,7 +232,7 @@ class Session:
         name = self._job_name(names)
         client = self.program.execute_transformations(ends, name)
         self.jobs.add(name, client.job)
-        return JobResult(client, tuple(names))
+        return JobResult(client, tuple(names), waits=self.configuration.get(options.DML_SYNC))
 
     def _job_name(self, names: Sequence[str]) -> str:
         given = self.configuration.get(options.JOB_NAME)
@@ -269,7 +269,12 @@ class Session:
         split = not self.is_batch and self.configuration.get(options.SPLIT_DISTINCT)
         buckets = self.configuration.get(options.DISTINCT_BUCKETS) if split else None
         zone = self.configuration.get(options.LOCAL_TIME_ZONE)
-        return Converter(is_batch=self.is_batch, distinct_buckets=buckets, time_zone=zone)
+        return Converter(
+            is_batch=self.is_batch,
+            distinct_buckets=buckets,
+            time_zone=zone,
+            changes_repeat=self.configuration.get(options.CDC_EVENTS_DUPLICATE),
+        )
 
     def planned(self, *sinks: SinkNode) -> list[SinkNode]:
         """Plans with their changes and phases.
@@ -302,7 +307,8 @@ class Session:
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self.jobs.add(self._query_name(), client.job, is_query=True)
-        return QueryResult(client, plan.row, directory, is_batch=self.is_batch)
+        width = self.configuration.get(options.MAX_COLUMN_WIDTH)
+        return QueryResult(client, plan.row, directory, self.is_batch, width)
 
     def collected(self, plan: LogicalNode, directory: str) -> Transformation:
         """The end of a query whose rows are kept in files of a directory."""

@@ -1,0 +1,140 @@
+"""Write ``docs/options.md``, the list of all options: ``python -m tests.options.reference``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import millstream
+from millstream.configuration import options
+from millstream.configuration.flink_options import (
+    flink_options,
+    named_flink_options,
+    option_refusals,
+    why_without_effect,
+)
+from millstream.configuration.options import ALL_OPTIONS
+from millstream.configuration.parsing import parse_string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from millstream.configuration.option import ConfigOption
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "options.md"
+APPLIED: Final = "applied"
+REFUSED: Final = "refused"
+NO_EFFECT: Final = "no effect"
+_ALWAYS: Final = "always"
+_DEFINITIONS: Final = re.compile(r"(^|_)options\.py$")
+
+_INTRODUCTION: Final = """\
+# Options
+
+This page is generated from the code: `python -m tests.options.reference` writes it, and a test
+compares it with what the code does. It lists all options of Flink 2.3.0 (core, tables, Python) and
+all of Millstream's own. An option of Flink's
+
+- is **applied**: it does what it does in Flink, or what the table below says;
+- is **refused** if it would change results or recovery and Millstream does not have it: the job or
+  statement fails when it is submitted, and the error names the option and says what to do. The
+  value that Flink has by default is always taken;
+- has **no effect** otherwise: a job that sets it to another value than Flink's default runs, and a
+  warning is logged once that names it.
+
+A key that is in none of these lists is a program's own, and is kept for it. One that looks like a
+misspelt option is warned about, with the nearest key; on a command line it is refused.
+"""
+
+
+def effect_of(key: str) -> str | None:
+    """Return which of the three holds for an option; None if none does."""
+    option = ALL_OPTIONS.get(key)
+    if option is not None:
+        return NO_EFFECT if option.without_effect and not option.pipelined else APPLIED
+    if key in option_refusals():
+        return REFUSED
+    return None if why_without_effect(key) is None else NO_EFFECT
+
+
+@cache
+def constants() -> Mapping[str, ConfigOption[Any]]:
+    """Return all options that Millstream defines, by the names of their constants."""
+    return {
+        name: value for name, value in inspect.getmembers(options) if value in _distinct_options()
+    }
+
+
+def _distinct_options() -> list[ConfigOption[Any]]:
+    return list({option.key: option for option in ALL_OPTIONS.values()}.values())
+
+
+@cache
+def read_constants() -> frozenset[str]:
+    """Return the constants of options that code outside their definitions reads."""
+    files = Path(millstream.__file__).parent.rglob("*.py")
+    texts = [each.read_text() for each in files if not _DEFINITIONS.search(each.name)]
+    words = set(re.findall(r"\b[A-Z][A-Z_]+\b", "\n".join(texts)))
+    return frozenset(words & constants().keys())
+
+
+def page() -> str:
+    """Return the text of the page."""
+    lines = [_INTRODUCTION, "## Applied\n", "| option | default | |", "|---|---|---|"]
+    lines += [
+        _applied(option)
+        for option in sorted(_distinct_options(), key=lambda o: o.key)
+        if effect_of(option.key) == APPLIED
+    ]
+    lines += [
+        "",
+        "## Refused\n",
+        "| option | taken | what holds, and what to do |",
+        "|---|---|---|",
+    ]
+    lines += [_refused(key) for key in sorted(option_refusals())]
+    lines += ["", "## Without effect\n", "| why | options |", "|---|---|"]
+    lines += _without_effect()
+    return "\n".join(lines) + "\n"
+
+
+def _applied(option: ConfigOption[Any]) -> str:
+    names = f"`{option.key}`" + "".join(f", `{each}`" for each in option.aliases)
+    default = parse_string("" if option.default is None else option.default)
+    shown = f"`{default}`" if default else ""
+    known = named_flink_options().get(option.key)
+    if known is not None and not known.is_default("" if option.default is None else option.default):
+        shown += f" (Flink: `{known.default}`)" if known.default else " (Flink: none)"
+    return f"| {names} | {shown} | {_cell(option.description)} |"
+
+
+def _refused(key: str) -> str:
+    refusal = option_refusals()[key]
+    taken = ", ".join(f"`{each}`" for each in refusal.taken if each)
+    aliases = "".join(f", `{each}`" for each in named_flink_options()[key].aliases)
+    return f"| `{key}`{aliases} | {taken or 'none'} | {_cell(refusal.instead)} |"
+
+
+def _without_effect() -> Iterable[str]:
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for each in flink_options():
+        if effect_of(each.key) != NO_EFFECT:
+            continue
+        option = ALL_OPTIONS.get(each.key)
+        reason = why_without_effect(each.key) if option is None else option.without_effect
+        assert reason is not None
+        by_reason[reason].append(each.key)
+    for reason, keys in sorted(by_reason.items(), key=lambda entry: (len(entry[1]), entry[0])):
+        yield f"| {_cell(reason)} | {', '.join(f'`{key}`' for key in keys)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
