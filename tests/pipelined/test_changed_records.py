@@ -16,7 +16,7 @@ from millstream.connectors.basic.collect import CollectSink
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.runtime.pipelined import task
 from millstream.runtime.pipelined.alignment import Recording
-from millstream.runtime.pipelined.pace import PiecePace
+from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.task import PipelinedTask
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sources import EPOCH, ScriptedSource
@@ -55,17 +55,17 @@ def changing_job(directory: Path) -> JobGraph:
     return env.get_job_graph("changed")
 
 
-class ShortPieces(PiecePace):
+class ShortPieces(BatchSizer):
     """Few records, however quick they are."""
 
     #: How many pieces were processed; those that are a whole batch or its end do not count.
     count = 0
 
-    def __init__(self, most: int, seconds: float) -> None:
-        super().__init__(most, seconds)
+    def __init__(self, most: int, seconds: float, least: int = 1) -> None:
+        super().__init__(most, seconds, least)
         self.limit = PIECE
 
-    def fed(self, records: int, seconds: float) -> None:
+    def processed(self, records: int, seconds: float) -> None:
         del seconds
         ShortPieces.count += records == PIECE
 
@@ -129,7 +129,7 @@ def require_a_part(directory: Path) -> None:
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch, overtaking: Callable[[int | None], None]) -> Pieces:
-    monkeypatch.setattr(task, "PiecePace", ShortPieces)
+    monkeypatch.setattr(task, "BatchSizer", ShortPieces)
     overtaking(0)
     return Pieces(monkeypatch)
 

@@ -28,7 +28,6 @@ from millstream.runtime.pipelined.messages import (
     Held,
     TakeCheckpoint,
 )
-from millstream.runtime.pipelined.pace import Pace
 from millstream.runtime.pipelined.splits import SplitTurns
 from millstream.runtime.pipelined.uploader import finished
 from millstream.runtime.plan import SplitAssignment
@@ -339,7 +338,7 @@ def test_a_split_that_is_held_stops_where_its_position_is_exact(tmp_path: Path) 
         slots.turns(1)
     stopped = slots.of(0).position
     assert slots.of(0).settled
-    assert before < stopped <= before + slots.root(0).splits._paces["events"].limit
+    assert before < stopped <= before + slots.root(0).splits._sizers["events"].limit
     slots.turns(500)
     assert slots.of(0).position == stopped
     slots.turns(500, Held(frozenset()))
@@ -354,7 +353,7 @@ def test_a_split_stops_by_itself_where_it_passes_its_ceiling(tmp_path: Path) -> 
         slots.turns(300, Ceilings({0: ceiling}))
         # The time of a record is its offset.  It is read on to where its position is exact.
         stopped = slots.of(0).position
-        assert ceiling < stopped <= ceiling + slots.root(0).splits._paces["events"].limit
+        assert ceiling < stopped <= ceiling + slots.root(0).splits._sizers["events"].limit
         assert slots.of(0).settled
         slots.turns(300)
         assert slots.of(0).position == stopped
@@ -414,7 +413,7 @@ def test_barriers_are_between_the_records_of_slow_functions(
     slots.start(slots.split(0, 10**9), slots.split(1, 0))
     slots.turns(20)
     before = len(fed)
-    assert slots.root(0).splits._paces["events"].limit == 1
+    assert slots.root(0).splits._sizers["events"].limit == 1
     slots.turns(1)
     assert len(fed) == before + 1, "a turn is a record"
     slots.turns(1, TakeCheckpoint(slots.root(0)._plan.epoch), slots=(0,))
@@ -432,21 +431,3 @@ def test_barriers_are_between_the_records_of_slow_functions(
     slots.turns(5, slots=(0,))
     assert fed == list(range(len(fed)))
     slots.close()
-
-
-def test_the_pace_of_a_source() -> None:
-    pace = Pace(16_384, 0.005)
-    for _ in range(20):
-        pace.fed(3, 0.0001)
-    assert pace.limit == 1024, "few records say nothing"
-    for _ in range(20):
-        pace.fed(pace.limit, 0.0001)
-    assert pace.limit == 16_384
-    for _ in range(20):
-        pace.fed(pace.limit, 0.02 * pace.limit)
-    assert pace.limit == 1
-    # Each poll takes a tenth of a second: most of the time is not to go there.
-    for _ in range(50):
-        pace.polled(0.1)
-        pace.fed(pace.limit, 0.02 * pace.limit)
-    assert 2 <= pace.limit <= 10

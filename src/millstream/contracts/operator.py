@@ -204,6 +204,8 @@ class Operator(ABC):
     #: Whether a large batch costs it less than several small ones, and records may come to it ahead
     #: of a watermark that was sent before them: engines may put batches together.
     gathers_batches: ClassVar[bool] = False
+    #: Records that it processes at the same time: a batch of fewer takes as long as one of so many.
+    concurrency: int = 1
 
     context: OperatorContext
     output: Output

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
 __all__ = ["SourceBatch", "Split"]
 
@@ -76,4 +76,39 @@ class SourceBatch:
             dead_letters=[] if start else self.dead_letters,
             position=self.position if is_last else behind,
             positions=None if positions is None else positions[start:stop],
+        )
+
+    def is_followed_by(self, other: SourceBatch) -> bool:
+        """Whether ``joined`` can put the two together: both are of the same kind."""
+        if self.watermark is not None or other.dead_letters:
+            return False  # what is between two records stays there
+        if self.arrow is None or other.arrow is None:
+            is_alike = self.arrow is other.arrow
+        else:
+            is_alike = self.arrow.schema.equals(other.arrow.schema)
+        return is_alike and (self.timestamps is None) == (other.timestamps is None)
+
+    @staticmethod
+    def joined(parts: Sequence[SourceBatch]) -> SourceBatch:
+        """Several in a row as one, each of which ``is_followed_by`` the next."""
+        first, last = parts[0], parts[-1]
+        if len(parts) == 1:
+            return first
+        arrow = values = stamps = positions = None
+        if first.arrow is None:
+            values = [value for each in parts for value in each.values or ()]
+        else:
+            arrow = pa.concat_batches([each.arrow for each in parts])
+        if first.timestamps is not None:
+            stamps = [stamp for each in parts for stamp in each.timestamps or ()]
+        if all(each.positions is not None for each in parts):
+            positions = [position for each in parts for position in each.positions or ()]
+        return SourceBatch(
+            arrow=arrow,
+            values=values,
+            timestamps=stamps,
+            watermark=last.watermark,
+            dead_letters=first.dead_letters,
+            position=last.position,
+            positions=positions,
         )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.combiner import CombinerOperator
     from millstream.runtime.partitioners import Partitioner
 
-__all__ = ["ExchangeWriter", "WatermarkValve"]
+__all__ = ["ExchangeWriter", "WatermarkValve", "concatenate", "runs"]
 
 #: Records gathered per target before a frame is made, unless a watermark comes first.
 _FRAME_RECORDS: Final = 16_384
@@ -199,7 +199,7 @@ class ExchangeWriter:
         if not self._pending_records:
             return
         for subtask, pending in enumerate(self._pending):
-            for run in _runs(pending):
+            for run in runs(pending):
                 self._sequence += self._outbox.add_batch(
                     self._stage,
                     subtask,
@@ -250,7 +250,7 @@ class _CombinerOutput:
         """Idleness goes past the combiner."""
 
 
-def _runs(batches: list[Batch]) -> Iterator[list[Batch]]:
+def runs(batches: list[Batch]) -> Iterator[list[Batch]]:
     """Cut into runs that become one batch each."""
     for run in _same_schema(batches):
         if all(batch.is_columnar for batch in run):

@@ -104,6 +104,8 @@ class SourceChain:
         self.per_channel = [node for node in self.nodes if is_per_channel(node)]
         self.per_channel_ids = {node.id for node in self.per_channel}
         self.writers = [each for each in instance.writers if each.source_node in self.reached]
+        #: Records that some of its operators process at the same time.
+        self.concurrency = max(instance.operators[node.id].concurrency for node in self.nodes)
         #: Nodes with several inputs, and these.
         self.merging = [
             (node, edges) for node in self.nodes if len(edges := instance.graph.inputs(node.id)) > 1

@@ -41,7 +41,7 @@ class AsyncWaitOperator(FunctionOperator):
         super().__init__(descriptor.async_function)
         milliseconds = milliseconds_of(descriptor.timeout)
         self._timeout = milliseconds / 1000 if milliseconds > 0 else None
-        self._capacity = descriptor.capacity
+        self.concurrency = descriptor.capacity
         self._strategy = descriptor.async_retry_strategy
         predicate = self._strategy.get_retry_predicate()
         self._is_bad_result = predicate.result_predicate() or _never
@@ -87,7 +87,7 @@ class AsyncWaitOperator(FunctionOperator):
     async def _all(self, values: list[Any]) -> list[_Result]:
         """The results of a batch, in the order in which they came."""
         records, results = iter(enumerate(values)), list[_Result]()
-        some = min(self._capacity, len(values))
+        some = min(self.concurrency, len(values))
         workers = [asyncio.ensure_future(self._work(records, results)) for _ in range(some)]
         try:
             await asyncio.gather(*workers)

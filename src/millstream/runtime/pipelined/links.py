@@ -231,6 +231,19 @@ class InLink:
         self.frames.appendleft(frame)
         self.ahead += self._was_ahead
 
+    def take_following(self, frame: Frame) -> Frame | None:
+        """The next frame, if it can be processed together with the one that was taken last.
+
+        Args:
+            frame: the one that was taken last: records of the same edge and channel follow it, and
+                none is wanted before all others if that was not.
+        """
+        if not self.frames or (self.ahead > 0) is not self._was_ahead:
+            return None
+        following = self.frames[0]
+        is_alike = following.edge == frame.edge and following.channel == frame.channel
+        return self.take() if is_alike and following.kind in RECORDS else None
+
     @property
     def is_ready(self) -> bool:
         """Whether there is something to process."""

@@ -196,6 +196,9 @@ class MainLoop:
         finish: takes what a checkpoint leaves to be finished.
         clock: milliseconds since 1970.
         seconds: a clock for short times.
+        work_seconds: one that stands still while the thread is not run, as on a crowded machine:
+            what is done every few milliseconds must not take all of the time that is left.  None:
+            ``seconds``.
         restarts_regions: whether a region is restarted alone when one of its tasks fails.
         do_aside: has something done behind what ``finish`` was given before.
     """
@@ -210,6 +213,7 @@ class MainLoop:
         finish: Callable[[PendingAck], None],
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
         seconds: Callable[[], float] = time.monotonic,
+        work_seconds: Callable[[], float] | None = None,
         *,
         restarts_regions: bool = False,
         do_aside: Callable[[Callable[[], None]], None] = lambda order: order(),
@@ -222,6 +226,7 @@ class MainLoop:
         self._do_aside = do_aside
         self._clock = clock
         self._seconds = seconds
+        self._work_seconds = work_seconds or seconds
         shape = by_chain(graph())
         #: Seconds after which records that were gathered are sent.
         self._flush_after = flush_after(shape.configuration)
@@ -253,9 +258,8 @@ class MainLoop:
             with contextlib.suppress(Exception):
                 self.close()
             raise
-        now = seconds()
-        self._next_tick = self._next_flush = self._next_report = now
-        self._next_times = now + _TIMES
+        self._next_tick = self._next_flush = self._next_report = self._work_seconds()
+        self._next_times = seconds() + _TIMES
         #: The driver says that the last checkpoint is complete.
         self.ended = False
 
@@ -309,6 +313,7 @@ class MainLoop:
             self._finish,
             self._clock,
             self._seconds,
+            self._work_seconds,
         )
 
     def _is_here(self, task: TaskId) -> bool:
@@ -434,11 +439,11 @@ class MainLoop:
         for message in messages:
             self._obey(message)
         worked = False
-        now = self._seconds()
+        now = self._work_seconds()
         for task in list(self.tasks):
             worked = bool(self._guarded(task.id, self._give_time, task)) or worked
             # What is due waits for one task at most, not for all.
-            now = self._seconds()
+            now = self._work_seconds()
             self._look_at_the_clock(now)
         if not self.tasks:
             self._look_at_the_clock(now)
@@ -458,12 +463,16 @@ class MainLoop:
             times.hold(began)
             return False
         times.begin(began)
-        worked = task.run(began + self._work)
+        worked = task.run(self._work_time(began) + self._work)
         if worked:
             ended = self._seconds()
             times.busy += ended - began
             times.leave(ended, is_ready=task.is_ready or task.splits is not None)
         return worked
+
+    def _work_time(self, now: float) -> float:
+        """What the clock for work says, where the clock for short times says ``now``."""
+        return now if self._work_seconds is self._seconds else self._work_seconds()
 
     def _spend(self, task: PipelinedTask, work: Callable[[], object]) -> None:
         """Have a task do something else than process what has come."""
@@ -472,6 +481,7 @@ class MainLoop:
         self._times[task.id].busy += self._seconds() - began
 
     def _look_at_the_clock(self, now: float) -> None:
+        """Do what is due, by the clock for work."""
         if now >= self._next_flush:
             self._next_flush = now + self._flush_after
             for task in self.tasks:
@@ -485,15 +495,16 @@ class MainLoop:
                 else:
                     task.hold()
                 self._guarded(task.id, task.look_at_output)
-            took = self._seconds() - now
+            took = self._work_seconds() - now
             self._next_tick = now + _TICK
             if took > _TICK:
                 # Behind timers that take long tasks have as long, too, up to a turn of all of them.
                 self._next_tick = now + took + min(_WORK, took)
+            deadline = _WRITE + (now if self._work_seconds is self._seconds else self._seconds())
             # Whether there is work or not: what is not written by now is in the next pause.
             self._writer = (self._writer + 1) % max(1, len(self.tasks))
             for task in (*self.tasks[self._writer :], *self.tasks[: self._writer]):
-                self._spend(task, partial(task.write_some, now + _WRITE))
+                self._spend(task, partial(task.write_some, deadline))
         if now >= self._next_report:
             self._next_report = now + _REPORT
             self._report()

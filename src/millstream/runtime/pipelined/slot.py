@@ -27,6 +27,7 @@ from millstream.runtime.pipelined.messages import Failed, Joins, Running, Unreac
 from millstream.runtime.pipelined.newcomers import Newcomers
 from millstream.runtime.pipelined.transport import TcpTransport
 from millstream.runtime.pipelined.uploader import Uploader
+from millstream.runtime.pipelined.work_clock import WorkClock
 from millstream.runtime.portable_error import portable_error
 from millstream.runtime.user_code import cause_of
 
@@ -124,6 +125,7 @@ def _run(
         transport,
         control.send,
         uploader.take,
+        work_seconds=WorkClock().seconds,
         restarts_regions=settings.restarts_regions,
         do_aside=uploader.do,
     )

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP
-from millstream.contracts.source import Split
+from millstream.contracts.source import SourceBatch, Split
 from millstream.errors import SourceError
 from millstream.graph.validation import connector_label
+from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.messages import SplitProgress
-from millstream.runtime.pipelined.pace import Pace
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 from millstream.runtime.restored_time import SourceChain
 from millstream.runtime.source_errors import reading
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from millstream.checkpoint.model import SplitState
-    from millstream.contracts.source import SourceBatch, SplitCursor
+    from millstream.contracts.source import SplitCursor
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
 
@@ -64,6 +64,8 @@ class _OpenSplit:
         assignment.stop = assignment.start
         #: Of the last poll, what the operators did not get yet.
         self.rest: deque[SourceBatch] = deque()
+        #: What was raised when the source was asked for more than what is being processed.
+        self.failure: Exception | None = None
         #: While there is such: the last position known, and whether all before it was fed and
         #: nothing behind it.
         self.known = assignment.start
@@ -118,7 +120,7 @@ class SplitTurns:
         plan: of the first epoch; its assignments are the splits that have begun.
         attempt: of the task.
         clock: milliseconds since 1970.
-        seconds: a clock for short times.
+        seconds: a clock for short times, which stands still while the thread is not run.
     """
 
     def __init__(
@@ -137,7 +139,10 @@ class SplitTurns:
         sources = [node for node in instance.nodes if node.kind == "source"]
         self._chains = {node.uid: SourceChain(instance, node) for node in sources}
         most = instance.graph.configuration.get(options.BATCH_SIZE)
-        self._paces = {node.uid: Pace(most, _BATCH_SECONDS) for node in sources}
+        self._sizers = {
+            uid: BatchSizer(most, _BATCH_SECONDS, chain.concurrency)
+            for uid, chain in self._chains.items()
+        }
         self._splits: dict[int, _OpenSplit] = {}
         #: Read to their ends, while their readers wait for what follows them.
         self._ending: dict[int, _OpenSplit] = {}
@@ -275,29 +280,69 @@ class SplitTurns:
 
     def _step(self, split: _OpenSplit) -> bool:
         """Give the operators one batch; False if there is none now."""
-        pace = self._paces[split.assignment.source_uid]
-        if not split.rest:
-            self._poll(split, pace)
-        if not split.rest:
+        sizer = self._sizers[split.assignment.source_uid]
+        batch = self._gather(split, sizer)
+        if batch is None:
             return False
-        # A source may give more at once than it is asked for.
-        batch = split.rest.popleft()
         split.is_exact = batch.position is not None
         if batch.position is not None:
             split.known = batch.position
         began = self._seconds()
         self._feed(split, batch)
-        pace.fed(len(batch), self._seconds() - began)
+        sizer.processed(len(batch), self._seconds() - began)
         return True
 
-    def _poll(self, split: _OpenSplit, pace: Pace) -> None:
+    def _gather(self, split: _OpenSplit, sizer: BatchSizer) -> SourceBatch | None:
+        """The next batch, of as many records as are worth a call; None if there are none now.
+
+        A source that has much may give it in small parts.
+        """
+        if split.failure is not None:
+            raise split.failure
+        if not split.rest:
+            self._poll(split, sizer)
+        if not split.rest:
+            return None
+        first, limit = split.rest.popleft(), sizer.limit
+        if len(first) > limit:
+            # A source may give more at once than it is asked for.
+            split.rest.appendleft(first.slice(limit, len(first)))
+            first = first.slice(0, limit)
+        parts, count = [first], len(first)
+        while sizer.is_costly and count < sizer.wanted:
+            part = self._following(split, parts[-1], sizer, sizer.limit - count)
+            if part is None:
+                break
+            parts.append(part)
+            count += len(part)
+        for part in parts[:-1]:
+            if part.position is not None:
+                split.known = part.position
+        return SourceBatch.joined(parts)
+
+    def _following(
+        self, split: _OpenSplit, last: SourceBatch, sizer: BatchSizer, most: int
+    ) -> SourceBatch | None:
+        """What the source has next, if it can be processed together with what it gave last."""
+        if not split.rest:
+            try:
+                self._poll(split, sizer)
+            except Exception as error:  # noqa: BLE001 - raised when all before it is processed
+                split.failure = error
+        if not split.rest:
+            return None
+        found = split.rest[0]
+        fits = len(found) <= most and last.is_followed_by(found)
+        return split.rest.popleft() if fits else None
+
+    def _poll(self, split: _OpenSplit, sizer: BatchSizer) -> None:
         split.known = split.cursor.position
         began = self._seconds()
         with reading(split.label, split.assignment.split.id):
-            found = split.cursor.poll(pace.limit)
+            found = split.cursor.poll(sizer.limit)
         if found is not None:
-            pace.polled(self._seconds() - began)
-            split.rest.extend(found.cut(pace.limit))
+            sizer.polled(self._seconds() - began)
+            split.rest.append(found)
 
     def _feed(self, split: _OpenSplit, read: SourceBatch) -> None:
         self._enter(split)

@@ -36,9 +36,11 @@ from millstream.contracts.batch import MAX_TIMESTAMP, Batch
 from millstream.contracts.operator import Checkpoint
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError
+from millstream.runtime.exchange import concatenate, runs
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import WATERMARK, decode_batch, decode_long, encode_long
 from millstream.runtime.pipelined.alignment import Alignment
+from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.links import (
     BARRIER,
     DATA_REFERENCE,
@@ -47,7 +49,6 @@ from millstream.runtime.pipelined.links import (
     Frame,
     TaskId,
 )
-from millstream.runtime.pipelined.pace import PiecePace
 from millstream.runtime.pipelined.pending_ack import PendingAck
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
@@ -87,6 +88,8 @@ class PipelinedTask:
         take: takes what a checkpoint leaves to be finished.
         clock: milliseconds since 1970.
         seconds: a clock for short times.
+        work_seconds: one that stands still while the thread is not run; deadlines are of it, and
+            batch sizes follow it.  None: ``seconds``.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class PipelinedTask:
         take: Callable[[PendingAck], None],
         clock: Callable[[], int],
         seconds: Callable[[], float],
+        work_seconds: Callable[[], float] | None = None,
     ) -> None:
         self.id = TaskId(instance.number, instance.subtask)
         self._instance = instance
@@ -109,13 +113,14 @@ class PipelinedTask:
         self._take = take
         self._clock = clock
         self._seconds = seconds
+        self._work_seconds = work_seconds or seconds
         self._attempt = self._name(plan.epoch)
         self._state = TaskState(instance, plan, self._attempt, goes_on=True, clock=clock)
         self._unconfirmed = Unconfirmed()
         self._frames = FrameReader(instance)
         self.splits: SplitTurns | None = None
         if instance.level == 0:
-            self.splits = SplitTurns(instance, plan, self._attempt, clock, seconds)
+            self.splits = SplitTurns(instance, plan, self._attempt, clock, self._work_seconds)
         mode = CheckpointingMode[instance.graph.configuration.get(options.CHECKPOINTING_MODE)]
         self._blocks = mode is CheckpointingMode.EXACTLY_ONCE
         #: Epoch -> producer -> its attempt, of the barriers that were reached.
@@ -138,7 +143,9 @@ class PipelinedTask:
         self._waiting: deque[TakeCheckpoint] = deque()
         self._turn = 0
         #: Edge -> how many of its records are a short time of work.
-        self._paces: dict[int, PiecePace] = {}
+        self._sizers: dict[int, BatchSizer] = {}
+        #: Records that some operator processes at the same time.
+        self._concurrency = max(each.concurrency for each in instance.operators.values())
         self._began = seconds()
         #: When it had its last turn but one with credit, and its last.
         self._turns = self._began, self._began
@@ -219,7 +226,7 @@ class PipelinedTask:
         """Work until the deadline, or until there is nothing to do or no credit.
 
         Args:
-            deadline: of the clock for short times.
+            deadline: of the clock for work.
 
         Returns:
             Whether there was anything to do.
@@ -229,7 +236,7 @@ class PipelinedTask:
             worked = True
         while self.has_credit and self._process_next():
             worked = True
-            if self._seconds() >= deadline:
+            if self._work_seconds() >= deadline:
                 return True
         if self._waiting:
             return self._settle(deadline) or worked
@@ -265,7 +272,10 @@ class PipelinedTask:
 
     def _process_restored(self, frame: RestoredFrame) -> Batch | None:
         if frame.kind in RECORDS:
-            return self._process_records(frame)
+            sizer = self._sizer(frame.edge)
+            batch, rest = _cut(self._decoded(frame), sizer.limit)
+            self._process_batch(frame.edge, batch, sizer)
+            return rest
         self._frames.process_restored(frame)
         return None
 
@@ -274,11 +284,7 @@ class PipelinedTask:
         if frame.kind == BARRIER:
             self._take_barrier(link, frame)
         elif frame.kind in RECORDS:
-            rest = self._process_records(frame)
-            if rest is not None:
-                # Credit for the whole comes with its last records.
-                link.put_back(frame._replace(kind=DATA_REFERENCE, payload=rest))
-                size = 0
+            size = self._process_records(link, frame)
         elif not self._is_early_end(link, frame):
             payload = pa.py_buffer(frame.payload)
             self._frames.process(frame.edge, frame.kind, frame.channel, payload)
@@ -287,20 +293,49 @@ class PipelinedTask:
         if credit:
             self._give_back(link.link, credit)
 
-    def _process_records(self, frame: Frame | RestoredFrame) -> Batch | None:
-        """Give an operator records for a short time of work; returns those that are left."""
+    def _process_records(self, link: InLink, frame: Frame) -> int:
+        """Process records for a short time of work: a part of a frame, or of several in a row.
+
+        Returns:
+            Bytes whose credit is to be given back.
+        """
+        sizer = self._sizer(frame.edge)
+        limit, wanted = sizer.limit, sizer.wanted
+        batches: list[Batch] = []
+        count = size = 0
+        following: Frame | None = frame
+        while following is not None:
+            batch, rest = _cut(self._decoded(following), limit - count)
+            batches.append(batch)
+            count += len(batch)
+            if rest is not None:
+                # Credit for the whole comes with its last records.
+                link.put_back(following._replace(kind=DATA_REFERENCE, payload=rest))
+                break
+            size += following.size
+            following = link.take_following(following) if count < wanted else None
+        for run in [batches] if len(batches) == 1 else runs(batches):
+            self._process_batch(frame.edge, concatenate(run), sizer)
+        return size
+
+    def _sizer(self, edge: int) -> BatchSizer:
+        sizer = self._sizers.get(edge)
+        if sizer is None:
+            sizer = BatchSizer(_MOST_RECORDS, _PIECE, self._concurrency)
+            self._sizers[edge] = sizer
+        return sizer
+
+    def _decoded(self, frame: Frame | RestoredFrame) -> Batch:
+        if isinstance(frame.payload, Batch):
+            return frame.payload
         edge = self._instance.edges[frame.edge]
-        batch = frame.payload
-        if not isinstance(batch, Batch):
-            batch = decode_batch(frame.kind, pa.py_buffer(batch), edge.type_info)
-        pace = self._paces.setdefault(edge.id, PiecePace(_MOST_RECORDS, _PIECE))
-        limit, rest = pace.limit, None
-        if len(batch) > limit:
-            batch, rest = batch.slice(0, limit), batch.slice(limit, len(batch))
-        began = self._seconds()
+        return decode_batch(frame.kind, pa.py_buffer(frame.payload), edge.type_info)
+
+    def _process_batch(self, number: int, batch: Batch, sizer: BatchSizer) -> None:
+        edge = self._instance.edges[number]
+        began = self._work_seconds()
         self._instance.operators[edge.target].process_batch(batch, edge.input_index)
-        pace.fed(len(batch), self._seconds() - began)
-        return rest
+        sizer.processed(len(batch), self._work_seconds() - began)
 
     def _is_early_end(self, link: InLink, frame: Frame) -> bool:
         """Whether a source's end waits for the ends of other producers of its edge.
@@ -579,6 +614,13 @@ class PipelinedTask:
             if self.splits is not None:
                 self.splits.close()
             self._state.close()
+
+
+def _cut(batch: Batch, most: int) -> tuple[Batch, Batch | None]:
+    """The first records of a batch, and those that are left."""
+    if len(batch) <= most:
+        return batch, None
+    return batch.slice(0, most), batch.slice(most, len(batch))
 
 
 def _consumed(attempts: dict[TaskId, str]) -> list[tuple[int, int, str]]:

@@ -108,6 +108,7 @@ class LookupJoinOperator(TableOperator):
             message = f"a lookup join is inner or left, not {plan.kind.value}"
             raise ProgramError(message)
         self._plan = plan
+        self.concurrency = max(1, plan.asking.capacity)
         self._pairs = JoinPairs(plan)
         self._projections = [compile_expression(each) for each in plan.projections]
         condition = plan.table_condition
