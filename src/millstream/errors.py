@@ -11,7 +11,8 @@
     │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
     │   ├── TypeMismatchError           a value does not fit the declared type
     │   ├── ValidationError             a statement makes no sense: a name, a type, an option
-    │   ├── CatalogError                a table or the like is not there, or is there already
+    │   ├── CatalogError                a table or the like is not there, or is there already;
+    │   │                               a subclass for each kind: TableNotExistError and others
     │   ├── SqlParserError              a text is no statement; names line and column
     │   └── UnsupportedSqlError         Flink has it and Millstream has not; names what
     ├── UserFunctionError               user code raised; names operator, file and line, record
@@ -57,11 +58,16 @@ __all__ = [
     "CheckpointExpiredError",
     "ConfigurationError",
     "CorruptCheckpointError",
+    "DatabaseAlreadyExistError",
+    "DatabaseNotEmptyError",
+    "DatabaseNotExistError",
     "DirectoryError",
     "EngineError",
     "ExpressionError",
     "FencedError",
     "ForeignCheckpointError",
+    "FunctionAlreadyExistError",
+    "FunctionNotExistError",
     "IncompatibleProgramError",
     "InconsistentEpochError",
     "JobError",
@@ -69,6 +75,9 @@ __all__ = [
     "MalformedRecordError",
     "MillstreamError",
     "MissingMethodError",
+    "PartitionAlreadyExistsError",
+    "PartitionNotExistError",
+    "PartitionSpecInvalidError",
     "PermanentSinkError",
     "ProgramError",
     "RequirementsError",
@@ -79,6 +88,9 @@ __all__ = [
     "SqlParserError",
     "StateError",
     "StateStoreError",
+    "TableAlreadyExistError",
+    "TableNotExistError",
+    "TableNotPartitionedError",
     "TypeMismatchError",
     "UnknownFormatError",
     "UnpicklableFunctionError",
@@ -146,6 +158,50 @@ class ValidationError(ProgramError):
 
 class CatalogError(ProgramError):
     """A catalog, database, table, view or function is not there, or is there already."""
+
+
+class DatabaseAlreadyExistError(CatalogError):
+    """A database that is to be created exists."""
+
+
+class DatabaseNotEmptyError(CatalogError):
+    """A database that is to be dropped holds something."""
+
+
+class DatabaseNotExistError(CatalogError):
+    """There is no such database."""
+
+
+class FunctionAlreadyExistError(CatalogError):
+    """A function that is to be created exists."""
+
+
+class FunctionNotExistError(CatalogError):
+    """There is no such function."""
+
+
+class PartitionAlreadyExistsError(CatalogError):
+    """A partition that is to be created exists."""
+
+
+class PartitionNotExistError(CatalogError):
+    """There is no such partition, or the table has none at all."""
+
+
+class PartitionSpecInvalidError(CatalogError):
+    """The columns of a partition are not those that the table is partitioned by."""
+
+
+class TableAlreadyExistError(CatalogError):
+    """A table or view that is to be created exists."""
+
+
+class TableNotExistError(CatalogError):
+    """There is no such table or view."""
+
+
+class TableNotPartitionedError(CatalogError):
+    """A table has no partitions."""
 
 
 class SqlParserError(ProgramError):

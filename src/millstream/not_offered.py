@@ -56,8 +56,6 @@ NOT_OFFERED: Final = {
     "millstream.table.functions": "it is the inside of PyFlink's workers",
     "millstream.table.model_descriptor": "models are not in this release; call the model in a udf",
     "millstream.table.serializers": "it is the inside of PyFlink",
-    "millstream.table.table_schema": "take Schema, or what get_resolved_schema() gives",
-    "millstream.util": "it is the inside of PyFlink",
     "millstream.shell": "open a Python prompt or a notebook and use millstream.datastream",
 }
 #: Where PyFlink's classes are, for those that ask the package for them.

@@ -81,8 +81,7 @@ def test_databases_and_functions_are_altered(catalog: Catalog) -> None:
     kept = catalog.get_function(path)
     assert kept.copy().get_class_name() == "module.two"
     assert (kept.get_function_language(), kept.get_options()) == ("PYTHON", {})
-    with pytest.raises(CatalogError, match="Functions in Java are not"):
-        CatalogFunction.create_instance("a.B", "Java")
+    assert CatalogFunction.create_instance("a.B", "Java").get_function_language() == "JAVA"
 
 
 def test_catalogs_of_descriptors(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ from millstream.table.table_descriptor import FormatDescriptor, TableDescriptor
 from millstream.table.table_environment import StreamTableEnvironment, TableEnvironment
 from millstream.table.table_pipeline import TablePipeline
 from millstream.table.table_result import ResultKind, TableResult
-from millstream.table.types import DataTypes
+from millstream.table.table_schema import TableSchema
+from millstream.table.types import DataTypes, UserDefinedType
 from millstream.table.udf import (
     AsyncScalarFunction,
     FunctionContext,
@@ -87,5 +88,7 @@ __all__ = [
     "TableFunction",
     "TablePipeline",
     "TableResult",
+    "TableSchema",
+    "UserDefinedType",
     "WindowGroupedTable",
 ]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
+from millstream.sql.catalog.table_schema import TableSchema
 from millstream.sql.parser import nodes
 from millstream.sql.statements.showing import explain
 from millstream.sql.suggestions import did_you_mean
@@ -92,9 +93,9 @@ class Table(ChangelogTables, FrameResults):
         """A column: ``table.a`` is ``col("a")``, unless the table has a method of that name."""
         return column_named(name, () if name.startswith("_") else self.plan.row.names)
 
-    def get_schema(self) -> ResolvedSchema:
-        """The older name of ``get_resolved_schema``."""
-        return self.get_resolved_schema()
+    def get_schema(self) -> TableSchema:
+        """The names and types of the columns, as Flink's older class has them."""
+        return TableSchema.from_resolved_schema(self.get_resolved_schema())
 
     def get_resolved_schema(self) -> ResolvedSchema:
         """The names and types of the columns."""
@@ -102,9 +103,7 @@ class Table(ChangelogTables, FrameResults):
 
     def print_schema(self) -> None:
         """Print names and types."""
-        fields = self.plan.row.fields
-        lines = ",\n".join(f"  `{each.name}` {each.type.as_summary_string()}" for each in fields)
-        print(f"(\n{lines}\n)")  # noqa: T201 - what it is for
+        print(self.get_resolved_schema())  # noqa: T201 - what it is for
 
     # -- relational ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from millstream.errors import ProgramError
 from millstream.execution.collecting import collected_records
 from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.sql.catalog.table_schema import TableSchema
 from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
 from millstream.table.texts import cell_text, column_width
 from millstream.types.logical_types import RowType
@@ -78,9 +79,9 @@ class TableResult:
         if isinstance(self._result, JobResult):
             wait_for(self._result.client)
 
-    def get_table_schema(self) -> ResolvedSchema:
-        """The older name of ``get_resolved_schema``."""
-        return self.get_resolved_schema()
+    def get_table_schema(self) -> TableSchema:
+        """The names and types of the columns, as Flink's older class has them."""
+        return TableSchema.from_resolved_schema(self.get_resolved_schema())
 
     def get_resolved_schema(self) -> ResolvedSchema:
         """The names and types of the columns."""

@@ -207,9 +207,15 @@ def user_definition(
     """What a function of a catalog is.
 
     Raises:
-        ValidationError: it cannot be imported, or is no function for tables.
+        ValidationError: it is not in Python, cannot be imported, or is no function for tables.
     """
     definition = function.implementation
+    if function.language != "PYTHON":
+        message = (
+            f"Function {definition} is in {function.language}, and only functions in Python can be "
+            "called; alter it to name a function made by udf()."
+        )
+        raise context.error(node, message)
     if isinstance(definition, str):
         definition = _imported(context, node, definition)
     definition = getattr(definition, "definition", definition)

@@ -10,9 +10,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from millstream.errors import CatalogError
+from millstream.errors import (
+    CatalogError,
+    DatabaseAlreadyExistError,
+    DatabaseNotEmptyError,
+    DatabaseNotExistError,
+    FunctionAlreadyExistError,
+    FunctionNotExistError,
+    TableAlreadyExistError,
+    TableNotExistError,
+)
 from millstream.sql.catalog.objects import CatalogBaseTable, CatalogDatabase, CatalogFunction
 from millstream.sql.catalog.table_facts import FactsOfTables, TableFacts
 
@@ -21,11 +30,13 @@ if TYPE_CHECKING:
 
     from millstream.sql.catalog.identifiers import ObjectPath
 
-__all__ = ["Catalog", "GenericInMemoryCatalog"]
+__all__ = ["FUNCTION", "TABLE", "Catalog", "GenericInMemoryCatalog"]
 
 
-_TABLE: Final = "Table (or view)"
-_FUNCTION: Final = "Function"
+#: What an error calls it -> its classes where it is missing, and where it exists already.
+TABLE: Final = ("Table (or view)", TableNotExistError, TableAlreadyExistError)
+FUNCTION: Final = ("Function", FunctionNotExistError, FunctionAlreadyExistError)
+_Kind: TypeAlias = tuple[str, type[CatalogError], type[CatalogError]]
 
 
 class Catalog(FactsOfTables):
@@ -37,8 +48,8 @@ class Catalog(FactsOfTables):
     Contract:
       1. What was created is found by ``get_table`` until it is dropped, also by later sessions if
          the catalog keeps things.  (tests of each catalog)
-      2. Methods raise CatalogError for what does not exist or exists already, unless told to
-         ignore it.  (tests of each catalog)
+      2. Methods raise the subclass of CatalogError for what does not exist or exists already, as
+         ``TableNotExistError``, unless told to ignore it.  (tests of each catalog)
     """
 
     def __init__(self, name: str, default_database: str = "default") -> None:
@@ -199,6 +210,42 @@ class Catalog(FactsOfTables):
     def close(self) -> None:
         """Called when a session lets go of it."""
 
+    # -- what catalogs raise ---------------------------------------------------------------------
+
+    def _no_such(self, path: ObjectPath, kind: _Kind = TABLE) -> CatalogError:
+        what, missing, _ = kind
+        return missing(f"{what} {path} does not exist in Catalog {self.name}.")
+
+    def _taken(self, path: ObjectPath, kind: _Kind = TABLE) -> CatalogError:
+        what, _, exists = kind
+        return exists(f"{what} {path} already exists in Catalog {self.name}.")
+
+    def _no_such_database(self, name: str) -> CatalogError:
+        return DatabaseNotExistError(f"Database {name} does not exist in Catalog {self.name}.")
+
+    def _database_taken(self, name: str) -> CatalogError:
+        message = f"Database {name} already exists in Catalog {self.name}."
+        return DatabaseAlreadyExistError(message)
+
+    def _database_in_use(self, name: str) -> CatalogError:
+        return DatabaseNotEmptyError(f"Database {name} in catalog {self.name} is not empty.")
+
+    @staticmethod
+    def _check_same_kind(
+        path: ObjectPath, old_table: CatalogBaseTable, new_table: CatalogBaseTable
+    ) -> None:
+        old, new = _kind_of(old_table), _kind_of(new_table)
+        if old != new:
+            message = (
+                f"Table types don't match. Existing table '{path}' is '{old}' and new table is "
+                f"'{new}'."
+            )
+            raise CatalogError(message)
+
+
+def _kind_of(table: CatalogBaseTable) -> str:
+    return "VIEW" if table.is_view else "TABLE"
+
 
 @dataclass(slots=True)
 class _Database:
@@ -226,8 +273,7 @@ class GenericInMemoryCatalog(Catalog):
         try:
             return self._databases[database_name]
         except KeyError:
-            message = f"Database {database_name} does not exist in Catalog {self.name}."
-            raise CatalogError(message) from None
+            raise self._no_such_database(database_name) from None
 
     def create_database(
         self,
@@ -238,8 +284,7 @@ class GenericInMemoryCatalog(Catalog):
         if name in self._databases:
             if ignore_if_exists:
                 return
-            message = f"Database {name} already exists in Catalog {self.name}."
-            raise CatalogError(message)
+            raise self._database_taken(name)
         self._databases[name] = _Database(database)
 
     def alter_database(
@@ -261,27 +306,19 @@ class GenericInMemoryCatalog(Catalog):
             return
         held = self._in(name)
         if not cascade and (held.tables or held.functions):
-            message = f"Database {name} in catalog {self.name} is not empty."
-            raise CatalogError(message)
+            raise self._database_in_use(name)
         del self._databases[name]
 
     def list_tables(self, database_name: str) -> list[str]:
         return sorted(self._in(database_name).tables)
 
     def get_table(self, table_path: ObjectPath) -> CatalogBaseTable:
-        found = self._tables(table_path).get(table_path.object_name)
-        if found is None:
+        if not self.table_exists(table_path):
             raise self._no_such(table_path)
-        return found
+        return self._tables(table_path)[table_path.object_name]
 
     def _tables(self, path: ObjectPath) -> dict[str, CatalogBaseTable]:
         return self._in(path.database_name).tables
-
-    def _no_such(self, path: ObjectPath, what: str = _TABLE) -> CatalogError:
-        return CatalogError(f"{what} {path} does not exist in Catalog {self.name}.")
-
-    def _taken(self, path: ObjectPath, what: str = _TABLE) -> CatalogError:
-        return CatalogError(f"{what} {path} already exists in Catalog {self.name}.")
 
     def table_exists(self, table_path: ObjectPath) -> bool:
         held = self._databases.get(table_path.database_name)
@@ -306,9 +343,9 @@ class GenericInMemoryCatalog(Catalog):
         new_table: CatalogBaseTable,
         ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
     ) -> None:
-        tables = self._tables(table_path)
-        if table_path.object_name in tables:
-            tables[table_path.object_name] = new_table
+        if self.table_exists(table_path):
+            self._check_same_kind(table_path, self.get_table(table_path), new_table)
+            self._tables(table_path)[table_path.object_name] = new_table
         elif not ignore_if_not_exists:
             raise self._no_such(table_path)
 
@@ -356,11 +393,10 @@ class GenericInMemoryCatalog(Catalog):
         return sorted(self._in(database_name).functions)
 
     def get_function(self, function_path: ObjectPath) -> CatalogFunction:
+        if not self.function_exists(function_path):
+            raise self._no_such(function_path, FUNCTION)
         functions = self._in(function_path.database_name).functions
-        found = functions.get(function_path.object_name.lower())
-        if found is None:
-            raise self._no_such(function_path, _FUNCTION)
-        return found
+        return functions[function_path.object_name.lower()]
 
     def function_exists(self, function_path: ObjectPath) -> bool:
         held = self._databases.get(function_path.database_name)
@@ -377,7 +413,7 @@ class GenericInMemoryCatalog(Catalog):
         if name in functions:
             if ignore_if_exists:
                 return
-            raise self._taken(function_path, _FUNCTION)
+            raise self._taken(function_path, FUNCTION)
         functions[name] = function
 
     def alter_function(
@@ -390,7 +426,7 @@ class GenericInMemoryCatalog(Catalog):
             functions = self._in(function_path.database_name).functions
             functions[function_path.object_name.lower()] = new_function
         elif not ignore_if_not_exists:
-            raise self._no_such(function_path, _FUNCTION)
+            raise self._no_such(function_path, FUNCTION)
 
     def drop_function(
         self,
@@ -401,4 +437,4 @@ class GenericInMemoryCatalog(Catalog):
             functions = self._in(function_path.database_name).functions
             del functions[function_path.object_name.lower()]
         elif not ignore_if_not_exists:
-            raise self._no_such(function_path, _FUNCTION)
+            raise self._no_such(function_path, FUNCTION)

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 from millstream.directories.durable import sync_directory
 from millstream.errors import CatalogError
-from millstream.sql.catalog.catalog import Catalog
+from millstream.sql.catalog.catalog import FUNCTION, TABLE, Catalog
 from millstream.sql.catalog.objects import CatalogDatabase
 from millstream.sql.catalog.stored_objects import read_object, text_of
 from millstream.sql.catalog.table_facts import TableFacts
@@ -41,7 +41,7 @@ _FACTS: Final = "facts"
 _DATABASE: Final = "database.json"
 _LOCK: Final = ".lock"
 _SUFFIX: Final = ".json"
-_WORDS: Final = {_TABLES: "Table (or view)", _FUNCTIONS: "Function"}
+_KINDS: Final = {_TABLES: TABLE, _FUNCTIONS: FUNCTION}
 
 
 def _encoded(name: str) -> str:
@@ -123,8 +123,7 @@ class FileCatalog(Catalog):
     def _home(self, database_name: str) -> Path:
         home = self._root / _encoded(database_name)
         if not (home / _DATABASE).is_file():
-            message = f"Database {database_name} does not exist in Catalog {self.name}."
-            raise CatalogError(message)
+            raise self._no_such_database(database_name)
         return home
 
     def _make_database(self, name: str, database: CatalogDatabase) -> None:
@@ -151,8 +150,7 @@ class FileCatalog(Catalog):
             if not self.database_exists(name):
                 self._make_database(name, database)
             elif not ignore_if_exists:
-                message = f"Database {name} already exists in Catalog {self.name}."
-                raise CatalogError(message)
+                raise self._database_taken(name)
 
     def alter_database(
         self,
@@ -177,8 +175,7 @@ class FileCatalog(Catalog):
                 return
             home = self._home(name)
             if not cascade and any(self._names(home / each) for each in (_TABLES, _FUNCTIONS)):
-                message = f"Database {name} in catalog {self.name} is not empty."
-                raise CatalogError(message)
+                raise self._database_in_use(name)
             # Without its description it is no database, whatever is left of it.
             (home / _DATABASE).unlink()
             for each in (_TABLES, _FUNCTIONS, _FACTS):
@@ -195,13 +192,11 @@ class FileCatalog(Catalog):
         name = path.object_name.lower() if kind == _FUNCTIONS else path.object_name
         return self._home(path.database_name) / kind / f"{_encoded(name)}{_SUFFIX}"
 
-    def _no_such(self, path: ObjectPath, kind: str) -> CatalogError:
-        return CatalogError(f"{_WORDS[kind]} {path} does not exist in Catalog {self.name}.")
-
     def _get(self, path: ObjectPath, kind: str) -> Any:
-        found = self._read(self._file(path, kind))
+        there = self.database_exists(path.database_name)
+        found = self._read(self._file(path, kind)) if there else None
         if found is None:
-            raise self._no_such(path, kind)
+            raise self._no_such(path, _KINDS[kind])
         return found
 
     def _exists(self, path: ObjectPath, kind: str) -> bool:
@@ -216,8 +211,7 @@ class FileCatalog(Catalog):
                     self._file(path, _FACTS).unlink(missing_ok=True)
                 self._write(file, text)
             elif not ignore:
-                message = f"{_WORDS[kind]} {path} already exists in Catalog {self.name}."
-                raise CatalogError(message)
+                raise self._taken(path, _KINDS[kind])
 
     def _drop(self, path: ObjectPath, kind: str, *, ignore: bool) -> None:
         with self._locked():
@@ -228,7 +222,7 @@ class FileCatalog(Catalog):
                 if kind == _TABLES:
                     self._file(path, _FACTS).unlink(missing_ok=True)
             elif not ignore:
-                raise self._no_such(path, kind)
+                raise self._no_such(path, _KINDS[kind])
 
     def _replace(self, file: Path, text: str, name: str) -> None:
         """Write over what was read; within the lock."""
@@ -268,9 +262,13 @@ class FileCatalog(Catalog):
         text = text_of(new_table, str(table_path))
         with self._locked():
             if self.table_exists(table_path):
-                self._replace(self._file(table_path, _TABLES), text, str(table_path))
+                file = self._file(table_path, _TABLES)
+                # Not by get_table(): the session has not seen what another one wrote meanwhile.
+                old_table = read_object(file.read_text(encoding="utf-8"), str(file))
+                self._check_same_kind(table_path, old_table, new_table)
+                self._replace(file, text, str(table_path))
             elif not ignore_if_not_exists:
-                raise self._no_such(table_path, _TABLES)
+                raise self._no_such(table_path)
 
     def drop_table(
         self,
@@ -289,11 +287,10 @@ class FileCatalog(Catalog):
             if not self.table_exists(table_path):
                 if ignore_if_not_exists:
                     return
-                raise self._no_such(table_path, _TABLES)
+                raise self._no_such(table_path)
             new_path = type(table_path)(table_path.database_name, new_table_name)
             if self.table_exists(new_path):
-                message = f"{_WORDS[_TABLES]} {new_path} already exists in Catalog {self.name}."
-                raise CatalogError(message)
+                raise self._taken(new_path)
             # First, for nothing may be known of a table that is still another's.
             facts, new_facts = self._file(table_path, _FACTS), self._file(new_path, _FACTS)
             new_facts.unlink(missing_ok=True)
@@ -313,7 +310,7 @@ class FileCatalog(Catalog):
     ) -> None:
         with self._locked():
             if not self.table_exists(table_path):
-                raise self._no_such(table_path, _TABLES)
+                raise self._no_such(table_path)
             file = self._file(table_path, _FACTS)
             if not file.parent.is_dir():
                 file.parent.mkdir()
@@ -350,7 +347,7 @@ class FileCatalog(Catalog):
             if self.function_exists(function_path):
                 self._replace(self._file(function_path, _FUNCTIONS), text, str(function_path))
             elif not ignore_if_not_exists:
-                raise self._no_such(function_path, _FUNCTIONS)
+                raise self._no_such(function_path, FUNCTION)
 
     def drop_function(
         self,

@@ -51,8 +51,16 @@ class ObjectPath:
         return self.object_name
 
     def compare_to(self, other: ObjectPath) -> int:
-        """Below, equal to or above 0 where the full name is before, the same, or behind."""
-        one, two = self.get_full_name(), other.get_full_name()
+        """Below, equal to or above 0 where the full name is before, the same, or behind.
+
+        Raises:
+            TypeError: the other is no path.
+        """
+        given: object = other
+        if not isinstance(given, ObjectPath):
+            message = f"An ObjectPath can be compared with another one, not with {given!r:.100}."
+            raise TypeError(message)
+        one, two = self.get_full_name(), given.get_full_name()
         return (one > two) - (one < two)
 
     def __lt__(self, other: ObjectPath) -> bool:

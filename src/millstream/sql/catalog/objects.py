@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from millstream.errors import CatalogError
+from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.sql.catalog.table_schema import TableSchema
 from millstream.sql.catalog.unresolved_schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from millstream.sql.catalog.schema import ResolvedSchema
 
 __all__ = [
     "CatalogBaseTable",
@@ -28,6 +28,13 @@ __all__ = [
 ]
 
 
+def _resolved(schema: Schema | ResolvedSchema) -> ResolvedSchema:
+    if isinstance(schema, Schema):
+        return schema.resolved()
+    # Of the plain class, so that it equals the schema of a table that a statement has made.
+    return ResolvedSchema(schema.columns, schema.get_watermark_specs(), schema.primary_key)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogBaseTable:
     """What tables and views share."""
@@ -37,7 +44,7 @@ class CatalogBaseTable:
 
     @staticmethod
     def create_table(
-        schema: Schema,
+        schema: Schema | ResolvedSchema,
         partition_keys: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
         comment: str | None = None,
@@ -45,7 +52,8 @@ class CatalogBaseTable:
         """A table, for ``Catalog.create_table``.
 
         Args:
-            schema: its columns; their expressions know no functions of users.
+            schema: its columns, as a ``TableSchema`` or as ``Schema``, whose expressions know no
+                functions of users.
             partition_keys: the columns of PARTITIONED BY.
             properties: the options of its connector.
             comment: what it is for.
@@ -54,7 +62,7 @@ class CatalogBaseTable:
             ValidationError: an expression makes no sense.
             CatalogError: it has no such column to be partitioned by.
         """
-        made = schema.resolved()
+        made = _resolved(schema)
         for each in partition_keys:
             if each not in made.names:
                 message = f"A table cannot be partitioned by '{each}', which is no column of it."
@@ -70,7 +78,7 @@ class CatalogBaseTable:
     def create_view(
         original_query: str,
         expanded_query: str,
-        schema: Schema,
+        schema: Schema | ResolvedSchema,
         properties: Mapping[str, str],
         comment: str | None = None,
     ) -> CatalogBaseTable:
@@ -90,11 +98,15 @@ class CatalogBaseTable:
             message = f"A view has no options; there are: {', '.join(sorted(properties))}."
             raise CatalogError(message)
         return CatalogView(
-            schema=schema.resolved(),
+            schema=_resolved(schema),
             comment=comment,
             original_query=original_query,
             expanded_query=expanded_query,
         )
+
+    def get_schema(self) -> TableSchema:
+        """The columns with their types."""
+        return TableSchema.from_resolved_schema(self.schema)
 
     def get_unresolved_schema(self) -> Schema:
         """The columns, as programs describe them."""
@@ -170,15 +182,9 @@ class CatalogFunction:
 
         Args:
             class_name: ``module.name`` of a Python object that ``udf`` or a sister has made.
-            function_language: Python.
-
-        Raises:
-            CatalogError: another language.
+            function_language: Python; a function in another language is kept, and cannot be called.
         """
-        if function_language.upper() != "PYTHON":
-            message = f"Functions in {function_language} are not in this release; Python's are."
-            raise CatalogError(message)
-        return CatalogFunction(implementation=class_name)
+        return CatalogFunction(implementation=class_name, language=function_language.upper())
 
     def get_class_name(self) -> str:
         """``module.name`` of the Python object; the object's own name if it is none of a module."""
@@ -199,7 +205,7 @@ class CatalogFunction:
         return self.get_description()
 
     def get_function_language(self) -> str:
-        """``PYTHON``."""
+        """The language, in capital letters: ``PYTHON``."""
         return self.language
 
     def get_options(self) -> dict[str, str]:

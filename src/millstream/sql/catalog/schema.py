@@ -136,7 +136,7 @@ class UniqueConstraint(Constraint):
 PrimaryKey = UniqueConstraint
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, init=False)
 class ResolvedSchema:
     """What a table looks like.
 

@@ -15,7 +15,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from millstream.errors import CatalogError
+from millstream.errors import (
+    CatalogError,
+    PartitionAlreadyExistsError,
+    PartitionNotExistError,
+    PartitionSpecInvalidError,
+    TableNotPartitionedError,
+)
 from millstream.sql.catalog.objects import CatalogBaseTable, CatalogPartition, CatalogTable
 from millstream.sql.catalog.partition_directories import PartitionDirectories
 from millstream.sql.catalog.statistics import CatalogColumnStatistics, CatalogTableStatistics
@@ -135,7 +141,7 @@ class FactsOfTables(ABC):
         self, table_path: ObjectPath, partition_spec: CatalogPartitionSpec
     ) -> CatalogPartition:
         """What is said of a partition; CatalogError if there is none."""
-        self._check_partition(table_path, partition_spec)
+        self._is_there(table_path, partition_spec, ignore=False)
         kept = self.facts_of(table_path).partitions
         return kept.get(partition_spec, CatalogPartition())
 
@@ -156,7 +162,8 @@ class FactsOfTables(ABC):
         if self.partition_exists(table_path, partition_spec):
             if ignore_if_exists:
                 return
-            raise CatalogError(self._partition_text(table_path, partition_spec, "already exists."))
+            message = self._partition_text(table_path, partition_spec, "already exists.")
+            raise PartitionAlreadyExistsError(message)
         directories = self._directories(table)
         if directories is None or partition != CatalogPartition():
             self.change_facts(
@@ -177,14 +184,11 @@ class FactsOfTables(ABC):
         """Drop a partition; of a table in files with all files in it.
 
         Raises:
-            CatalogError: there is none, and that is not to be ignored.
+            PartitionNotExistError: there is none, and that is not to be ignored.
         """
-        table = self._partitioned(table_path)
-        if not self.partition_exists(table_path, partition_spec):
-            if ignore_if_not_exists:
-                return
-            raise CatalogError(self._partition_text(table_path, partition_spec, "does not exist."))
-        directories = self._directories(table)
+        if not self._is_there(table_path, partition_spec, ignore=ignore_if_not_exists):
+            return
+        directories = self._directories(self._partitioned(table_path))
         if directories is not None:
             directories.drop(partition_spec)
         facts = self.facts_of(table_path)
@@ -199,7 +203,6 @@ class FactsOfTables(ABC):
         ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
     ) -> None:
         """Say something else of a partition; CatalogError if there is none to be found."""
-        self._partitioned(table_path)
         if self._is_there(table_path, partition_spec, ignore=ignore_if_not_exists):
             self.change_facts(
                 table_path,
@@ -212,7 +215,7 @@ class FactsOfTables(ABC):
         table = self.get_table(table_path)
         if not isinstance(table, CatalogTable) or not table.partition_keys:
             message = f"Table {table_path} in catalog {self.name} is not partitioned."
-            raise CatalogError(message)
+            raise TableNotPartitionedError(message)
         return table
 
     @staticmethod
@@ -228,19 +231,15 @@ class FactsOfTables(ABC):
                 f"PartitionSpec {spec} does not match partition keys [{keys}] of table {path} in "
                 f"catalog {self.name}."
             )
-            raise CatalogError(message)
+            raise PartitionSpecInvalidError(message)
 
     def _partition_text(self, path: ObjectPath, spec: CatalogPartitionSpec, what: str) -> str:
         return f"Partition {spec} of table {path} in catalog {self.name} {what}"
 
-    def _check_partition(self, path: ObjectPath, spec: CatalogPartitionSpec) -> None:
-        self._partitioned(path)
-        self._is_there(path, spec, ignore=False)
-
     def _is_there(self, path: ObjectPath, spec: CatalogPartitionSpec, *, ignore: bool) -> bool:
         found = self.partition_exists(path, spec)
         if not found and not ignore:
-            raise CatalogError(self._partition_text(path, spec, "does not exist."))
+            raise PartitionNotExistError(self._partition_text(path, spec, "does not exist."))
         return found
 
     # -- statistics ------------------------------------------------------------------------------
@@ -259,7 +258,7 @@ class FactsOfTables(ABC):
         self, table_path: ObjectPath, partition_spec: CatalogPartitionSpec
     ) -> CatalogTableStatistics:
         """How large a partition is, as ``get_table_statistics``."""
-        self._check_partition(table_path, partition_spec)
+        self._is_there(table_path, partition_spec, ignore=False)
         kept = self.facts_of(table_path).partition_statistics
         return kept.get(partition_spec, CatalogTableStatistics())
 
@@ -273,7 +272,7 @@ class FactsOfTables(ABC):
         self, table_path: ObjectPath, partition_spec: CatalogPartitionSpec
     ) -> CatalogColumnStatistics:
         """What the columns of a partition hold, as ``get_table_column_statistics``."""
-        self._check_partition(table_path, partition_spec)
+        self._is_there(table_path, partition_spec, ignore=False)
         kept = self.facts_of(table_path).partition_columns
         return kept.get(partition_spec, CatalogColumnStatistics())
 

@@ -1,0 +1,7 @@
+"""TableSchema under PyFlink's path."""
+
+from __future__ import annotations
+
+from millstream.sql.catalog.table_schema import TableSchema
+
+__all__ = ["TableSchema"]
