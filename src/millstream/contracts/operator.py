@@ -40,6 +40,7 @@ __all__ = [
     "refusal_of",
     "sections_of",
     "tell_restored",
+    "waits_for_watermarks",
 ]
 
 
@@ -306,9 +307,9 @@ class OperatorFactory(Protocol):
     One whose instances keep keyed state also has ``state_sections() -> list[StateSection]``, which
     says what they keep without making one; see ``sections_of``.  If they can convert what another
     operator kept, it has ``refusal`` and ``tell_restored`` as well; see the functions of these
-    names.  One whose instances make event
-    time has ``per_channel = True``; see ``is_per_channel``.  One of several inputs may have
-    ``first_input``; see the function of this name.
+    names.  One whose instances emit only at watermarks has ``waits_for_watermarks = True``.  One
+    whose instances make event time has ``per_channel = True``; see ``is_per_channel``.  One of
+    several inputs may have ``first_input``; see the function of this name.
     """
 
     @property
@@ -326,6 +327,11 @@ def is_per_channel(factory: OperatorFactory | None) -> bool:
     watermark, and may be read by another subtask from epoch to epoch.
     """
     return bool(getattr(factory, "per_channel", False))
+
+
+def waits_for_watermarks(factory: OperatorFactory | None) -> bool:
+    """Whether instances of ``factory`` emit nothing but when a watermark comes."""
+    return bool(getattr(factory, "waits_for_watermarks", False))
 
 
 def first_input(factory: OperatorFactory | None) -> int | None:

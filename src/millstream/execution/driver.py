@@ -43,6 +43,7 @@ from millstream.execution.stop_request import StopRequest
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
 from millstream.graph.job_files import job_files_of
+from millstream.graph.missing_watermarks import warn_of_missing_watermarks
 from millstream.graph.validation import validate_connectors
 from millstream.metrics.progress import create_progress_reporter, is_reported
 
@@ -79,6 +80,7 @@ def check_job(graph: JobGraph) -> None:
     if crash_points.ENVIRONMENT_VARIABLE in os.environ:
         # Workers inherit it from what starts them, so it is set before that is.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
+    warn_of_missing_watermarks(graph)
     check_directories(graph.configuration)
     job_files_of(graph.configuration)
 

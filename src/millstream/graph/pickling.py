@@ -11,8 +11,9 @@ Read next: ``graph/translate.py``.
 from __future__ import annotations
 
 import inspect
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.errors import UnpicklableFunctionError
 from millstream.types.pickling import dumps_by_value
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FunctionType
 
-__all__ = ["check_picklable"]
+__all__ = ["LARGE", "check_picklable", "warn_of_size"]
+
+_LOG: Final = logging.getLogger("millstream")
+#: From so many bytes on something of the user's is worth a warning.
+LARGE: Final = 10 << 20
 
 _MAX_DEPTH = 6
 _SHOWN = 120
@@ -34,8 +39,8 @@ class _Culprit:
     error: Exception
 
 
-def check_picklable(value: object, *, what: str, operator: str, location: str) -> None:
-    """Raise unless ``value`` can be shipped to the workers.
+def check_picklable(value: object, *, what: str, operator: str, location: str) -> int:
+    """Raise unless ``value`` can be shipped to the workers; returns its size there in bytes.
 
     Args:
         value: the user's function or object.
@@ -46,9 +51,10 @@ def check_picklable(value: object, *, what: str, operator: str, location: str) -
     Raises:
         UnpicklableFunctionError: it cannot; names the innermost object that is to blame.
     """
-    error = _failure(value)
-    if error is None:
-        return
+    try:
+        return len(dumps_by_value(value))
+    except Exception as failure:  # noqa: BLE001 - user classes raise anything from __reduce__
+        error = failure
     culprit = _find(value, _title(value), error, depth=0, seen=set())
     shown = _describe(culprit.value)
     message = (
@@ -57,6 +63,29 @@ def check_picklable(value: object, *, what: str, operator: str, location: str) -
         "Create such objects in open(), which runs in the worker, or in the function itself."
     )
     raise UnpicklableFunctionError(message) from culprit.error
+
+
+def warn_of_size(value: object, size: int, *, what: str, operator: str, location: str) -> None:
+    """Warn of what is so large that each worker takes long to get it; see ``check_picklable``."""
+    path, largest = _title(value), size
+    for part_path, part in _parts(value, path):
+        found = _size(part)
+        if found > size // 2:
+            path, largest = part_path, found
+            break
+    _LOG.warning(
+        "the %s of operator %r (%s) is %d MB when it is shipped to the workers, of which %s takes"
+        " %d MB; each worker gets a copy, and after every restart again. Load such data in open(),"
+        " from a file that the workers can read or that env.register_cached_file() ships",
+        *(what, operator, location, size >> 20, path, largest >> 20),
+    )
+
+
+def _size(value: object) -> int:
+    try:
+        return len(dumps_by_value(value))
+    except Exception:  # noqa: BLE001 - a part that is left out by what has it
+        return 0
 
 
 def _failure(value: object) -> Exception | None:

@@ -27,7 +27,7 @@ from millstream.configuration.parallelism import default_max_parallelism
 from millstream.contracts.source import Boundedness
 from millstream.errors import ProgramError
 from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
-from millstream.graph.pickling import check_picklable
+from millstream.graph.pickling import LARGE, check_picklable, warn_of_size
 from millstream.graph.reading_order import sources_before
 from millstream.graph.stages import cut_stages
 from millstream.graph.transformation import (
@@ -178,9 +178,14 @@ def _check_picklable(ordered: Sequence[Transformation]) -> None:
             name = each.name
         else:
             continue
+        large = False
         for what, value in code.items():
-            if value is not None:
-                check_picklable(value, what=what, operator=name, location=each.location)
+            if value is None:
+                continue
+            size = check_picklable(value, what=what, operator=name, location=each.location)
+            if size > LARGE and not large:  # the operator has all that is named before it
+                large = True
+                warn_of_size(value, size, what=what, operator=name, location=each.location)
 
 
 def _after(partition: PartitionTransformation) -> str:

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import copy
 import linecache
+import logging
 import reprlib
 import traceback
+from collections.abc import Mapping
 from operator import length_hint
 from pathlib import Path
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import (
@@ -26,6 +29,7 @@ from millstream.errors import (
     located,
 )
 from millstream.functions.functions import Function
+from millstream.types.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,8 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_RECORD",
+    "USUAL_RESULTS",
     "bound_method",
     "cause_of",
+    "check_records",
     "close_functions",
     "functions_in",
     "index_reached",
@@ -47,6 +53,7 @@ __all__ = [
     "short_repr",
     "user_error",
     "user_line",
+    "warn_once",
 ]
 
 #: Stands for "there was no record" (None may be a record).
@@ -54,6 +61,12 @@ NO_RECORD: Final = object()
 
 _PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parent.parent)
 _LONGEST_RECORD: Final = 200
+_LOG: Final = logging.getLogger("millstream")
+#: What functions return as a rule where records are wanted; anything else is checked.
+USUAL_RESULTS: Final = frozenset({list, tuple, GeneratorType})
+_HARDLY_RECORDS: Final = (str, bytes, bytearray, Mapping)
+#: (job, uid, topic) of the warnings that were given.
+_warned: Final[set[tuple[str, str, str]]] = set()
 
 
 def private_copy(function: Any) -> Any:
@@ -193,6 +206,35 @@ def user_error(
         parts.append("; the function must return an iterable of records, or yield them")
     kind = type(error) if isinstance(error, MillstreamError) else UserFunctionError
     return located(kind("".join(parts)))
+
+
+def check_records(result: object, context: OperatorContext) -> None:
+    """Check what a function returned as an iterable of records, where its class is unusual.
+
+    A string, bytes or a dict is iterated, as in Flink, but hardly ever on purpose.
+
+    Raises:
+        ProgramError: it is a row.
+    """
+    if isinstance(result, Row):
+        refuse_row(result)
+    if isinstance(result, _HARDLY_RECORDS):
+        parts = "keys" if isinstance(result, Mapping) else "letters"
+        parts = "numbers" if isinstance(result, bytes | bytearray) else parts
+        warn_once(
+            context,
+            "iterated",
+            f"the function returned {short_repr(result)}: its {parts} become records, one each."
+            " If one record is meant, yield it, or return it in a list",
+        )
+
+
+def warn_once(context: OperatorContext, topic: str, text: str) -> None:
+    """Log a warning about an operator, once per process and topic."""
+    about = (context.job_name, context.uid, topic)
+    if about not in _warned:
+        _warned.add(about)
+        _LOG.warning("operator %r (%s): %s", context.name, context.location, text)
 
 
 def refuse_row(result: object) -> None:

@@ -15,6 +15,8 @@ from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Operator, OperatorContext, OperatorSnapshot, Output
 from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.user_code import (
+    USUAL_RESULTS,
+    check_records,
     close_functions,
     open_functions,
     private_copy,
@@ -111,6 +113,8 @@ class Collector:
 
     def collect(self, items: Iterable[Any], timestamp: int) -> None:
         """Take all ``items``; a tuple that begins with an OutputTag goes to that side output."""
+        if items.__class__ not in USUAL_RESULTS:
+            check_records(items, self._operator.context)
         append, append_timestamp = self.values.append, self.timestamps.append
         for item in items:
             if item.__class__ is tuple and item and item[0].__class__ is OutputTag:

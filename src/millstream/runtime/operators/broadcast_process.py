@@ -28,8 +28,7 @@ from millstream.functions.functions import TimeDomain, TimerService
 from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
 from millstream.runtime.operators.keyed_process import KeyedProcessOperator
 from millstream.runtime.operators.process import ProcessOperator
-from millstream.runtime.user_code import bound_method, refuse_row, user_error
-from millstream.types.row import Row
+from millstream.runtime.user_code import bound_method, user_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -262,8 +261,6 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
             context.current_timestamp = timestamp
             try:
                 result = self._process_broadcast(value, context)
-                if isinstance(result, Row):
-                    refuse_row(result)
                 if result is not None:
                     collector.collect(result, timestamp)
             except Exception as error:

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.contracts.batch import Batch
 from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
-from millstream.types.row import Row
+from millstream.runtime.user_code import (
+    NO_RECORD,
+    USUAL_RESULTS,
+    bound_method,
+    check_records,
+    user_error,
+)
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import Operator
@@ -48,8 +53,8 @@ class FlatMapOperator(FunctionOperator):
                 result = flat_map(value)
                 if result is None:
                     continue
-                if isinstance(result, Row):
-                    refuse_row(result)
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self.context)
                 extend(result)
         except Exception as error:
             raise user_error(self.context, error, value) from error
@@ -65,8 +70,8 @@ class FlatMapOperator(FunctionOperator):
                 result = flat_map(value)
                 if result is None:
                     continue
-                if isinstance(result, Row):
-                    refuse_row(result)
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self.context)
                 for item in result:
                     append(item)
                     append_timestamp(timestamp)

@@ -20,9 +20,14 @@ from millstream.functions.functions import KeyedProcessFunction, TimeDomain, Tim
 from millstream.runtime.function_context import KeyedTimerService
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
-from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
+from millstream.runtime.user_code import (
+    NO_RECORD,
+    USUAL_RESULTS,
+    bound_method,
+    check_records,
+    user_error,
+)
 from millstream.types.output_tag import OutputTag
-from millstream.types.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -111,8 +116,8 @@ class KeyedProcessOperator(KeyedOperator):
                 result = process(value, context)
                 if result is None:
                     continue
-                if isinstance(result, Row):
-                    refuse_row(result)
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self.context)
                 for item in result:  # as Collector.collect, in place, too
                     if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
                         collector.side(item, timestamp)

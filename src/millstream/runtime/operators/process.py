@@ -17,9 +17,14 @@ from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.functions.functions import ProcessFunction, TimerService
 from millstream.runtime.function_context import Clock
 from millstream.runtime.operators.base import Collector, FunctionOperator
-from millstream.runtime.user_code import NO_RECORD, bound_method, refuse_row, user_error
+from millstream.runtime.user_code import (
+    NO_RECORD,
+    USUAL_RESULTS,
+    bound_method,
+    check_records,
+    user_error,
+)
 from millstream.types.output_tag import OutputTag
-from millstream.types.row import Row
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
@@ -76,8 +81,8 @@ class ProcessOperator(FunctionOperator):
                 result = process(value, context)
                 if result is None:
                     continue
-                if isinstance(result, Row):
-                    refuse_row(result)
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self.context)
                 for item in result:  # as Collector.collect, in place: this is the hot loop
                     if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
                         collector.side(item, timestamp)

@@ -16,7 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.contracts.batch import Batch
-from millstream.contracts.operator import Operator, refusal_of, sections_of, tell_restored
+from millstream.contracts.operator import (
+    Operator,
+    refusal_of,
+    sections_of,
+    tell_restored,
+    waits_for_watermarks,
+)
 from millstream.runtime.user_code import bound_method
 from millstream.types.tagged_union import TaggedUnion
 from millstream.types.types import Types
@@ -110,6 +116,11 @@ class TaggedInputsFactory:
     def keyed(self) -> bool:
         """Whether the operator wants a store."""
         return self.inner.keyed
+
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Whether the inner operator does."""
+        return waits_for_watermarks(self.inner)
 
     def state_sections(self) -> list[StateSection]:
         """Return what the inner operator keeps."""

@@ -22,6 +22,7 @@ Read next: ``functions/watermark_strategy.py``.
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict, cast
 
@@ -32,10 +33,12 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.contracts.operator_state import GENERATOR_STATE
 from millstream.functions.watermark_strategy import TimeOrigin
-from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.runtime.user_code import NO_RECORD, user_error, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from millstream.contracts.operator import (
         Checkpoint,
@@ -52,6 +55,23 @@ _MAKING: Final = "making watermarks of"
 #: Flink's default, and how far behind the clock ingestion time may be.
 _USUAL_INTERVAL: Final = 200
 _INGESTION_INTERVAL: Final = 10
+#: Seconds since 1970 of 2001 and 2096: timestamps between them are of somebody's records.
+_FROM: Final = 1_000_000_000
+_TO: Final = 4_000_000_000
+#: How many of a unit are in a second.
+_OTHER_UNITS: Final = {
+    "seconds": (1, "Multiply by 1000"),
+    "microseconds": (1_000_000, "Divide by 1000"),
+    "nanoseconds": (1_000_000_000, "Divide by 1000000"),
+}
+
+
+def _date(timestamp: int) -> str:
+    """Return the day of a timestamp in milliseconds, or the year if no calendar here has it."""
+    try:
+        return f"{dt.datetime.fromtimestamp(timestamp / 1000, dt.UTC):%-d %B %Y}"
+    except (OverflowError, ValueError):
+        return f"about the year {1970 + timestamp // 31_556_952_000}"
 
 
 class _GeneratorState(TypedDict):
@@ -108,6 +128,7 @@ class TimestampsWatermarksOperator(Operator):
         #: Milliseconds up to now of which it is not known whether the input was silent.
         self._lag = 0
         self._records = 0
+        self._unit_is_checked = False
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Take the surroundings, and the interval from the configuration."""
@@ -296,7 +317,23 @@ class TimestampsWatermarksOperator(Operator):
             raise user_error(
                 self.context, error, record, doing="taking the timestamp of"
             ) from error
+        if not self._unit_is_checked:
+            self._unit_is_checked = True
+            self._check_unit(timestamps)
         return batch.with_timestamps(timestamps)
+
+    def _check_unit(self, timestamps: NDArray[np.int64]) -> None:
+        """Warn where the first timestamps are of these years, but in another unit."""
+        low, high = int(timestamps.min()), int(timestamps.max())
+        for unit, (scale, advice) in _OTHER_UNITS.items():
+            if _FROM * scale <= low and high <= _TO * scale:
+                warn_once(
+                    self.context,
+                    "unit",
+                    f"timestamps such as {low} look like {unit} since 1970, but are taken for"
+                    f" milliseconds, as in Flink, which gives {_date(low)}. {advice} in the"
+                    " timestamp assigner",
+                )
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         """The batch, cut where a watermark is due because of the number of records."""

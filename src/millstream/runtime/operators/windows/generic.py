@@ -40,7 +40,7 @@ from millstream.runtime.operators.windows.older_layouts import adopt_window_maps
 from millstream.runtime.operators.windows.sections import keyed_section
 from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
-from millstream.runtime.user_code import NO_RECORD, user_error
+from millstream.runtime.user_code import NO_RECORD, USUAL_RESULTS, check_records, user_error
 from millstream.state.key_codec import uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedStates
 from millstream.types.types import Types
@@ -549,6 +549,8 @@ class GeneralWindowOperator(KeyedOperator):
         result = logic.evaluate(self.keyed_state.current_key, entry.window, content)
         if result is None:
             return
+        if result.__class__ not in USUAL_RESULTS:
+            check_records(result, self.context)
         items = iter(result)
         while part := list(islice(items, LONGEST_BATCH)):
             collector.collect(part, timestamp)

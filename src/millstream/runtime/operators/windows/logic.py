@@ -23,7 +23,13 @@ from millstream.runtime.operators.windows.specs import (
     ProcessSpec,
     ReduceSpec,
 )
-from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
+from millstream.runtime.user_code import (
+    NO_RECORD,
+    USUAL_RESULTS,
+    bound_method,
+    check_records,
+    user_error,
+)
 from millstream.state.namespaced_state import ABSENT
 from millstream.types.output_tag import OutputTag
 from millstream.types.row import row_class
@@ -122,6 +128,8 @@ class _Evaluation:
                     result = call(key, window, elements)
                 if result is None:
                     continue
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self._operator.context)
                 # A generator looks at the context while it runs: it ends before the next key.
                 for item in result:  # as Collector.collect, in place: this is a hot loop
                     if item.__class__ is tuple and item and item[0].__class__ is OutputTag:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.contracts.state_sections import FUNCTION_STATES
-from millstream.functions.built_in_triggers import EventTimeTrigger
+from millstream.functions.built_in_triggers import EventTimeTrigger, PurgingTrigger
 from millstream.functions.window_assigners import (
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
@@ -96,6 +96,14 @@ class WindowFactory:
             self.allowed_lateness,
             late_tag,
         )
+
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Whether windows fire by the watermark alone."""
+        trigger = self.trigger or self.assigner.get_default_trigger(None)
+        if isinstance(trigger, PurgingTrigger):
+            trigger = trigger.nested_trigger
+        return type(trigger) is EventTimeTrigger
 
     def state_sections(self) -> list[StateSection]:
         """Return what the operator that ``create`` chooses keeps."""
