@@ -12,7 +12,7 @@ TEST_PROCESSES ?= 3
 EVENTS ?= 2000000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench nexmark nexmark-stream nexmark-flink docs clean attack
+.PHONY: help install demo test lint format soak bench bench-pyflink nexmark nexmark-stream nexmark-flink docs clean attack
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -57,6 +57,9 @@ attack: $(VENV)/ready ## fifty faults at random on a job with three sinks, on Sp
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 	$(BIN)/python -m bench
+
+bench-pyflink: $(VENV)/ready-bench ## the same programs on PyFlink, imports swapped; installs it in build/pyflink
+	$(BIN)/python -m bench --flink --only swapped
 
 nexmark: $(VENV)/ready ## events a second of each query of Nexmark, on this machine
 	$(BIN)/python -m bench.nexmark --events $(EVENTS)

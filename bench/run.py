@@ -58,6 +58,7 @@ from bench.workloads import (
     flink_comparisons,
     own_measurements,
     pipelined_comparisons,
+    pyflink_comparisons,
     sql_comparisons,
 )
 
@@ -261,7 +262,9 @@ def _arguments() -> argparse.Namespace:
         help="every system writes Parquet files, which are checked, or drops its result",
     )
     parser.add_argument(
-        "--flink", action="store_true", help="also SQL against Flink, which is installed for it"
+        "--flink",
+        action="store_true",
+        help="also SQL and DataStream programs on Flink and PyFlink, which are installed for it",
     )
     parser.add_argument("--strict", action="store_true", help="fail if a target is not reached")
     return parser.parse_args()
@@ -272,7 +275,7 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
     quick = arguments.quick
     rows = [comparisons, pipelined_comparisons, sql_comparisons]
     if arguments.flink:
-        rows.append(flink_comparisons)
+        rows += [flink_comparisons, pyflink_comparisons]
     for comparison in (row for each in rows for row in each(quick=quick)):
         pair = [comparison.peer, comparison.millstream]
         if not any(arguments.only in f"{comparison.workload} {each.name}" for each in pair):

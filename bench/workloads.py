@@ -28,6 +28,7 @@ __all__ = [
     "flink_comparisons",
     "own_measurements",
     "pipelined_comparisons",
+    "pyflink_comparisons",
     "sql_comparisons",
 ]
 
@@ -42,6 +43,8 @@ _IDLE_EVENTS = 20_000
 #: not depend on how many they get, so they get fewer, in files of the same size.
 _SLOW_PEER_FILES = 4
 _SLOWEST_PEER_EVENTS = 200_000
+#: PyFlink's functions take some thousand records a second.
+_PYFLINK_EVENTS = 100_000
 #: Half a minute more than what is left out at the beginning; 1,000 in a second.
 _LATENCY_EVENTS = 50_000
 _QUICK_LATENCY_EVENTS = 20_000
@@ -343,6 +346,29 @@ def flink_comparisons(*, quick: bool) -> list[Comparison]:
         ours, theirs = _from_csv(workload, dataset), _flink_sql(workload, dataset)
         found.append(Comparison(f"SQL {workload}, CSV", ours, theirs, None))
     return found
+
+
+def _swapped(workload: str, mode: str, dataset: Dataset) -> Measurement:
+    """The program of ``bench/pyflink_program.py`` on PyFlink or on Millstream."""
+    system = f"PyFlink, {mode}" if mode in {"process", "thread"} else f"Millstream {mode}"
+    kind = "map_filter" if workload == "pandas_udf" else workload
+    return Measurement(
+        system, "peer_pyflink", kind, dataset, ("--workload", workload, "--mode", mode)
+    )
+
+
+def pyflink_comparisons(*, quick: bool) -> list[Comparison]:
+    """The same programs on PyFlink and, with swapped imports, on Millstream."""
+    few = Dataset(_QUICK_EVENTS if quick else _EVENTS, 1_000)
+    workloads = [("map_filter", 1_000), ("count", 1_000), ("count", 50_000), ("windows", 1_000)]
+    rows = []
+    for workload, keys in [*workloads, ("pandas_udf", 1_000)]:
+        ours = _swapped(workload, "pipelined", replace(few, keys=keys))
+        for mode in ("process", "thread"):
+            theirs = _swapped(workload, mode, Dataset(_PYFLINK_EVENTS, keys))
+            name = f"{workload.replace('_', ' ')}, swapped imports"
+            rows.append(Comparison(name, ours, theirs, None))
+    return rows
 
 
 def own_measurements(*, quick: bool) -> tuple[Measurement, ...]:

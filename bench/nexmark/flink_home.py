@@ -28,9 +28,16 @@ _PACKAGES: Final = (
     "typing_extensions",
 )
 
+#: PyFlink's Beam imports ``pkg_resources``, which later versions have no more.
+_BUILD_PACKAGES: Final = ("setuptools<81",)
 
-def python_of(home: Path) -> Path:
+
+def python_of(home: Path, *, functions: bool = False) -> Path:
     """The Python of the environment, which is made if it is not there.
+
+    Args:
+        home: the directory of the environment.
+        functions: with all that functions in Python need (Beam and others).
 
     Raises:
         subprocess.CalledProcessError: pip could not install Flink.
@@ -39,7 +46,9 @@ def python_of(home: Path) -> Path:
     ready = home / f"ready-{VERSION}"
     if not ready.exists():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", *_PACKAGES]
+        whole = [*_PACKAGES[:1], *_BUILD_PACKAGES]
+        packages = whole if functions else ["--no-deps", *_PACKAGES]
+        pip = [str(python), "-m", "pip", "install", "--quiet", *packages]
         subprocess.run(pip, check=True)
         ready.touch()
     return python
