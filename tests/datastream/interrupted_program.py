@@ -68,6 +68,12 @@ class MiniClient:
     def get_accumulators(self) -> dict[str, object]:
         return {}
 
+    def get_metrics(self) -> dict[str, object]:
+        return {}
+
+    def get_last_checkpoint(self) -> None:
+        return None
+
     def get_start(self) -> JobStart:
         return JobStart("job", "")
 

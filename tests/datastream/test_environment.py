@@ -56,6 +56,12 @@ class FakeClient:
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})
 
+    def get_metrics(self) -> dict[str, object]:
+        return {}
+
+    def get_last_checkpoint(self) -> None:
+        return None
+
     def get_start(self) -> JobStart:
         return JobStart("job", "")
 

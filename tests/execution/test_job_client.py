@@ -50,6 +50,12 @@ class Job:
     def get_accumulators(self) -> dict[str, object]:
         return {"n": 3}
 
+    def get_metrics(self) -> dict[str, object]:
+        return {"n": 4}
+
+    def get_last_checkpoint(self) -> None:
+        return None
+
     def get_start(self) -> JobStart:
         return JobStart("numbers", "/checkpoints")
 

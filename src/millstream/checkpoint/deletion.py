@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["delete_checkpoints"]
 
-#: State, splits of sources, what sinks wait with, files of the program.
-_DIRECTORIES: Final = ("state", "sources", "sinks", "files", TEMPORARY_DIRECTORY)
+#: State, splits of sources, what sinks wait with, files of the program, counts of running tasks.
+_DIRECTORIES: Final = ("state", "sources", "sinks", "files", "counts", TEMPORARY_DIRECTORY)
 #: The engine's own logs.
 _ENGINE: Final = "spark"
 

@@ -292,6 +292,13 @@ class Operator(ABC):
         del epoch
         return None
 
+    def record_counts(self) -> dict[str, int]:
+        """Counters since the snapshot before, as far as they are known; nothing is taken.
+
+        Called at any moment, also from another thread.
+        """
+        return {}
+
     def end_input(self) -> None:
         """All inputs of a bounded job are over (after the maximum watermark)."""
 

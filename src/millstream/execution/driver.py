@@ -45,20 +45,28 @@ from millstream.graph.guarantee import sink_guarantees
 from millstream.graph.job_files import job_files_of
 from millstream.graph.missing_watermarks import warn_of_missing_watermarks
 from millstream.graph.validation import validate_connectors
-from millstream.metrics.progress import create_progress_reporter, is_reported
+from millstream.metrics.progress import (
+    SilentProgressReporter,
+    create_progress_reporter,
+    is_reported,
+)
 
 if TYPE_CHECKING:
     from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.execution.engine import Engine
     from millstream.execution.job_start import JobStart
+    from millstream.execution.monitor import CompletedCheckpoint
     from millstream.execution.restart import RestartStrategy
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime
+    from millstream.runtime.live_counts import RecordCounts
 
 __all__ = ["JobDriver", "check_job", "start_job"]
 
 _LOG: Final = logging.getLogger("millstream")
+#: Seconds between two reports of progress within a checkpoint.
+_TICK: Final = 2.0
 #: Errors whose message names what is wrong and where.
 _PLAIN_ERRORS: Final = (
     *(DirectoryError, EngineError, UserFunctionError, ProgramError, SourceError, SinkError),
@@ -142,6 +150,14 @@ class JobDriver:
     def start(self) -> None:
         """Begin to run, in a thread."""
         self._thread.start()
+        if not isinstance(self._monitor.progress, SilentProgressReporter):
+            threading.Thread(target=self._tick, name="millstream-progress", daemon=True).start()
+
+    def _tick(self) -> None:
+        """Report progress between checkpoints, however long these take."""
+        while not self._ended.wait(_TICK):
+            if self._status is JobStatus.RUNNING:
+                self._monitor.tick(self._task_counts())
 
     # -- the job handle ------------------------------------------------------------------------
 
@@ -164,6 +180,19 @@ class JobDriver:
     def get_watermarks(self) -> dict[str, OperatorTime]:
         """The event time of each operator at the last checkpoint, by uid; empty before it."""
         return self._monitor.watermarks()
+
+    def get_metrics(self) -> dict[str, object]:
+        """Counts of now, by "operator.metric", and how tasks of slots spend their time."""
+        times = self._monitor.time_gauges(self._engine.task_times())
+        return {**self._monitor.metrics(self._task_counts()), **times}
+
+    def get_last_checkpoint(self) -> CompletedCheckpoint | None:
+        """The last complete checkpoint, or the one that the run continues from."""
+        return self._monitor.last_checkpoint
+
+    def _task_counts(self) -> list[RecordCounts]:
+        run = self._run
+        return [] if run is None or self._ended.is_set() else self._engine.task_counts(run)
 
     def get_start(self) -> JobStart:
         """How the current run has started; before the first one, how that will."""

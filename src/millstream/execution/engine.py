@@ -13,12 +13,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from millstream.runtime.live_counts import read_counts
+
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
     from millstream.errors import EngineError
     from millstream.execution.run import Run
+    from millstream.runtime.live_counts import RecordCounts
     from millstream.runtime.pipelined.messages import SubtaskTimes
 
 __all__ = ["Engine"]
@@ -70,6 +73,10 @@ class Engine(ABC):
         Empty where that is not known: tasks that end with each epoch, a run that has not begun.
         """
         return {}
+
+    def task_counts(self, run: Run) -> list[RecordCounts]:
+        """What the tasks of a run have counted since the last checkpoint; from any thread."""
+        return read_counts(run.job.storage)
 
     def original_error(self, error: BaseException) -> BaseException:
         """What a task raised, if ``error`` is the engine's way to tell of it; else ``error``."""

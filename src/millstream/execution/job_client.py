@@ -19,6 +19,7 @@ from millstream.execution.completable_future import CompletableFuture
 if TYPE_CHECKING:
     from millstream.checkpoint.commit import PendingCommits
     from millstream.execution.job_start import JobStart
+    from millstream.execution.monitor import CompletedCheckpoint
     from millstream.metrics.event_time import OperatorTime
 
 __all__ = ["JobClient", "JobExecutionResult", "JobHandle", "JobID", "JobStatus"]
@@ -141,6 +142,12 @@ class JobHandle(Protocol):
     def get_accumulators(self) -> dict[str, object]:
         """Totals so far."""
 
+    def get_metrics(self) -> dict[str, object]:
+        """Counts of now, by "operator.metric", and how tasks of slots spend their time."""
+
+    def get_last_checkpoint(self) -> CompletedCheckpoint | None:
+        """The last complete checkpoint; None if there is none yet."""
+
     def get_start(self) -> JobStart:
         """How the current run has started: from which checkpoint, or from scratch."""
 
@@ -244,6 +251,22 @@ class JobClient:
     def get_accumulators(self) -> CompletableFuture[dict[str, object]]:
         """Totals so far, by "operator.metric": the uid that the program gives, else the name."""
         return CompletableFuture.completed_future(self.job.get_accumulators())
+
+    def get_metrics(self) -> dict[str, object]:
+        """Counts of now, by "operator.metric", such as ``counts.numRecordsIn``.
+
+        Records in and out of operators, and counters of functions, are at most about two seconds
+        old, whether or not a checkpoint was completed meanwhile; what a failure takes back counts
+        until it is read again.  Other metrics are those of the last checkpoint.
+        """
+        return self.job.get_metrics()
+
+    def get_last_checkpoint(self) -> CompletedCheckpoint | None:
+        """The last complete checkpoint, or the one that the run continues from; its ``age()``.
+
+        None: there is none yet.
+        """
+        return self.job.get_last_checkpoint()
 
     def get_start(self) -> JobStart:
         """How the current run has started: from which checkpoint, or from scratch.

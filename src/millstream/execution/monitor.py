@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.program import accumulators
+from millstream.checkpoint.program import accumulators, labelled
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.metrics.event_time import EventTimeReader, describe
@@ -14,7 +15,7 @@ from millstream.metrics.progress import Progress, is_reported
 from millstream.metrics.task_times import describe_times, gauges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from millstream.checkpoint.commit import PendingCommits
     from millstream.checkpoint.model import Manifest, TaskAck
@@ -24,14 +25,34 @@ if TYPE_CHECKING:
     from millstream.metrics.event_time import OperatorTime
     from millstream.metrics.progress import ProgressReporter
     from millstream.metrics.task_times import Times
+    from millstream.runtime.live_counts import RecordCounts
 
-__all__ = ["JobMonitor"]
+__all__ = ["CompletedCheckpoint", "JobMonitor"]
 
 _LOG: Final = logging.getLogger("millstream")
 
 
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """The last complete checkpoint of a job."""
+
+    checkpoint_id: int
+    #: The run that wrote it, from 1.
+    run: int
+    #: Milliseconds since 1970.
+    published: int
+
+    def age(self, now: int | None = None) -> int:
+        """Milliseconds since it was published; from 0.
+
+        Args:
+            now: milliseconds since 1970; the time now if it is left out.
+        """
+        return max(0, (time.time_ns() // 1_000_000 if now is None else now) - self.published)
+
+
 class JobMonitor:
-    """Figures of a job at its last checkpoint.
+    """Figures of a job at its last checkpoint, and since then.
 
     Args:
         graph: the job.
@@ -49,6 +70,8 @@ class JobMonitor:
         self._last: Manifest | None = None
         self._totals: dict[str, object] = {}
         self._records = 0
+        #: Counts as they were shown last in this run, "uid.metric" -> number.
+        self._shown: dict[str, int] = {}
         #: Of the first run, until its first checkpoint.
         self._start: JobStart | None = None
         self._runs = 0
@@ -59,6 +82,42 @@ class JobMonitor:
     def totals(self) -> dict[str, object]:
         """Totals so far, by "operator.metric"."""
         return self._totals
+
+    def metrics(self, running: Iterable[RecordCounts]) -> dict[str, object]:
+        """Totals with what tasks have counted since the last checkpoint, by "operator.metric".
+
+        Args:
+            running: what tasks have counted.
+        """
+        last = self._last
+        counts = {f"{node.uid}.numRecordsIn": 0 for node in self._graph.nodes.values()}
+        counts.update({} if last is None else last.totals)
+        epoch = -1 if last is None else last.epoch
+        for each in running:
+            if each.after >= epoch:  # else the last checkpoint has some of it
+                for name, count in each.counts.items():
+                    counts[name] = counts.get(name, 0) + count
+        # A report may be older than the last checkpoint: nothing seems to be lost meanwhile.
+        shown = self._shown
+        self._shown = {name: max(count, shown.get(name, 0)) for name, count in counts.items()}
+        return {**self._totals, **labelled(self._shown, self._labels)}
+
+    @property
+    def last_checkpoint(self) -> CompletedCheckpoint | None:
+        """The last checkpoint that is complete, or that the run continues from."""
+        last = self._last
+        if last is None:
+            return None
+        return CompletedCheckpoint(last.epoch, last.generation, last.published)
+
+    def tick(self, running: Iterable[RecordCounts]) -> None:
+        """Report how far tasks are between two checkpoints."""
+        self.metrics(running)
+        shown = self._shown
+        sources = [node.uid for node in self._graph.nodes.values() if node.kind == "source"]
+        last = self.last_checkpoint
+        records = sum(shown.get(f"{uid}.numRecordsIn", 0) for uid in sources)
+        self.progress.update_running(records, None if last is None else last.age() / 1000)
 
     def watermarks(self) -> dict[str, OperatorTime]:
         """The event time of each operator, by uid; empty before the first checkpoint."""
@@ -80,6 +139,7 @@ class JobMonitor:
         for each in start.dropped if self._runs == 0 else []:
             if not self._reports or not _LOG.isEnabledFor(logging.INFO):
                 _LOG.warning("job %r leaves state behind: %s", start.job_name, each)
+        self._shown = {}
         self._start = start if self._runs == 0 else None
         self._runs += 1
 

@@ -27,6 +27,7 @@ from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
 from millstream.execution.stop_request import StopRequest
 from millstream.graph import stages
+from millstream.runtime.live_counts import delete_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,6 +150,7 @@ class Run:
             if last.final:
                 return False
         if not self._tasks_at_work:  # ``execution/split_enumerator.py`` starts and tells them else
+            self._closing.callback(delete_counts, job.storage)
             for node in job.graph.nodes.values():
                 if node.source is not None:
                     node.source.start()

@@ -197,6 +197,12 @@ class MetricGroup:
         """Return the distribution called ``name``, made at the first call."""
         return self._made(name, Distribution, Distribution())
 
+    def counts(self) -> dict[str, int]:
+        """Return what counters have now, without taking it; from any thread."""
+        # A copy: a function may make a metric meanwhile.
+        found = list(self._metrics.items())
+        return {name: each.get_count() for name, each in found if isinstance(each, Counter)}
+
     def take_all(self) -> dict[str, MetricValue]:
         """Return what there is to report, and let all start anew (the runtime calls this)."""
         taken = {name: metric.take() for name, metric in self._metrics.items()}

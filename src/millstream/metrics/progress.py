@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,6 +35,7 @@ __all__ = [
     "format_moment",
     "format_pending",
     "format_progress",
+    "format_running",
     "format_watermark",
     "is_reported",
 ]
@@ -74,6 +76,14 @@ class ProgressReporter:
 
     def update(self, progress: Progress) -> None:
         """Report an epoch that is committed."""
+
+    def update_running(self, records: int, age_seconds: float | None) -> None:
+        """Report how far tasks are between two checkpoints.
+
+        Args:
+            records: read from sources since the job began.
+            age_seconds: since the last checkpoint was published; None if there is none.
+        """
 
     def update_pending(self, committables: int, age_seconds: float) -> None:
         """Report that a commit fails or takes long; forgotten at the next ``update``.
@@ -127,6 +137,16 @@ class LineProgressReporter(ProgressReporter):
             self._next = now + self._interval_seconds
             self._flush()
 
+    def update_running(self, records: int, age_seconds: float | None) -> None:
+        """Write how far tasks are if no line was written for a while."""
+        now = self._clock()
+        if self._next == -float("inf"):
+            self._next = now + self._interval_seconds
+        elif now >= self._next:
+            self._next = now + self._interval_seconds
+            self._flush()
+            self._write(f"{self._job_name}: {format_running(records, age_seconds)}")
+
     def update_pending(self, committables: int, age_seconds: float) -> None:
         """Write what is pending if a line is due."""
         now = self._clock()
@@ -165,11 +185,19 @@ class LiveProgressReporter(ProgressReporter):
         self._live: Live | None = None
         #: The figures of the last epoch, beside which is shown what is pending.
         self._figures = ""
+        #: Two threads report: the run, and one that reports between checkpoints.
+        self._showing = threading.Lock()
+        self._is_closed = False
 
     def update(self, progress: Progress) -> None:
         """Show the figures of an epoch."""
         self._figures = format_progress(progress)
         self._show(self._figures)
+
+    def update_running(self, records: int, age_seconds: float | None) -> None:
+        """Show how far tasks are before the figures of the last epoch."""
+        running = format_running(records, age_seconds)
+        self._show(f"{running} | {self._figures}" if self._figures else running)
 
     def update_pending(self, committables: int, age_seconds: float) -> None:
         """Show what is pending before the figures of the last epoch."""
@@ -187,20 +215,25 @@ class LiveProgressReporter(ProgressReporter):
 
         line = Text(f"{self._job_name}: {text}", overflow="ellipsis")
         line.no_wrap = True
-        if self._live is None:
-            # Refreshed by hand: a refresh thread would compete with Spark's own output, and the
-            # cursor must not stay hidden if the process is killed.
-            self._live = Live(line, console=self._console, auto_refresh=False)
-            self._live.start()
-            self._console.show_cursor()
-        self._live.update(line, refresh=True)
+        with self._showing:
+            if self._is_closed:
+                return
+            if self._live is None:
+                # Refreshed by hand: a refresh thread would compete with Spark's own output, and the
+                # cursor must not stay hidden if the process is killed.
+                self._live = Live(line, console=self._console, auto_refresh=False)
+                self._live.start()
+                self._console.show_cursor()
+            self._live.update(line, refresh=True)
 
     def close(self, *, clear: bool = False) -> None:
         """Leave the last line where it is, or remove it."""
-        if self._live is not None:
-            self._live.transient = clear
-            self._live.stop()
-            self._live = None
+        with self._showing:
+            self._is_closed = True
+            if self._live is not None:
+                self._live.transient = clear
+                self._live.stop()
+                self._live = None
 
 
 def is_reported(mode: str, *, shows_records: bool) -> bool:
@@ -257,6 +290,13 @@ def format_progress(progress: Progress) -> str:
         f"checkpoint {format_bytes(progress.checkpoint_bytes)} | {progress.duration_seconds:.2f} s"
     )
     return " | ".join(filter(None, (line, progress.tasks, progress.event_time)))
+
+
+def format_running(records: int, age_seconds: float | None) -> str:
+    """How far tasks are between two checkpoints, in a few words."""
+    if age_seconds is None:
+        return f"{records:,} records | no checkpoint yet"
+    return f"{records:,} records | last checkpoint {age_seconds:.0f} s ago"
 
 
 def format_pending(committables: int, age_seconds: float) -> str:

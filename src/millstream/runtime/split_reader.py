@@ -68,6 +68,8 @@ class SplitReader:
         self.due: list[int] = []
         #: Source node -> records that it could not parse.
         self.unparsed: dict[int, int] = defaultdict(int)
+        #: Source node -> records read since the checkpoint before.
+        self.counted: dict[int, int] = defaultdict(int)
         #: (channel, node) -> the watermark at the end of the split.
         self.reached: dict[tuple[int, int], int] = {}
 
@@ -154,6 +156,7 @@ class SplitReader:
         if read.watermark is not None and _preserves_time(node):
             # The maximum says that the input ends; that is for the runtime to say.
             head.process_watermark(min(read.watermark, MAX_TIMESTAMP - 1))
+        self.counted[node.id] += len(batch)
         return len(batch)
 
     def _feed_dead_letters(self, node: StreamNode, read: SourceBatch) -> None:

@@ -27,6 +27,7 @@ from millstream.contracts.operator import Checkpoint
 from millstream.crash_points import crash_point
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, PRODUCER_ATTEMPT
+from millstream.runtime.live_counts import RecordCounts, counts_of, published
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.split_reader import SplitReader
 from millstream.runtime.task_state import TaskState, attempt_name, this_worker
@@ -75,6 +76,14 @@ class Task:
 
     def run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the epoch; yields frames for later stages and, last, the acknowledgement."""
+        task = (self._instance.level, self._instance.subtask)
+        with published(self._plan.storage, task, self._counts):
+            yield from self._run(frames)
+
+    def _counts(self) -> RecordCounts:
+        return RecordCounts(self._plan.epoch - 1, counts_of(self._instance, self._splits.counted))
+
+    def _run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         outbox = self._instance.outbox
         try:
             self._name_attempt()

@@ -47,6 +47,7 @@ from millstream.runtime.pipelined.messages import Beat, End, Joins, Registered
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from millstream.runtime.live_counts import RecordCounts
     from millstream.runtime.pipelined.messages import (
         Address,
         DriverMessage,
@@ -83,6 +84,7 @@ class _Slot:
     registered: Registered | None = None
     ended: bool = False
     times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
+    counts: tuple[RecordCounts, ...] = ()
     #: A long turn was spoken of.
     told_of: bool = False
     #: Fenced, while others go on.
@@ -182,6 +184,11 @@ class ControlServer:
         return {
             task: times for slot in list(self._slots.values()) for task, times in slot.times.items()
         }
+
+    @property
+    def counts(self) -> list[RecordCounts]:
+        """What the tasks have counted since the last checkpoint that each knows to be complete."""
+        return [each for slot in list(self._slots.values()) for each in slot.counts]
 
     @property
     def are_gone(self) -> bool:
@@ -369,7 +376,7 @@ class ControlServer:
 
     def _hear(self, slot: _Slot, message: object) -> None:
         if isinstance(message, Beat):
-            slot.times = message.times
+            slot.times, slot.counts = message.times, message.counts
             self._say_of_long_turn(slot, message.turn)
             return
         if isinstance(message, Registered):

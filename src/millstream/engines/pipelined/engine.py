@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
+    from millstream.runtime.live_counts import RecordCounts
     from millstream.runtime.pipelined.messages import SubtaskTimes
 
 __all__ = ["PipelinedEngine", "slots_of", "submit"]
@@ -96,6 +97,12 @@ class PipelinedEngine(Engine):
         """What each task has done in the last second."""
         loop = self._loop
         return {} if loop is None else loop.task_times
+
+    def task_counts(self, run: Run) -> list[RecordCounts]:
+        """What the tasks have counted since the last complete checkpoint."""
+        del run
+        loop = self._loop
+        return [] if loop is None else loop.task_counts
 
     def original_error(self, error: BaseException) -> BaseException:
         """What a task raised, where the host tells of it in its own way."""

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.inquiries import Inquiries
     from millstream.execution.run import Run
+    from millstream.runtime.live_counts import RecordCounts
     from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
     from millstream.runtime.plan import SplitAssignment
 
@@ -193,6 +194,11 @@ class RunLoop:
     def task_times(self) -> dict[tuple[int, int], SubtaskTimes]:
         """(stage, subtask) -> what it has done in the last second; from any thread."""
         return self._server.times
+
+    @property
+    def task_counts(self) -> list[RecordCounts]:
+        """What the tasks have counted; from any thread."""
+        return self._server.counts
 
     def run(self, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False).

@@ -81,6 +81,10 @@ class FunctionOperator(Operator):
         del checkpoint
         return OperatorSnapshot(metrics=self.take_metrics())
 
+    def record_counts(self) -> dict[str, int]:
+        counts = self.runtime_context.metrics.counts()
+        return {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out, **counts}
+
     def take_metrics(self) -> dict[str, MetricValue]:
         """Return what there is to report since the last time."""
         metrics: dict[str, MetricValue] = {

@@ -121,6 +121,9 @@ class CombinerOperator(Operator):
         self._records_in = self._records_out = 0
         return OperatorSnapshot(metrics=metrics)
 
+    def record_counts(self) -> dict[str, int]:
+        return {"numRecordsIn": self._records_in, "numRecordsOut": self._records_out}
+
     def end_input(self) -> None:
         self.flush()
 

@@ -144,6 +144,9 @@ class SinkOperator(Operator):
             committables=committables, output=output, metrics=metrics, next_due=due
         )
 
+    def record_counts(self) -> dict[str, int]:
+        return {"numRecordsIn": self._records, "numRecordsOut": self._records}
+
     def _end_sink(self) -> None:
         try:
             self._sink.end_input()

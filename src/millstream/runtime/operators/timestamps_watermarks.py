@@ -388,6 +388,9 @@ class TimestampsWatermarksOperator(Operator):
         self._kept.update([state])
         return OperatorSnapshot(metrics=metrics, next_due=self._next_due())
 
+    def record_counts(self) -> dict[str, int]:
+        return {"numRecordsIn": self._records, "numRecordsOut": self._records}
+
     def _next_due(self) -> int | None:
         """When time alone changes something: the clock's or generator's watermark, or idleness.
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from types import FrameType
 
+    from millstream.runtime.live_counts import RecordCounts
     from millstream.runtime.pipelined.messages import (
         Address,
         DriverMessage,
@@ -57,6 +58,8 @@ __all__ = [
 FENCED: Final = 113
 #: Seconds between two heartbeats.
 _BEAT: Final = 0.3
+#: Seconds between two reports of what tasks have counted.
+_COUNTS: Final = 0.9
 #: Seconds after which a main loop that does not hear that it is to end is interrupted, and how.
 _DEAF: Final = 0.5
 _INTERRUPT: Final = signal.SIGUSR1
@@ -124,6 +127,10 @@ class ControlConnection:
         #: ``time.monotonic`` of the main loop's last turn.
         self._turned = time.monotonic()
         self._times: Mapping[tuple[int, int], SubtaskTimes] = {}
+        self._count: Callable[[], tuple[RecordCounts, ...]] = tuple
+        self._counts: tuple[RecordCounts, ...] = ()
+        #: ``time.monotonic`` when they are to be asked for again.
+        self._next_counts = 0.0
         self._closing = False
         #: ``time.monotonic`` when the driver wanted the slot to end.
         self._asked_to_end = math.inf
@@ -196,11 +203,19 @@ class ControlConnection:
         """The main loop has made a turn.
 
         Args:
-            times: (stage, subtask) -> what it has done in the last second, if that is known anew.
+            times: (stage, subtask) -> what it has done in the last second, if that is known again.
         """
         self._turned = time.monotonic()
         if times is not None:
             self._times = times
+
+    def report(self, counts: Callable[[], tuple[RecordCounts, ...]]) -> None:
+        """Send with heartbeats what tasks have counted, also while the main loop is at one turn.
+
+        Args:
+            counts: returns it; called in another thread.
+        """
+        self._count = counts
 
     def close(self) -> None:
         """Let go of the driver: the slot ends by itself."""
@@ -233,7 +248,10 @@ class ControlConnection:
             now = time.monotonic()
             self._interrupt_if_deaf(now)
             if now >= due:
-                self.send(Beat(self._slot, dict(self._times), turn=now - self._turned))
+                if now >= self._next_counts:
+                    self._next_counts, self._counts = now + _COUNTS, self._count()
+                turn = now - self._turned
+                self.send(Beat(self._slot, dict(self._times), self._counts, turn=turn))
                 due = now + _BEAT
             if not poll.poll(max(0.0, due - time.monotonic()) * 1000):
                 continue

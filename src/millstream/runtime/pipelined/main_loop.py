@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph, Stage
+    from millstream.runtime.live_counts import RecordCounts
     from millstream.runtime.pipelined.links import Link
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.pending_ack import PendingAck
@@ -521,6 +522,10 @@ class MainLoop:
             return None
         self._next_times = now + _TIMES
         return {(t.stage, t.subtask): each.take(now) for t, each in self._times.items()}
+
+    def counts(self) -> tuple[RecordCounts, ...]:
+        """What each task has counted since the last checkpoint that it knows to be complete."""
+        return tuple(task.counts() for task in self.tasks)
 
     def out_links(self) -> list[OutLink]:
         """The links out of the tasks of this slot."""

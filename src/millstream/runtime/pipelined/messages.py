@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.graph.job_files import JobFiles
+    from millstream.runtime.live_counts import RecordCounts
     from millstream.runtime.plan import SplitAssignment
 
 __all__ = [
@@ -376,6 +377,8 @@ class Beat:
     slot: int
     #: (stage, subtask) -> what it has done.
     times: dict[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
+    #: What each task has counted.
+    counts: tuple[RecordCounts, ...] = ()
     #: Seconds that the main loop has been at one turn.
     turn: float = 0.0
 

@@ -131,6 +131,7 @@ def _run(
     )
     try:
         loop.restore()
+        control.report(loop.counts)
         control.send(Running(settings.slot))
         wait = 0.0
         while not loop.ended:

@@ -23,7 +23,7 @@ Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ from millstream.errors import MillstreamError
 from millstream.runtime.exchange import concatenate, runs
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import WATERMARK, decode_batch, decode_long, encode_long
+from millstream.runtime.live_counts import RecordCounts, counts_of
 from millstream.runtime.pipelined.alignment import Alignment
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.links import (
@@ -123,6 +124,9 @@ class PipelinedTask:
             self.splits = SplitTurns(instance, plan, self._attempt, clock, self._work_seconds)
         mode = CheckpointingMode[instance.graph.configuration.get(options.CHECKPOINTING_MODE)]
         self._blocks = mode is CheckpointingMode.EXACTLY_ONCE
+        #: The last checkpoint that it knows to be complete, and what it has counted for later ones.
+        self._confirmed = plan.epoch - 1
+        self._counted: list[tuple[int, dict[str, int]]] = []
         #: Epoch -> producer -> its attempt, of the barriers that were reached.
         self._barriers: dict[int, dict[TaskId, str]] = {}
         self._alignment = Alignment(instance, inputs, clock, self._release)
@@ -447,6 +451,9 @@ class PipelinedTask:
         if final:
             for node in self._instance.nodes:
                 self._instance.operators[node.id].end_input()
+        self._counted.append((epoch, self._counts_of_epoch()))
+        if self.splits is not None:
+            self.splits.reader.counted.clear()
         next_attempt = self._name(epoch + 1)
         pending = self._snapshot(Checkpoint(epoch, next_attempt))
         crash_point("barrier.send.before")
@@ -541,6 +548,8 @@ class PipelinedTask:
             What is to be done about it aside, behind what was to be uploaded before.
         """
         self._unconfirmed.confirm(epoch)
+        self._confirmed = epoch
+        self._counted = [each for each in self._counted if each[0] > epoch]
         done = [each for each in self._taken if each.ack.epoch <= epoch]
         del self._taken[: len(done)]
         for each in done:
@@ -548,6 +557,16 @@ class PipelinedTask:
                 self._note_published(each.ack)
         orders = (operator.committed(epoch) for operator in self._operators)
         return [order for order in orders if order is not None]
+
+    def counts(self) -> RecordCounts:
+        """What it has counted since the last checkpoint that it knows to be complete."""
+        total = Counter(self._counts_of_epoch())
+        for _, counts in self._counted:
+            total.update(counts)
+        return RecordCounts(self._confirmed, dict(total))
+
+    def _counts_of_epoch(self) -> dict[str, int]:
+        return counts_of(self._instance, {} if self.splits is None else self.splits.reader.counted)
 
     def abandon(self, epoch: int) -> None:
         """Take that checkpoint ``epoch`` was given up: no more is recorded for it.

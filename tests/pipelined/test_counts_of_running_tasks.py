@@ -1,0 +1,132 @@
+"""Counts and the age of the last checkpoint are known before a checkpoint is complete."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.environments import environments, wait_until
+
+from millstream.checkpoint import LocalStorage
+from millstream.common import Types
+from millstream.datastream import MapFunction, RuntimeContext
+from millstream.datastream.connectors import DiscardingSink
+from millstream.execution.monitor import CompletedCheckpoint
+from millstream.metrics.progress import LineProgressReporter, Progress
+from millstream.runtime import live_counts
+from millstream.runtime.live_counts import RecordCounts, delete_counts, published, read_counts
+from millstream.runtime.pipelined import control
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.datastream import JobClient
+
+#: Seconds that only a test that fails waits.
+DEADLINE = 60.0
+
+
+class Gated(MapFunction):
+    """Count records, and let no more than some pass before a file is there."""
+
+    def __init__(self, gate: Path, free: int) -> None:
+        self.gate = gate
+        self.free = free
+        self.seen = 0
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.counter = runtime_context.get_metrics_group().counter("mine")
+
+    def map(self, value: Any) -> Any:
+        self.seen += 1
+        self.counter.inc()
+        while self.seen > self.free and not self.gate.exists():
+            time.sleep(0.01)
+        return value
+
+
+def start(directory: Path, execution: str, free: int) -> JobClient:
+    engine = {"execution.target": "local", "millstream.execution": execution}
+    kept = {"execution.checkpointing.dir": str(directory / "kept")}
+    # No checkpoint of the pipelined engine is triggered in the time of the test.
+    interval = "1 h" if execution == "pipelined" else "0"
+    slow = {"execution.checkpointing.interval": interval, "millstream.batch.size": "10"}
+    env = environments(directory, engine)(1, {**kept, **slow})
+    numbers = env.from_collection(list(range(100)), Types.LONG()).uid("numbers")
+    gated = numbers.map(Gated(directory / "gate", free), Types.LONG()).uid("gated")
+    gated.sink_to(DiscardingSink()).uid("nowhere")
+    return env.execute_async("counted")
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_counts_are_there_before_the_first_checkpoint(
+    tmp_path: Path, execution: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_COUNTS", 0.05)
+    monkeypatch.setattr(live_counts, "_INTERVAL", 0.05)
+    client = start(tmp_path, execution, free=50)
+    # At once, whatever tasks do.
+    assert client.get_metrics()["numbers.numRecordsIn"] in range(101)
+
+    def counted() -> bool:
+        metrics = client.get_metrics()
+        return metrics["numbers.numRecordsIn"] >= 40 and metrics.get("gated.mine", 0) >= 50  # type: ignore[operator]
+
+    try:
+        wait_until(counted, "counts of a running task", DEADLINE)
+        assert client.get_last_checkpoint() is None
+        assert client.get_accumulators().result().get("numbers.numRecordsIn") is None
+    finally:
+        (tmp_path / "gate").touch()
+    client.get_job_execution_result().result()
+    metrics = client.get_metrics()
+    assert (metrics["numbers.numRecordsIn"], metrics["gated.mine"]) == (100, 100)
+    last = client.get_last_checkpoint()
+    assert last is not None
+    assert last.age() >= 0
+    assert not list((tmp_path / "kept" / "counts").glob("*"))
+
+
+def test_the_age_of_a_checkpoint_is_that_of_its_publishing() -> None:
+    checkpoint = CompletedCheckpoint(7, 2, published=1000)
+    assert checkpoint.age(now=3500) == 2500
+    assert checkpoint.age(now=0) == 0
+
+
+def test_counts_are_written_while_a_task_runs_and_not_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_counts, "_INTERVAL", 0.01)
+    storage = LocalStorage(tmp_path / "kept", fsync=False)
+    written = threading.Event()
+
+    def counts() -> RecordCounts:
+        written.set()
+        return RecordCounts(3, {"a.numRecordsIn": 5})
+
+    assert read_counts(storage) == []
+    with published(storage, (0, 1), counts):
+        assert written.wait(DEADLINE)
+        wait_until(lambda: read_counts(storage) != [], "the file", DEADLINE)
+    assert read_counts(storage) == [RecordCounts(3, {"a.numRecordsIn": 5})]
+    (tmp_path / "kept" / "counts" / "0-2.json").write_text("no JSON")
+    assert read_counts(storage) == [RecordCounts(3, {"a.numRecordsIn": 5})]
+    delete_counts(storage)
+    assert read_counts(storage) == []
+
+
+def test_a_line_between_checkpoints_has_records_and_age() -> None:
+    lines: list[str] = []
+    now = [0.0]
+    reporter = LineProgressReporter("job", lines.append, 10.0, lambda: now[0])
+    reporter.update_running(5, None)
+    now[0] = 10.0
+    reporter.update_running(1500, None)
+    assert lines == ["job: 1,500 records | no checkpoint yet"]
+    now[0] = 20.0
+    reporter.update(Progress(1, 2000, 5.0, 0, 0, 2.0))
+    now[0] = 30.0
+    reporter.update_running(2500, 10.0)
+    assert lines[2] == "job: 2,500 records | last checkpoint 10 s ago"
