@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from millstream.errors import ProgramError
+from millstream.errors import MissingMethodError, ProgramError
 from millstream.execution.completable_future import CompletableFuture
 
 if TYPE_CHECKING:
@@ -237,6 +237,21 @@ class JobClient:
             )
             raise ProgramError(message)
         return self.stop(drain=advance_to_end_of_event_time)
+
+    if not TYPE_CHECKING:  # type checkers shall still refuse it
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what PyFlink's has and this one has not, with what to call instead."""
+            if name == "trigger_savepoint":
+                message = (
+                    "trigger_savepoint() is not in this release. The newest checkpoint in"
+                    " execution.checkpointing.dir is what a new run continues from, at another"
+                    " parallelism or on another engine, too: stop() ends the job with one; while it"
+                    " runs, execution.checkpointing.interval says how often one is written"
+                )
+                raise MissingMethodError(message)
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message)
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """The result of the job, once it has ended.

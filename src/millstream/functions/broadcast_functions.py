@@ -11,10 +11,10 @@ Read next: ``functions/co_functions.py``.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from millstream.functions.functions import Function, TimeDomain, TimerService
+from millstream.functions.functions import ElementContext, Function, TimeDomain, TimerService
 
 if TYPE_CHECKING:
     from millstream.functions.descriptors import MapStateDescriptor
@@ -30,7 +30,7 @@ __all__ = [
 class BaseBroadcastProcessFunction(Function):
     """What both have in common: the contexts."""
 
-    class BaseContext(ABC):
+    class BaseContext(ElementContext):
         """Time, for records of either stream."""
 
         @abstractmethod

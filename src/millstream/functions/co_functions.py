@@ -12,10 +12,11 @@ Read next: ``functions/functions.py``, the functions of one input.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millstream.functions.functions import (
+    ElementContext,
     Function,
     KeyedProcessFunction,
     ProcessFunction,
@@ -110,7 +111,7 @@ class KeyedCoProcessFunction(Function):
 class ProcessJoinFunction(Function):
     """Gets the pairs of an interval join."""
 
-    class Context(ABC):
+    class Context(ElementContext):
         """What ``process_element`` is given beside the pair.  Not to be kept."""
 
         @abstractmethod

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from millstream.errors import ProgramError
 
@@ -277,10 +277,45 @@ class TimerService(ABC):
         """Take back a timer of the current key; nothing happens if there is none."""
 
 
+_OF_RUNTIME_CONTEXT: Final = frozenset(
+    {
+        "get_state",
+        "get_list_state",
+        "get_map_state",
+        "get_reducing_state",
+        "get_aggregating_state",
+        "get_metrics_group",
+        "get_distributed_cache",
+        "get_index_of_this_subtask",
+        "get_job_parameter",
+    }
+)
+
+
+class ElementContext(ABC):  # noqa: B024 - each kind of function has methods of its own
+    """The base of what functions are given beside a record: it has no state of its own."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers shall still refuse it
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse what the runtime context has, with where to take it."""
+            if name in _OF_RUNTIME_CONTEXT:
+                message = (
+                    f"the context of a record has no {name!r}: take it in open(), from the runtime"
+                    " context, as in  def open(self, runtime_context): self.taken ="
+                    f" runtime_context.{name}(...)"
+                )
+                raise AttributeError(message)
+            message = f"{type(self).__qualname__!r} object has no attribute {name!r}"
+            raise AttributeError(message)
+
+
 class ProcessFunction(Function):
     """One record in, any number out, to the main output and to side outputs."""
 
-    class Context(ABC):
+    class Context(ElementContext):
         """What ``process_element`` is given beside the record.  Not to be kept."""
 
         @abstractmethod
@@ -299,7 +334,7 @@ class ProcessFunction(Function):
 class KeyedProcessFunction(Function):
     """A process function on a keyed stream, with state and timers."""
 
-    class Context(ABC):
+    class Context(ElementContext):
         """What ``process_element`` is given beside the record.  Not to be kept."""
 
         @abstractmethod
@@ -340,7 +375,7 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Evaluates a window over all its elements, with time and state at hand."""
 
-    class Context(ABC, Generic[W2]):
+    class Context(ElementContext, Generic[W2]):
         """What ``process`` is given beside the elements.  Not to be kept."""
 
         @abstractmethod

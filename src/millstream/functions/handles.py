@@ -13,7 +13,7 @@ Read next: ``state/value_state.py``, ``state/list_state.py``, ``state/map_state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,10 +48,58 @@ __all__ = [
 ]
 
 
+def _refuse_value(self: State, *_: object) -> NoReturn:
+    kind, use = _kind_of(self)
+    message = f"this is a {kind}, a handle and no value: {use}"
+    raise TypeError(message)
+
+
+def _kind_of(state: State) -> tuple[str, str]:
+    """Return the kind of a handle, and how it is read and written."""
+    for kind in type(state).__mro__:
+        if kind.__name__ in _USE:
+            return kind.__name__, _USE[kind.__name__]
+    return "state", "call its methods"
+
+
+_MAP: Final = (
+    "read it with state.get(key) or state.items(), and write it with state.put(key, value)"
+)
+_USE: Final = {
+    "ValueState": "read it with state.value() and write it with state.update(value), as in"
+    " state.update((state.value() or 0) + 1)",
+    "ListState": "read it with list(state.get()), and write it with state.add(value) or"
+    " state.update(values)",
+    "MapState": _MAP,
+    "BroadcastState": _MAP,
+    "ReadOnlyBroadcastState": "read it with state.get(key) or state.items()",
+    "ReducingState": "read it with state.get() and write it with state.add(value)",
+    "AggregatingState": "read it with state.get() and write it with state.add(value)",
+}
+
+
 class State(ABC):
-    """What every handle can do."""
+    """What every handle can do.
+
+    A handle that is taken for the value is refused with the methods to call.
+    """
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers shall still refuse it
+        __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __isub__ = _refuse_value
+        __mul__ = __rmul__ = __imul__ = __truediv__ = __rtruediv__ = __itruediv__ = _refuse_value
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __or__ = __ior__ = _refuse_value
+        __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = _refuse_value
+        __int__ = __float__ = __index__ = _refuse_value
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse a method of another kind of state, with those that there are."""
+            if name.startswith("_"):
+                raise AttributeError(name)
+            kind, use = _kind_of(self)
+            message = f"a {kind} has no {name!r}: {use}"
+            raise AttributeError(message)
 
     @abstractmethod
     def clear(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.errors import TypeMismatchError
+from millstream.errors import TypeMismatchError, UserFunctionError, located
 from millstream.runtime.frames import (
     FINISHED,
     IDLE,
@@ -200,17 +200,24 @@ class ExchangeWriter:
             return
         for subtask, pending in enumerate(self._pending):
             for run in runs(pending):
-                self._sequence += self._outbox.add_batch(
-                    self._stage,
-                    subtask,
-                    self._edge.id,
-                    concatenate(run),
-                    channel=self._channel,
-                    watermark=max(self._watermark, MIN_TIMESTAMP + 1),
-                    sequence=self._sequence,
-                )
+                self._sequence += self._add_batch(subtask, concatenate(run))
             pending.clear()
         self._pending_records = 0
+
+    def _add_batch(self, subtask: int, batch: Batch) -> int:
+        try:
+            return self._outbox.add_batch(
+                self._stage,
+                subtask,
+                self._edge.id,
+                batch,
+                channel=self._channel,
+                watermark=max(self._watermark, MIN_TIMESTAMP + 1),
+                sequence=self._sequence,
+            )
+        except UserFunctionError as error:
+            message = f"output of {self.producer}: {error}"
+            raise located(UserFunctionError(message)) from error
 
     def _to_all(self, kind: int, payload: bytes, order: int | None = None) -> None:
         for subtask in range(self._parallelism):

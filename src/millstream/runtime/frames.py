@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
-from millstream.types.pickling import dumps, loads
+from millstream.errors import UserFunctionError
+from millstream.types.pickling import dumps, find_unpicklable, loads
 from millstream.types.row_kinds import with_kind_column
 
 if TYPE_CHECKING:
@@ -108,7 +109,14 @@ def encode_batch(batch: Batch) -> tuple[int, bytes]:
             stamps = batch.timestamp_array.tobytes()
         # Rows carry their kinds themselves.
         beside = None if batch.raw_row_kinds is None else batch.raw_row_kinds.tobytes()
-        return DATA_PICKLE, dumps((batch.values, stamps, beside))
+        try:
+            return DATA_PICKLE, dumps((batch.values, stamps, beside))
+        except Exception as error:
+            message = (
+                f"record {find_unpicklable(batch.values)}, so it cannot be sent to another task:"
+                " emit plain data, or give the class __reduce__"
+            )
+            raise UserFunctionError(message) from error
     arrow = batch.arrow
     if batch.row_kinds is not None:
         arrow = with_kind_column(arrow, batch.row_kinds)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import linecache
 import logging
-import reprlib
+import sysconfig
 import traceback
 from collections.abc import Mapping
 from operator import length_hint
@@ -29,6 +29,7 @@ from millstream.errors import (
     located,
 )
 from millstream.functions.functions import Function
+from millstream.types.pickling import short_repr
 from millstream.types.row import Row
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "cause_of",
     "check_records",
     "close_functions",
+    "exit_error",
     "functions_in",
     "index_reached",
     "keys_of",
@@ -60,13 +62,14 @@ __all__ = [
 NO_RECORD: Final = object()
 
 _PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parent.parent)
-_LONGEST_RECORD: Final = 200
 _LOG: Final = logging.getLogger("millstream")
 #: What functions return as a rule where records are wanted; anything else is checked.
 USUAL_RESULTS: Final = frozenset({list, tuple, GeneratorType})
 _HARDLY_RECORDS: Final = (str, bytes, bytearray, Mapping)
 #: (job, uid, topic) of the warnings that were given.
 _warned: Final[set[tuple[str, str, str]]] = set()
+#: Of Python itself: user code raises there, through a context manager for instance.
+_STANDARD_LIBRARY: Final = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 
 
 def private_copy(function: Any) -> Any:
@@ -250,15 +253,23 @@ def refuse_row(result: object) -> None:
     raise ProgramError(message)
 
 
-def short_repr(value: object) -> str:
-    """Return ``repr(value)`` cut to 200 characters; never raises."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the user's error
-        text = reprlib.repr(object.__repr__(value))
-    if len(text) > _LONGEST_RECORD:
-        text = text[: _LONGEST_RECORD - 3] + "..."
-    return text
+def _is_of_library(filename: str) -> bool:
+    return "site-packages" in filename or filename.startswith(_STANDARD_LIBRARY)
+
+
+def exit_error(error: BaseException) -> UserFunctionError:
+    """Make the error of a function that asks its process to end (``sys.exit``), of its operator."""
+    operator, trace = "a function", error.__traceback__
+    while trace is not None:
+        context = getattr(trace.tb_frame.f_locals.get("self"), "context", None)
+        name, location = getattr(context, "name", None), getattr(context, "location", None)
+        if name and location:
+            operator = f"a function of operator {name!r} ({location})"
+        trace = trace.tb_next
+    message = f"{operator} has asked its process to end: {cause_of(error)}"
+    if isinstance(error, SystemExit):
+        message += "\n  to end the job, raise an exception; to drop a record, return without it"
+    return UserFunctionError(message)
 
 
 def cause_of(error: BaseException) -> str:
@@ -275,7 +286,11 @@ def user_line(error: BaseException) -> str | None:
     """
     frames = traceback.extract_tb(error.__traceback__, limit=-50)
     outside = [f for f in frames if not f.filename.startswith(_PACKAGE_DIRECTORY)]
-    own = [f for f in outside if "site-packages" not in f.filename] or outside
+    own = [f for f in outside if not _is_of_library(f.filename)]
+    if not own:
+        # A library that a connector calls; Python's own says nothing of where in the program.
+        own = [f for f in outside if not f.filename.startswith(_STANDARD_LIBRARY)]
+    own = [f for f in own if not f.filename.startswith("<frozen ")]
     if not own:
         return None
     frame = own[-1]

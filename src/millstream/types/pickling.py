@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import reprlib
 from collections import ChainMap
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import cloudpickle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import Callable, Iterable, MutableMapping
 
-__all__ = ["ByValuePickler", "dumps", "dumps_by_value", "loads"]
+__all__ = ["ByValuePickler", "dumps", "dumps_by_value", "find_unpicklable", "loads", "short_repr"]
 
 PROTOCOL: Final = 5
+_LONGEST_RECORD: Final = 200
 
 
 def _code_of_file(file: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
@@ -62,6 +64,27 @@ def dumps(value: object) -> bytes:
         return pickle.dumps(value, PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):
         return dumps_by_value(value)
+
+
+def find_unpicklable(values: Iterable[object]) -> str:
+    """Describe the first value that cannot be pickled, and why; "a value" if each one can be."""
+    for value in values:
+        try:
+            dumps(value)
+        except Exception as error:  # noqa: BLE001 - whatever a ``__reduce__`` raises
+            return f"{short_repr(value)} cannot be pickled ({type(error).__name__}: {error})"
+    return "a value cannot be pickled"
+
+
+def short_repr(value: object) -> str:
+    """Return ``repr(value)`` cut to 200 characters; never raises."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the user's error
+        text = reprlib.repr(object.__repr__(value))
+    if len(text) > _LONGEST_RECORD:
+        text = text[: _LONGEST_RECORD - 3] + "..."
+    return text
 
 
 def loads(content: bytes) -> object:

@@ -23,7 +23,7 @@ from millstream.connectors.files.pending_files import (
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError
-from millstream.types.pickling import dumps_by_value
+from millstream.types.pickling import dumps_by_value, find_unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,7 +70,8 @@ class _CollectWriter(SinkWriter):
         try:
             self._file.stream.write(dumps_by_value(batch.values))
         except (TypeError, AttributeError, ValueError) as error:
-            message = f"a result cannot be pickled: {error}"
+            what = find_unpicklable(batch.values)
+            message = f"{self._context.sink}: result {what}: collect plain data"
             raise PermanentSinkError(message) from error
 
     def prepare_commit(self) -> Sequence[Committable]:

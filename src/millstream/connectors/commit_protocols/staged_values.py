@@ -23,7 +23,7 @@ from millstream.connectors.refusals import sink_error
 from millstream.contracts.sink import Committer, SinkWriter
 from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError, SinkError
-from millstream.types.pickling import dumps
+from millstream.types.pickling import dumps, find_unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -219,7 +219,7 @@ class StagingWriter(SinkWriter):
         try:
             self._chunks.append(dumps(list(batch.values)))
         except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:
-            message = f"{self._context.sink}: a result cannot be pickled: {error}"
+            message = f"{self._context.sink}: result {find_unpicklable(batch.values)}"
             raise PermanentSinkError(message) from error
         self._records += len(batch)
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 from millstream.engines.local.frame_files import addressed, read_frames, write_frames
 from millstream.engines.local.task_host import TaskHost
 from millstream.runtime.portable_error import portable_error
+from millstream.runtime.user_code import exit_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,6 +124,8 @@ def _answer(host: TaskHost, request: TaskRequest) -> bytes:
         frames = addressed(read_frames(request.inputs), request.subtask, request.parallelism)
         made = host.run(plan, request.level, request.subtask, frames)
         return pickle.dumps(TaskOutput(request.output, write_frames(made, request.output)))
+    except (SystemExit, KeyboardInterrupt) as error:
+        return portable_error(exit_error(error))
     except Exception as error:  # noqa: BLE001 - the driver's to raise
         return portable_error(error)
 

@@ -24,6 +24,7 @@ from millstream.contracts.source import SourceBatch
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
+from millstream.runtime.user_code import exit_error
 from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ class StageFunction:
             for _ in rows:
                 pass
             finished = True
+        except (SystemExit, KeyboardInterrupt) as error:
+            # PySpark's worker would end with an exit code alone.
+            raise exit_error(error) from error
         finally:
             if finished:
                 _instances[key] = instance

@@ -184,7 +184,10 @@ class KeyedOperator(FunctionOperator):
         """Write the state through, and tell when the next processing-time timer is due."""
         due = self.due()
         self.keyed_state.live_on(checkpoint.next_attempt is not None)
-        self.keyed_state.flush()
+        try:
+            self.keyed_state.flush()
+        except StateError as error:  # a value that cannot be pickled
+            raise self._of_operator(error) from error
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 import cloudpickle
 
-from millstream.errors import UserFunctionError
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.pipelined.connect import connect_slots, join_slots, listen
 from millstream.runtime.pipelined.control import ControlConnection, GivenUpError
@@ -29,7 +28,7 @@ from millstream.runtime.pipelined.transport import TcpTransport
 from millstream.runtime.pipelined.uploader import Uploader
 from millstream.runtime.pipelined.work_clock import WorkClock
 from millstream.runtime.portable_error import portable_error
-from millstream.runtime.user_code import cause_of
+from millstream.runtime.user_code import exit_error
 
 if TYPE_CHECKING:
     import socket
@@ -95,8 +94,7 @@ def _teller(settings: SlotSettings, control: ControlConnection) -> Callable[[int
 def _fail(settings: SlotSettings, control: ControlConnection, error: BaseException) -> None:
     """Tell the driver, and do nothing until it has fenced, or wants the slot to end."""
     if not isinstance(error, Exception):
-        message = f"a function has asked its process to end: {cause_of(error)}"
-        error = UserFunctionError(message)
+        error = exit_error(error)
     control.send(Failed(settings.slot, portable_error(error)))
     control.wait_for_end()
 

@@ -19,10 +19,10 @@ from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.grouped_kernels import one_array
 from millstream.runtime.columnar.key_columns import KEY, keys_from_column
 from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.user_code import short_repr
 from millstream.state.key_types import KeyTypes
 from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import CompositeTypeInfo
+from millstream.types.pickling import short_repr
 from millstream.types.row import row_class
 from millstream.types.typeinfo import from_arrow_schema
 
