@@ -100,7 +100,7 @@ def test_elements_are_rows_of_expressions() -> None:
         "FLOAT",
     ]
     named = env.from_elements([*elements, (5, "x", 1.5)], ["x", "y", "z"])
-    assert named.plan.row.names == ("x", "y", "z")
+    assert list(named.plan.row.names) == ["x", "y", "z"]
     assert list(named.execute().collect())[2] == Row(5, "x", 1.5)
     plain = env.from_elements([lit(1), lit(2)])
     assert list(plain.execute().collect()) == [Row(1), Row(2)]

@@ -255,7 +255,7 @@ def test_columns_without_names_have_those_of_flink(env: TableEnvironment) -> Non
         (lambda t: t.join_lateral(col("b")), "takes a call of a table function"),
         (lambda t: t.select(words(col("b"))), "a table function"),
         (lambda t: t.join_lateral(pair(col("a"), col("b"))), "no table function"),
-        (lambda t: t.window(Tumble.over(row_interval(3))), "of rows is not in this release"),
+        (lambda t: t.window(Tumble.over(row_interval(3))), "takes a window with a name"),
         (lambda t: t.window(Tumble.over(lit(3))), "is a length of time"),
         (lambda t: t.window(Tumble.over(lit(3).days)), "takes a window with a name"),
         (

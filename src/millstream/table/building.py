@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HasSession",
+    "aggregates_of",
     "bound",
     "column_of",
     "expression_of",
@@ -95,7 +96,7 @@ def items_of(fields: Sequence[Any], columns: Sequence[str]) -> tuple[nodes.Selec
             plain += [nodes.SelectItem(one) for one in node]
         else:
             plain.append(nodes.SelectItem(node, item.alias))
-    aggregates = _aggregates(item.expression for item in plain)
+    aggregates = aggregates_of(item.expression for item in plain)
     found = tuple(_named(item, number, aggregates) for number, item in enumerate(plain))
     refuse_ambiguous(
         name
@@ -191,7 +192,7 @@ def _path(node: Any) -> str | None:
     return None
 
 
-def _aggregates(found: Iterable[Any]) -> list[Any]:
+def aggregates_of(found: Iterable[Any]) -> list[Any]:
     """Aggregates and properties of windows, each once, in their order."""
     known: list[Any] = []
 

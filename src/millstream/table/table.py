@@ -45,7 +45,7 @@ from millstream.table.table_pipeline import TablePipeline
 from millstream.table.table_result import TableResult
 from millstream.table.targets import target_of
 from millstream.table.window import GroupWindow, OverWindow
-from millstream.table.windowing import WindowGroups, shown_property
+from millstream.table.windowing import RowCountGroups, WindowGroups, shown_property
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -547,19 +547,25 @@ class WindowGroupedTable:
     def __init__(self, table: Table, window: GroupWindow, fields: tuple[Any, ...]) -> None:
         """Made by ``GroupWindowedTable.group_by``."""
         self._table = table
-        self._groups = WindowGroups(table.plan.row, window, fields)
+        kind = RowCountGroups if window.counts_rows else WindowGroups
+        self._groups = kind(table.plan.row, window, fields)
 
     def select(self, *fields: Expression | str) -> Table:
         """Keys, aggregates, and the start and end of the window: ``col("w").start``."""
         return self._select(items_of(fields, self._table.plan.row.names))
 
     def _select(self, given: tuple[nodes.SelectItem, ...]) -> Table:
-        items = tuple(
-            replace(each, expression=self._groups.item(each.expression)) for each in given
-        )
-        return self._table._made(  # noqa: SLF001 - a friend
+        groups = self._groups
+        table = self._table
+        if isinstance(groups, RowCountGroups):
+            items = groups.items(given)
+            table = table._made(groups.counted)  # noqa: SLF001 - a friend
+            table = table._made(lambda source: groups.aggregated(source, items))  # noqa: SLF001
+            return table._made(lambda source: groups.complete(source, items))  # noqa: SLF001
+        items = tuple(replace(each, expression=groups.item(each.expression)) for each in given)
+        return table._made(  # noqa: SLF001 - a friend
             lambda source: nodes.Select(
-                items=items, source=self._groups.source(source), group_by=self._groups.group_by()
+                items=items, source=groups.source(source), group_by=groups.group_by()
             )
         )
 
@@ -571,7 +577,8 @@ class WindowGroupedTable:
         """
         call = aggregate_of(func, self._table.plan.row)
         result = nodes.SelectItem(call.node, nodes.Name(RESULT))
-        return AggregatedTable(self._select((*self._groups.shown(), result)), call)
+        shown = self._groups.shown()
+        return AggregatedTable(self._select((*shown, result)), call)
 
 
 class OverWindowedTable:
@@ -584,6 +591,10 @@ class OverWindowedTable:
 
     def select(self, *fields: Expression | str) -> Table:
         """Columns, and aggregates over the windows: ``col("b").sum.over(col("w"))``."""
+        table = self._table
+        if not table._environment.session.is_batch:  # noqa: SLF001 - a friend
+            for each in self._windows:
+                each.check_order(table.plan.row)
         windows = tuple(
             nodes.NamedWindow(nodes.Name(each.name), each.specification) for each in self._windows
         )

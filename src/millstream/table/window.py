@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, ValidationError
+from millstream.sql.binder.expressions import is_time_attribute
 from millstream.sql.parser import nodes
 from millstream.table.expression_nodes import as_node
 from millstream.table.rewriting import OverBound, RowInterval
 
 if TYPE_CHECKING:
     from millstream.table.expression import Expression
+    from millstream.types.logical_types import RowType
 
 __all__ = [
     "GroupWindow",
@@ -44,18 +46,35 @@ class GroupWindow:
 
     #: The window table function of SQL.
     function: str
-    #: Its lengths, in their order.
+    #: Its lengths, in their order: of time, or of numbers of rows.
     lengths: tuple[Any, ...]
     #: The time attribute.
     time: str
     name: str
 
+    @property
+    def counts_rows(self) -> bool:
+        """Whether its lengths are numbers of rows."""
+        return isinstance(self.lengths[0], RowInterval)
+
 
 def _length(given: Any, what: str) -> Any:
+    """A length of time, or a number of rows.
+
+    Raises:
+        ProgramError: it is neither.
+    """
     node = as_node(given)
-    if isinstance(node, RowInterval):
-        message = f"{what} of rows is not in this release; lit(10).minutes is one of time"
+    if not isinstance(node, RowInterval):
+        return _duration(given, what)
+    if node.rows < 1:
+        message = f"{what} is at least one row, not {node.rows}"
         raise ProgramError(message)
+    return node
+
+
+def _duration(given: Any, what: str) -> Any:
+    node = as_node(given)
     if not isinstance(node, nodes.IntervalLiteral) or node.qualifier.is_year_month:
         message = f"{what} is a length of time: lit(10).minutes"
         raise ProgramError(message)
@@ -121,7 +140,8 @@ class Tumble:
         """Begin with the size.
 
         Args:
-            size: a length of time: ``lit(10).minutes``.
+            size: a length of time: ``lit(10).minutes``; or a number of rows on processing time:
+                ``row_interval(10)``.
 
         Raises:
             ProgramError: it is none.
@@ -156,9 +176,17 @@ class SlideWithSize:
         """Say how often a window begins.
 
         Args:
-            slide: a length of time, of which the size is a multiple.
+            slide: a length of time, of which the size is a multiple; or a number of rows, if the
+                size is one.
+
+        Raises:
+            ProgramError: it is of the other kind than the size.
         """
-        return SlideWithSizeAndSlide(self._size, _length(slide, "the slide of a window"))
+        every = _length(slide, "the slide of a window")
+        if isinstance(every, RowInterval) != isinstance(self._size, RowInterval):
+            message = "A sliding window expects the same type of size and slide: rows, or time."
+            raise ProgramError(message)
+        return SlideWithSizeAndSlide(self._size, every)
 
 
 class Slide:
@@ -169,7 +197,8 @@ class Slide:
         """Begin with the size.
 
         Args:
-            size: a length of time: ``lit(10).minutes``.
+            size: a length of time: ``lit(10).minutes``; or a number of rows on processing time:
+                ``row_interval(10)``.
 
         Raises:
             ProgramError: it is none.
@@ -206,7 +235,12 @@ class Session:
         Raises:
             ProgramError: it is no length of time.
         """
-        return SessionWithGap(_length(gap, "the gap of a window"))
+        if isinstance(as_node(gap), RowInterval):
+            message = (
+                "A session window expects a gap of time, such as lit(10).minutes, not of rows."
+            )
+            raise ProgramError(message)
+        return SessionWithGap(_duration(gap, "the gap of a window"))
 
 
 # -- OVER ------------------------------------------------------------------------------------------
@@ -218,6 +252,27 @@ class OverWindow:
 
     name: str
     specification: nodes.WindowSpecification
+
+    def check_order(self, row: RowType) -> None:
+        """Refuse an order that streams do not have.
+
+        Args:
+            row: of the table.
+
+        Raises:
+            ValidationError: rows are ordered by a column that is no time attribute.
+        """
+        for item in self.specification.order_by:
+            node = item.expression
+            position = row.index_of(node.last) if isinstance(node, nodes.Identifier) else -1
+            kind = row.fields[position].type if position >= 0 else None
+            if kind is not None and not is_time_attribute(kind):
+                message = (
+                    "Second argument in OVER window must be a TIME ATTRIBUTE, but is: "
+                    f"{kind.as_summary_string()}. order_by() takes a column with a watermark, or "
+                    "one of PROCTIME()."
+                )
+                raise ValidationError(message)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,20 @@
 """Windows of the Table API as queries of SQL.
 
 What it is: a grouped window becomes a window table function with GROUP BY, its properties become
-columns.
+columns; one that counts rows becomes OVER, of which every so many rows are kept.
 What it is not: the descriptions (``table/window.py``), or the tables (``table/table.py``).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, UnsupportedSqlError
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import unique_names
-from millstream.table.building import expression_of
+from millstream.table.building import aggregates_of, expression_of, shown_name
+from millstream.table.expression_nodes import as_node
 from millstream.table.rewriting import WindowProperty, rewritten
 from millstream.types.logical_types import TimestampKind
 
@@ -22,10 +24,149 @@ if TYPE_CHECKING:
     from millstream.table.window import GroupWindow
     from millstream.types.logical_types import RowType
 
-__all__ = ["WindowGroups", "shown_property"]
+__all__ = ["RowCountGroups", "WindowGroups", "shown_property"]
 
 
-class WindowGroups:
+class _Groups:
+    """The keys of ``group_by`` beside the name of its window.
+
+    Args:
+        row: of the table.
+        window: the window.
+        fields: of ``group_by``: the window's name, and keys.
+
+    Raises:
+        ProgramError: the window's name is missing, or a column has it.
+    """
+
+    def __init__(self, row: RowType, window: GroupWindow, fields: Sequence[Any]) -> None:
+        self._window = window
+        position = row.index_of(window.time)
+        #: Of the time of the window: ROWTIME or PROCTIME; None: it is no time attribute.
+        self._time_kind = None
+        if position >= 0:
+            self._time_kind = getattr(row.fields[position].type, "kind", None)
+        keys = [expression_of(each) for each in fields]
+        self.keys = [each for each in keys if not self._is_window(each)]
+        if len(self.keys) + 1 != len(keys):
+            message = f"group_by() takes the name of its window exactly once: col('{window.name}')"
+            raise ProgramError(message)
+        if window.name in row.names:
+            message = f"the window is called '{window.name}', and so is a column of the table"
+            raise ProgramError(message)
+
+    def _is_window(self, node: Any) -> bool:
+        return isinstance(node, nodes.Identifier) and node.names == (self._window.name,)
+
+    def shown(self) -> tuple[nodes.SelectItem, ...]:
+        """The keys.
+
+        Raises:
+            ProgramError: a key is no column.
+        """
+        if not all(isinstance(each, nodes.Identifier) for each in self.keys):
+            message = "aggregate() behind a window takes columns as keys; add_columns() makes some"
+            raise ProgramError(message)
+        return tuple(nodes.SelectItem(each) for each in self.keys)
+
+
+class RowCountGroups(_Groups):
+    """A query over windows of a number of rows, in the order in which rows come.
+
+    A window is complete with its last row.  So its aggregates are those over the rows before this
+    one, of which as many as the size of the window are taken; all other rows are left out.
+    """
+
+    def __init__(self, row: RowType, window: GroupWindow, fields: Sequence[Any]) -> None:
+        """Take what is grouped; arguments as for windows of time.
+
+        Raises:
+            ProgramError: the window is not on processing time.
+        """
+        super().__init__(row, window, fields)
+        if self._time_kind is TimestampKind.ROWTIME:
+            message = "Event-time grouping windows on row intervals are currently not supported."
+            raise UnsupportedSqlError(message)
+        if self._time_kind is not TimestampKind.PROCTIME:
+            message = (
+                f"A group window expects a time attribute for grouping; '{window.time}' is none. "
+                "Windows of a number of rows take a column of PROCTIME()."
+            )
+            raise ProgramError(message)
+        self._count, self._window_name = unique_names([*row.names, "row_count", "rows"])[-2:]
+        rows = [each.rows for each in window.lengths]
+        self._slide, self._size = rows[0], rows[-1]
+
+    def items(self, given: Sequence[nodes.SelectItem]) -> tuple[nodes.SelectItem, ...]:
+        """Refuse what such windows do not have.
+
+        Raises:
+            ProgramError: a property of the window.
+        """
+        for each in given:
+            for found in aggregates_of([each.expression]):
+                if isinstance(found, WindowProperty):
+                    word = "tumble" if self._window.function == "TUMBLE" else "sliding"
+                    message = (
+                        "Window start and Window end cannot be selected for a row-count "
+                        f"{word} window."
+                    )
+                    raise ProgramError(message)
+        return tuple(given)
+
+    def counted(self, source: nodes.TableReference) -> nodes.Select:
+        """Return the query of all columns, and how many rows of its key each row is."""
+        count = nodes.FunctionCall(
+            nodes.identifier("COUNT"),
+            (nodes.Star(),),
+            over=self._over(nodes.FrameBound("PRECEDING")),
+        )
+        items = (nodes.SelectItem(nodes.Star()), nodes.SelectItem(count, nodes.Name(self._count)))
+        return nodes.Select(items=items, source=source)
+
+    def aggregated(
+        self, source: nodes.TableReference, given: Sequence[nodes.SelectItem]
+    ) -> nodes.Select:
+        """Return the query of the items over the last rows of each, and of the count."""
+        aggregates = aggregates_of(each.expression for each in given)
+        name = nodes.Name(self._window_name)
+
+        def change(node: Any) -> Any:
+            return replace(node, over=name) if node in aggregates else node
+
+        items = [replace(each, expression=rewritten(each.expression, change)) for each in given]
+        count = nodes.SelectItem(nodes.identifier(self._count), nodes.Name(self._count))
+        first = nodes.FrameBound("PRECEDING", as_node(self._size - 1))
+        return nodes.Select(
+            items=(*items, count),
+            source=source,
+            windows=(nodes.NamedWindow(name, self._over(first)),),
+        )
+
+    def complete(
+        self, source: nodes.TableReference, given: Sequence[nodes.SelectItem]
+    ) -> nodes.Select:
+        """Return the query of the items where a window is complete."""
+        count = nodes.identifier(self._count)
+        size, slide = as_node(self._size), as_node(self._slide)
+        behind = nodes.BinaryOperation("-", count, size)
+        where = nodes.BinaryOperation(
+            "AND",
+            nodes.BinaryOperation(">=", count, size),
+            nodes.BinaryOperation("=", nodes.BinaryOperation("%", behind, slide), as_node(0)),
+        )
+        items = tuple(nodes.SelectItem(nodes.identifier(shown_name(each))) for each in given)
+        return nodes.Select(items=items, source=source, where=where)
+
+    def _over(self, first: nodes.FrameBound) -> nodes.WindowSpecification:
+        return nodes.WindowSpecification(
+            partition_by=tuple(self.keys),
+            order_by=(nodes.SortItem(nodes.identifier(self._window.time)),),
+            frame=nodes.WindowFrame("ROWS", first, nodes.FrameBound("CURRENT ROW")),
+        )
+
+
+class WindowGroups(_Groups):
     """The clauses of a query over the groups of a window."""
 
     def __init__(self, row: RowType, window: GroupWindow, fields: Sequence[Any]) -> None:
@@ -39,24 +180,11 @@ class WindowGroups:
         Raises:
             ProgramError: the window's name is missing, or its time is no time attribute.
         """
-        self._window = window
-        position = row.index_of(window.time)
-        kind = row.fields[position].type if position >= 0 else None
-        self._is_proctime = getattr(kind, "kind", None) is TimestampKind.PROCTIME
+        super().__init__(row, window, fields)
+        self._is_proctime = self._time_kind is TimestampKind.PROCTIME
         bounds = unique_names([*row.names, "window_start", "window_end", "window_time"])[-3:]
         self._bounds = dict(zip(("window_start", "window_end", "window_time"), bounds, strict=True))
-        keys = [expression_of(each) for each in fields]
-        self.keys = [each for each in keys if not self._is_window(each)]
-        if len(self.keys) + 1 != len(keys):
-            message = f"group_by() takes the name of its window exactly once: col('{window.name}')"
-            raise ProgramError(message)
-        if window.name in row.names:
-            message = f"the window is called '{window.name}', and so is a column of the table"
-            raise ProgramError(message)
         self._uses_time = False
-
-    def _is_window(self, node: Any) -> bool:
-        return isinstance(node, nodes.Identifier) and node.names == (self._window.name,)
 
     def item(self, node: Any) -> Any:
         """An expression of ``select`` with columns in the place of the window's properties.
@@ -84,10 +212,7 @@ class WindowGroups:
             )
             for kind in ("window_start", "window_end", time)
         ]
-        if not all(isinstance(each, nodes.Identifier) for each in self.keys):
-            message = "aggregate() behind a window takes columns as keys; add_columns() makes some"
-            raise ProgramError(message)
-        return (*(nodes.SelectItem(each) for each in self.keys), *properties)
+        return (*super().shown(), *properties)
 
     def _property(self, kind: str) -> str:
         if kind in {"window_start", "window_end"}:
