@@ -321,7 +321,7 @@ def test_no_statement_that_shows_options_shows_a_secret() -> None:
             *(
                 "DESCRIBE jdbc",
                 "EXPLAIN SELECT * FROM kafka",
-                "EXPLAIN INSERT INTO jdbc VALUES (1)",
+                "EXPLAIN INSERT INTO jdbc VALUES (1) ON CONFLICT DO DEDUPLICATE",
             ),
             f"EXPLAIN SELECT * FROM kafka /*+ OPTIONS('properties.ssl.key.pem' = '{SECRET}') */",
             "SET",

@@ -37,7 +37,8 @@ def test_materializers_by_strategy(strategy: str, wanted: list[bool], tmp_path: 
     table_of(env, "t", "k STRING, v INT", ROWS, tmp_path)
     env.execute_sql(KEYED.format("keyed", "'connector' = 'blackhole'"))
     env.execute_sql("CREATE TABLE plain (k STRING, n BIGINT) WITH ('connector' = 'blackhole')")
-    plans = [env.explain_sql(f"INSERT INTO keyed {each}") for each in (INSERTS, COUNTS, LARGEST)]
+    largest = f"{LARGEST} ON CONFLICT DO DEDUPLICATE"
+    plans = [env.explain_sql(f"INSERT INTO keyed {each}") for each in (INSERTS, COUNTS, largest)]
     assert ["upsertMaterialize=[true]" in each for each in plans] == wanted
     plans = [env.explain_sql(f"INSERT INTO plain {each}") for each in (INSERTS, COUNTS)]
     assert not any("upsertMaterialize" in each for each in plans)

@@ -35,6 +35,7 @@ __all__ = [
     "MINI_BATCH",
     "NON_DETERMINISTIC_UPDATES",
     "NOT_NULL_ENFORCER",
+    "REQUIRE_ON_CONFLICT",
     "RESULT_MODE",
     "REUSE_SUB_PLANS",
     "SOURCE_IDLE_TIMEOUT",
@@ -193,6 +194,12 @@ UPSERT_MATERIALIZE: Final = ConfigOption(
     "whether rows are kept by the key of a sink: where its key is not that of the query; always; "
     "never",
     choices=("AUTO", "FORCE", "NONE"),
+)
+REQUIRE_ON_CONFLICT: Final = ConfigOption(
+    "table.exec.sink.require-on-conflict",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether INSERT must say ON CONFLICT where the key of the query is not that of the sink",
 )
 TABLE_PARALLELISM: Final = ConfigOption(
     "table.exec.resource.default-parallelism",

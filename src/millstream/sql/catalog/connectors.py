@@ -208,7 +208,8 @@ class KeyedTableSink(TableSink):
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
         """Take inserts, and what a key tells apart."""
-        return UPSERTS if self.key and given != INSERT_ONLY else INSERT_ONLY
+        del given
+        return UPSERTS if self.key else INSERT_ONLY
 
 
 _HERE: Final = "millstream.sql.catalog.factories."

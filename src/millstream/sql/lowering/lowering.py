@@ -30,6 +30,10 @@ from millstream.runtime.operators.table import factories
 from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.runtime.operators.table.expand import ExpandFactory
 from millstream.runtime.operators.table.final_rows import FinalRowsFactory
+from millstream.runtime.operators.table.sink_conflicts import (
+    SinkConflictsFactory,
+    WatermarkTimesFactory,
+)
 from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
@@ -145,23 +149,7 @@ class Lowering:
             self._timeless.add(id(node))
         below = self.stream(node.input)
         if node.materialize:
-            factory = factories.SinkMaterializerFactory(
-                input_type=node.input.row,
-                keys=node.key,
-                upsert_key=node.upsert_key,
-                state_ttl=self.options.state_ttl,
-            )
-            exchange = physical.Exchange(row=node.input.row, inputs=(node.input,), keys=node.key)
-            below = self._keyed(exchange, below)
-            below = self._one(
-                "SinkMaterializer",
-                factory,
-                below,
-                stream_type(node.input.row),
-                of=node,
-                operator=MATERIALIZER,
-                single=False,
-            )
+            below = self._materialized(node, below)
         pairs = zip(table.fields, node.input.row.fields, strict=True)
         not_null = [
             i
@@ -194,6 +182,31 @@ class Lowering:
             needs_processing_time=sink.wants_ticks is not None,
             parallelism=parallelism,
             non_parallel=alone,
+        )
+
+    def _materialized(self, node: SinkNode, below: Transformation) -> Transformation:
+        """The rows that a sink has by its own key, which is not the query's."""
+        kind = stream_type(node.input.row)
+        factory: Any = factories.SinkMaterializerFactory(
+            input_type=node.input.row,
+            keys=node.key,
+            upsert_key=node.upsert_key,
+            state_ttl=self.options.state_ttl,
+        )
+        if node.conflict in {"ERROR", "NOTHING"}:
+            below = self._one("WatermarkTimes", WatermarkTimesFactory(), below, kind)
+            fails = node.conflict == "ERROR"
+            row = node.input.row
+            factory = SinkConflictsFactory(row, node.key, node.upsert_key, fails, node.name)
+        exchange = physical.Exchange(row=node.input.row, inputs=(node.input,), keys=node.key)
+        return self._one(
+            "SinkMaterializer",
+            factory,
+            self._keyed(exchange, below),
+            kind,
+            of=node,
+            operator=MATERIALIZER,
+            single=False,
         )
 
     # -- pieces ----------------------------------------------------------------------------------

@@ -105,7 +105,8 @@ class Places:
 
     def _materializer(self, node: Any) -> str:
         """What the operator before a sink is whose key is not the query's."""
-        return f"SinkMaterializer {node.key} {node.upsert_key} [{self.columns(node.input)}]"
+        name = "SinkConflicts" if node.conflict in {"ERROR", "NOTHING"} else "SinkMaterializer"
+        return f"{name} {node.key} {node.upsert_key} [{self.columns(node.input)}]"
 
     def uids(self) -> dict[int, dict[str, str]]:
         """The uids of all operators that have one, by ``id`` of their node."""

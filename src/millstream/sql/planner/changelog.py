@@ -11,7 +11,7 @@ Read next: ``sql/planner/keys.py``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ValidationError
@@ -29,9 +29,10 @@ from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin,
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millstream.sql.planner.keys import Keys
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
 
-__all__ = ["kinds_of", "plan_changes"]
+__all__ = ["SinkRules", "kinds_of", "plan_changes"]
 
 #: What updates look like: with the row before, the row after alone, or there are none.
 _BOTH: Final = "both"
@@ -163,18 +164,31 @@ def _maker(node: PhysicalNode, unwanted: frozenset[str]) -> PhysicalNode:
 # -- the pass down -------------------------------------------------------------------------------
 
 
-def plan_changes(*sinks: SinkNode, materialize: str = "AUTO") -> list[SinkNode]:
+@dataclass(frozen=True)
+class SinkRules:
+    """What the options say of sinks.
+
+    Args:
+        materialize: AUTO: rows are kept where the sink's key is not the query's; FORCE: for each
+            sink with a key that takes updates; NONE: for none.
+        require_on_conflict: whether a statement must say what happens then.
+    """
+
+    materialize: str = "AUTO"
+    require_on_conflict: bool = False
+
+
+def plan_changes(*sinks: SinkNode, rules: SinkRules | None = None) -> list[SinkNode]:
     """Plans with the kinds of changes on each node; what they share stays shared.
 
     Args:
         sinks: the ends of the plans.
-        materialize: AUTO: rows are kept where the sink's key is not the query's; FORCE: for each
-            sink with a key that takes updates; NONE: for none.
+        rules: what the options say of sinks; None: nothing.
 
     Raises:
         ValidationError: a sink does not take the changes; names the node that makes them.
     """
-    planner = _Planner(materialize)
+    planner = _Planner(rules or SinkRules())
     return [planner.sink(sink) for sink in sinks]
 
 
@@ -191,9 +205,88 @@ def _takes_updates(sink: SinkNode) -> bool:
     return sink.sink is not None and "UA" in sink.sink.accepts(every)
 
 
+def materializes(sink: SinkNode, keys: Keys, rules: SinkRules) -> bool:
+    """Check whether rows are kept by the key of a sink, because it is not the query's.
+
+    Args:
+        sink: with what its statement says.
+        keys: of the query.
+        rules: what the options say.
+
+    Raises:
+        ValidationError: ``ON CONFLICT`` is missing, or cannot be carried out.
+    """
+    if sink.sink is None:
+        return False
+    kinds = kinds_of(sink.input)
+    # A sink that takes what it is given is asked for what it does without -U.
+    taken = sink.sink.accepts(_given(kinds, _AFTER))
+    is_append, is_retract = taken == _INSERTS, "UB" in taken
+    if sink.conflict is not None:
+        _check_conflict(sink, is_append=is_append, is_retract=is_retract)
+    if rules.materialize == "NONE" or not sink.key or is_append or is_retract:
+        return False
+    if kinds == _INSERTS and sink.conflict == "DEDUPLICATE":
+        return False  # each row replaces the one before it
+    if any(key <= set(sink.key) for key in keys):
+        return False
+    if rules.require_on_conflict and rules.materialize == "AUTO" and sink.conflict is None:
+        own = ", ".join(sink.row.names[each] for each in sink.key)
+        key = smallest(keys)
+        given = "none" if key is None else ", ".join(sink.row.names[each] for each in key)
+        message = (
+            f"The query has an upsert key that differs from the primary key of the sink table "
+            f"'{sink.name}'. Primary key: [{own}], upsert key: [{given}]. Rows with different "
+            "upsert keys may have one primary key, and the result then depends on their order. "
+            "Add what happens to them to the INSERT: ON CONFLICT DO DEDUPLICATE (the last row "
+            "stays; keeps all rows in state), ON CONFLICT DO ERROR (the job fails), or ON CONFLICT "
+            "DO NOTHING (the first row stays). 'table.exec.sink.require-on-conflict' = 'false' "
+            "takes DEDUPLICATE without the clause."
+        )
+        raise ValidationError(message)
+    return kinds != _INSERTS or sink.conflict is not None
+
+
+def _check_conflict(sink: SinkNode, *, is_append: bool, is_retract: bool) -> None:
+    """Check what ``ON CONFLICT`` needs.
+
+    Raises:
+        ValidationError: the sink takes no upserts, or a source has no watermark.
+    """
+    if is_append or is_retract:
+        reason = (
+            "it only accepts INSERT (append-only) changes"
+            if is_append
+            else "it requires UPDATE_BEFORE (retract mode)"
+        )
+        message = (
+            "ON CONFLICT clause is only allowed for upsert sinks. The sink "
+            f"'{sink.name}' is not an upsert sink because {reason}."
+        )
+        raise ValidationError(message)
+    if sink.conflict == "DEDUPLICATE":
+        return
+    without = dict.fromkeys(_without_watermarks(sink.input))
+    if without:
+        message = (
+            f"ON CONFLICT DO {sink.conflict} requires all source tables to define watermarks, but "
+            f"the following source(s) do not: {', '.join(without)}. Add a WATERMARK declaration to "
+            "these tables."
+        )
+        raise ValidationError(message)
+
+
+def _without_watermarks(node: PhysicalNode) -> list[str]:
+    """The tables below a node that have no watermark."""
+    if isinstance(node, physical.TableSourceScan):
+        has_one = node.table.schema.watermark is not None
+        return [] if has_one else [node.identifier.as_summary_string()]
+    return [name for each in node.inputs for name in _without_watermarks(each)]
+
+
 class _Planner:
-    def __init__(self, materialize: str) -> None:
-        self._strategy = materialize
+    def __init__(self, rules: SinkRules) -> None:
+        self._rules = rules
         self._done: dict[tuple[int, str], PhysicalNode | None] = {}
         self._kept: list[PhysicalNode] = []
 
@@ -216,14 +309,8 @@ class _Planner:
                 f"rows apart by: {culprit.kind}({culprit.details()}). Take ChangelogMode.all()."
             )
             raise ValidationError(message)
-        needed = (
-            only_after
-            and bool(sink.key)
-            and kinds != _INSERTS
-            and not any(key <= set(sink.key) for key in keys)
-        )
-        forced = self._strategy == "FORCE" and bool(sink.key) and _takes_updates(sink)
-        materialize = forced or (needed and self._strategy != "NONE")
+        forced = self._rules.materialize == "FORCE" and bool(sink.key) and _takes_updates(sink)
+        materialize = forced or materializes(sink, keys, self._rules)
         wanted = [_NO_UPDATES]
         if has_updates:
             exact = not forced and (not sink.key or frozenset(sink.key) in keys)

@@ -7,25 +7,43 @@ What it is not: the primary keys of tables, which are only promised.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.nodes import InputReference
+from millstream.expressions.nodes import Call, InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.physical_batch import FinalRows
 from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
-from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin
+from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
+from millstream.types.logical_types import CharType, VarCharType
+from millstream.types.type_casts import needs_no_cast
+from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
+    from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
-    from millstream.types.logical_types import RowField
+    from millstream.types.logical_types import LogicalType, RowField
 
 __all__ = ["Keys", "smallest", "upsert_keys"]
 
 #: Sets of columns, each of which is unique.
 Keys = frozenset[frozenset[int]]
 _NONE: Keys = frozenset()
+_INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT)
+#: Types whose values have one text each.
+_OF_ONE_TEXT: Final = frozenset(
+    {
+        *_INTEGERS,
+        TypeRoot.BOOLEAN,
+        TypeRoot.FLOAT,
+        TypeRoot.DOUBLE,
+        TypeRoot.DATE,
+        TypeRoot.TIME_WITHOUT_TIME_ZONE,
+        TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
+        TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
+    }
+)
 
 
 def smallest(keys: Keys) -> tuple[int, ...] | None:
@@ -33,7 +51,7 @@ def smallest(keys: Keys) -> tuple[int, ...] | None:
     return min((tuple(sorted(key)) for key in keys), key=lambda key: (len(key), key), default=None)
 
 
-def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
+def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911, PLR0912 - a table
     """The keys of a node's rows."""
     if isinstance(node, physical.TableSourceScan):
         key = [node.row.index_of(name) for name in node.table.schema.key_columns]
@@ -56,6 +74,10 @@ def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911 - a table
         return _ranked(node)
     if isinstance(node, physical.Join | IntervalJoin | WindowJoin):
         return _joined(node)
+    if isinstance(node, WindowRank):
+        number = () if node.start == node.end or not node.outputs_rank else (len(node.input.row),)
+        is_one = node.start == node.end or node.outputs_rank
+        return _one((*node.window, *node.partition, *number)) if is_one else upsert_keys(node.input)
     if isinstance(node, TemporalJoin):
         return upsert_keys(node.inputs[0])
     if isinstance(node, LookupJoin):
@@ -79,13 +101,34 @@ def _one(columns: Any) -> Keys:
 def _projected(node: physical.Calc) -> Keys:
     places: dict[int, int] = {}
     for position, each in enumerate(node.projections):
-        if isinstance(each, InputReference):
-            places.setdefault(each.index, position)
+        column = _column_of(each)
+        if column is not None:
+            places.setdefault(column, position)
     return frozenset(
         frozenset(places[column] for column in key)
         for key in upsert_keys(node.input)
         if all(column in places for column in key)
     )
+
+
+def _column_of(expression: Expression) -> int | None:
+    """The column of which an expression has one value for each value; None: of none."""
+    if isinstance(expression, Call) and expression.function == "CAST":
+        (operand,) = expression.arguments
+        if isinstance(operand, InputReference) and _keeps_apart(operand.type, expression.type):
+            return operand.index
+    return expression.index if isinstance(expression, InputReference) else None
+
+
+def _keeps_apart(source: LogicalType, target: LogicalType) -> bool:
+    """Check whether a cast gives other values for other values, as Flink sees it."""
+    if source.root in _INTEGERS and target.root in _INTEGERS:
+        return _INTEGERS.index(source.root) <= _INTEGERS.index(target.root)
+    if isinstance(target, CharType | VarCharType):
+        if isinstance(source, CharType | VarCharType):
+            return source.length <= target.length
+        return target.length == VarCharType().length and source.root in _OF_ONE_TEXT
+    return needs_no_cast(source.with_nullability(target.nullable), target)
 
 
 def _ranked(node: physical.Rank) -> Keys:

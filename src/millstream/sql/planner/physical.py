@@ -551,9 +551,12 @@ class SinkNode(PhysicalNode):
     materialize: bool = False
     #: The upsert key of the input, for the materializer.
     upsert_key: tuple[int, ...] | None = None
+    #: ``ON CONFLICT DO``: ERROR, NOTHING or DEDUPLICATE; None: the statement has no such clause.
+    conflict: str | None = None
     kind: ClassVar[str] = "Sink"
 
     def details(self) -> str:
         extra = ", upsertMaterialize=[true]" if self.materialize else ""
+        extra += "" if self.conflict is None else f", conflictStrategy=[{self.conflict}]"
         extra += "" if self.overwrite is None else ", overwrite=[true]"
         return f"table=[{self.name}], fields=[{self.fields_text()}]{extra}"

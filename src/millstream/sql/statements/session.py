@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.configuration import options
+from millstream.configuration.accepted import say_once
 from millstream.connectors.basic.collect import CollectSink
 from millstream.directories.run_directory import run_directory
 from millstream.errors import ValidationError
@@ -32,7 +33,7 @@ from millstream.sql.lowering.conversion import external_type
 from millstream.sql.lowering.lowering import Lowering
 from millstream.sql.lowering.options import LoweringOptions
 from millstream.sql.planner.batch import in_batch_mode
-from millstream.sql.planner.changelog import plan_changes
+from millstream.sql.planner.changelog import SinkRules, plan_changes
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.determinism import check_determinism
 from millstream.sql.planner.partitions import prune_partitions
@@ -86,6 +87,7 @@ class Target:
         table: CatalogTable,
         plan: LogicalNode,
         overwrite: Mapping[str, Literal] | None = None,
+        conflict: str | None = None,
     ) -> None:
         """Take the plan, whose columns are the table's.
 
@@ -95,11 +97,13 @@ class Target:
             plan: what is written.
             overwrite: of what is written over the partition, as far as it is said; None: rows are
                 added.
+            conflict: what ``ON CONFLICT DO`` says; None: nothing.
         """
         self.identifier = identifier
         self.table = table
         self.plan = plan
         self.overwrite = overwrite
+        self.conflict = conflict
 
 
 class Session:
@@ -162,7 +166,8 @@ class Session:
         overrides = table_options(context, statement.hints)
         if overrides:
             table = table.copy({**table.options, **overrides})
-        return Target(found.identifier, table, plan, static if statement.overwrite else None)
+        overwrite = static if statement.overwrite else None
+        return Target(found.identifier, table, plan, overwrite, statement.on_conflict)
 
     def sink_plans(self, targets: Sequence[Target]) -> list[SinkNode]:
         """The physical plans of some targets; parts that they share are planned once.
@@ -200,9 +205,16 @@ class Session:
                     table=target.table,
                     overwrite=overwrite,
                     key=key,
+                    conflict=self._conflict(target),
                 )
             )
         return self.planned(*plans)
+
+    def _conflict(self, target: Target) -> str | None:
+        if target.conflict is not None and self.is_batch:
+            say_once("ON CONFLICT has no effect in batch mode, as in Flink: the last row stays.")
+            return None
+        return target.conflict
 
     def sinks(self, targets: Sequence[Target]) -> list[Transformation]:
         """The ends of a job that writes some targets."""
@@ -286,8 +298,11 @@ class Session:
         plans = in_batch_mode(sinks) if self.is_batch else list(sinks)
         if get(options.REUSE_SUB_PLANS):
             plans = share_parts(plans)
-        strategy = get(options.UPSERT_MATERIALIZE)
-        plans = plan_changes(*prune_columns(plans), materialize=strategy)
+        rules = SinkRules(
+            materialize=get(options.UPSERT_MATERIALIZE),
+            require_on_conflict=not self.is_batch and get(options.REQUIRE_ON_CONFLICT),
+        )
+        plans = plan_changes(*prune_columns(plans), rules=rules)
         if get(options.NON_DETERMINISTIC_UPDATES) != "IGNORE":
             check_determinism(plans, is_batch=self.is_batch)
         if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":

@@ -365,9 +365,9 @@ class _KafkaTableSink(TableSink):
             layout.key.encoder(layout.key_row, options)
 
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
-        if given == INSERT_ONLY:
-            return INSERT_ONLY
-        return UPSERTS if self._layout.upsert else self._layout.value.changes
+        if self._layout.upsert:
+            return UPSERTS
+        return INSERT_ONLY if given == INSERT_ONLY else self._layout.value.changes
 
     def metadata(self) -> Mapping[str, LogicalType]:
         return _WRITABLE
