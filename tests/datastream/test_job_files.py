@@ -113,6 +113,22 @@ def test_a_module_of_another_job_is_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.both_engines
+def test_of_two_files_with_one_module_the_last_is_imported(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    env.set_parallelism(1)
+    for number, factor in enumerate((3, 4)):
+        directory = tmp_path / str(number)
+        env.add_python_file(str(write_module(directory, "twice_shipped", factor)))
+        env.add_python_file(str(wheel(directory, "twice_zipped", factor)))
+        write_module(directory / "code", "twice_in_directory", factor)
+        env.add_python_file(str(directory / "code"))
+    source = env.from_collection([1, 2])
+    names = ("twice_shipped", "twice_zipped", "twice_in_directory")
+    streams = [source.map(times_of(name)) for name in names]  # type: ignore[arg-type]
+    assert run_and_collect(*streams) == [[4, 8]] * len(names)
+
+
+@pytest.mark.both_engines
 def test_archives_are_in_the_working_directory(
     env: StreamExecutionEnvironment, tmp_path: Path
 ) -> None:

@@ -46,16 +46,21 @@ def test_rows_come_in_order_and_late_ones_do_not() -> None:
         harness.feed([(I, ("a", at(9), 1)), (I, ("b", at(3), 1)), (I, ("c", at(3), 2))])
         harness.watermark(epoch + 2_000)
         harness.end_epoch()
+        # The watermark has passed d, and yet nothing was given after which it would come.
         harness.feed([(I, ("d", at(2), 1)), (I, ("e", at(5), None)), (I, ("f", at(3), 1))])
         assert harness.changes == []
         harness.watermark(epoch + 5_000)
-        assert [row[0] for _, row in harness.changes] == ["c", "b", "f", "e"]
+        assert [row[0] for _, row in harness.changes] == ["d", "c", "b", "f", "e"]
+        harness.watermark(epoch + 7_000)
         harness.end_epoch()
+        assert harness.metrics["numLateRecordsDropped"] == 0
+        harness.feed([(I, ("late", at(5), 1)), (I, ("g", at(6), 1)), (I, ("later", at(1), 1))])
+        harness.watermark(epoch + 8_000)
         harness.watermark(epoch + 9_000)
-        assert [row[0] for _, row in harness.changes] == ["c", "b", "f", "e", "a"]
+        assert [row[0] for _, row in harness.changes][5:] == ["g", "a"]
         harness.end_epoch()
-        assert harness.metrics["numLateRecordsDropped"] == 1
-        assert list(harness.state_entries()) == []
+        assert harness.metrics["numLateRecordsDropped"] == 2
+        assert len(list(harness.state_entries())) == 1  # the last time
 
 
 def test_updates_are_refused_where_they_come() -> None:

@@ -102,9 +102,10 @@ class JobFiles:
 
     @property
     def python_path(self) -> list[str]:
-        """What goes before the worker's own Python path."""
+        """What goes before the worker's own Python path; what was added last comes first."""
         path = []
-        for file in self.of(FileUse.PYTHON):
+        # As in PyFlink: of two files with a module of one name, the last is imported.
+        for file in reversed(self.of(FileUse.PYTHON)):
             at = self.path(file)
             path.append(str(at.parent if at.suffix == ".py" else at))
         if self.packages_directory is not None:

@@ -2,11 +2,12 @@
 
 What it is: Flink's RowTimeSortOperator.  Rows wait until the watermark has passed them, and are
 then given in order of time, those of one time by the other columns of ORDER BY, then as they came.
-Late rows are dropped.
+A row that comes after the watermark still has its place as long as no row of its time or of
+a later one was given; only then it is dropped.
 
 What it is not: parallel; nor for updating input, nor by processing time.
 
-State: per time the rows that wait.
+State: per time the rows that wait, and the last time of which rows were given.
 
 Read next: ``runtime/columnar/sort_keys.py``.
 """
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.state_sections import StateSection
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
@@ -48,6 +50,7 @@ __all__ = ["TemporalSortFactory"]
 
 _NAME: Final = struct.Struct(">Q")
 _BIAS: Final = 2**63
+_LAST: Final = struct.Struct("<q")
 #: Rows per batch that is given.
 _BATCH: Final = 16_384
 
@@ -90,14 +93,22 @@ class TemporalSortOperator(LateRowsOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._rows = PackedValues(self.keyed_state, "\0rows")
+        self._last = PackedValues(self.keyed_state, "\0last")
 
     def process_rows(self, batch: Batch) -> None:
         self.refuse_updates(batch, "ORDER BY a time")
         times = milliseconds_of(batch.arrow.column(self._plan.order[0].index), self.label)
         on_time = times > self._watermark
+        if not on_time.all():
+            on_time = times > self._last_given()
         arrow = self.without_late(batch.arrow, on_time)
         if arrow.num_rows:
             self._keep(arrow, times[on_time])
+
+    def _last_given(self) -> int:
+        self.keyed_state.make_room(1)
+        (stored,) = self._last.get_all([self._key])
+        return MIN_TIMESTAMP if stored is None else int(_LAST.unpack(stored)[0])
 
     def _keep(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> None:
         groups = group_rows([pa.array(times)], len(times))
@@ -121,6 +132,7 @@ class TemporalSortOperator(LateRowsOperator):
         fired = list(self.keyed_state.timers.advance_event_time(watermark))
         if fired:
             self._give([(cache_key(key), name) for _, key, name in fired])
+            self._last.put_all([self._key], [_LAST.pack(max(time for time, _, _ in fired))])
         super().process_watermark(watermark)
 
     def _give(self, slots: list[tuple[CacheKey, bytes]]) -> None:
