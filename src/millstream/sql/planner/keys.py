@@ -128,7 +128,7 @@ def _keeps_apart(source: LogicalType, target: LogicalType) -> bool:
         if isinstance(source, CharType | VarCharType):
             return source.length <= target.length
         return target.length == VarCharType().length and source.root in _OF_ONE_TEXT
-    return needs_no_cast(source.with_nullability(target.nullable), target)
+    return needs_no_cast(source.with_nullability(target.is_nullable), target)
 
 
 def _ranked(node: physical.Rank) -> Keys:
