@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.pipelined.test_failed_checkpoints import handle
 from tests.pipelined.test_unaligned import RECORD, job
 
+from millstream.checkpoint.model import OperatorAck
 from millstream.contracts.batch import Batch
 from millstream.runtime.frames import DATA_ARROW, encode_batch
 from millstream.runtime.pipelined.links import BARRIER, Barrier, Frame
 from millstream.runtime.pipelined.messages import NEVER, Abandoned
+from millstream.state.operator_state_files import PendingStates
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -134,9 +139,31 @@ def test_nothing_is_recorded_for_a_checkpoint_that_was_given_up_before(
 def test_files_of_states_of_a_snapshot_that_is_given_up_come_with_the_next(
     overtaken: Overtaken,
 ) -> None:
-    epoch, states = overtaken.epoch, [object()]
-    overtaken.task._state.pending = states  # type: ignore[assignment]
+    epoch, states = overtaken.epoch, PendingStates({}, {"state/op/one": b"1"})
+    overtaken.task._state.pending = [states]
     overtaken.barrier(overtaken.first, epoch)
     overtaken.loop._obey(Abandoned(epoch))
+    overtaken.taken[0].ack.operators[0].operator_states["one"] = handle("state/op/one")
     overtaken.taken[0].give_up()
-    assert overtaken.task._owed == states
+    assert overtaken.task._owed == [states]
+
+
+def test_frames_and_local_copies_of_a_checkpoint_that_fails_are_deleted_at_once(
+    overtaken: Overtaken,
+) -> None:
+    """The task has acknowledged it; another one could not."""
+    epoch = overtaken.epoch
+    overtaken.barrier(overtaken.first, epoch)
+    overtaken.records(overtaken.late)
+    overtaken.barrier(overtaken.late, epoch)
+    (pending,) = overtaken.taken
+    ack = pending.finish()
+    assert ack.in_flight is not None
+    name = ack.in_flight.file["remote"]
+    assert pending.storage.exists(name)
+    dropped: list[str] = []
+    copy: Any = SimpleNamespace(abandon=partial(dropped.append, "copy"))
+    pending.snapshots = [(OperatorAck("op", 0, 0), copy)]
+    overtaken.loop._obey(Abandoned(epoch))
+    assert not pending.storage.exists(name)
+    assert dropped == ["copy"]

@@ -14,7 +14,9 @@ from tests.pipelined.test_failures import NUMBERS, check, job, seen
 from tests.support.environments import wait_until
 
 from millstream.checkpoint import LocalStorage, ManifestLog, job_directories
-from millstream.checkpoint.model import TaskAck
+from millstream.checkpoint.model import OperatorAck, TaskAck
+from millstream.contracts.key_value_store import StateFile
+from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind
 from millstream.datastream import RestartStrategies
 from millstream.engines.pipelined import run_loop
 from millstream.engines.pipelined.checkpoints import Checkpoints, PendingCheckpoint
@@ -161,12 +163,31 @@ def test_files_of_operator_state_that_could_not_be_written_are_written_with_the_
     owed: list[PendingStates] = []
     first = PendingStates({}, {"state/op/one": b"1", "state/op/two": b"2"})
     with pytest.raises(ConnectionError):
-        pending(away, [first], owed).finish()
+        pending(away, [first], owed, "one", "two").finish()
     assert not storage.exists("state/op/two")
-    pending(storage, [PendingStates({}, {"state/op/three": b"3"})], owed).finish()
+    third = PendingStates({}, {"state/op/three": b"3"})
+    pending(storage, [third], owed, "one", "two", "three").finish()
     for name, content in {"one": b"1", "two": b"2", "three": b"3"}.items():
         assert storage.read(f"state/op/{name}") == content
     assert not owed
+
+
+def test_states_that_change_do_not_pile_up_while_the_storage_is_away(tmp_path: Path) -> None:
+    away = Away(tmp_path / "checkpoints", fsync=False)
+    owed: list[PendingStates] = []
+    for number in range(20):
+        changed = f"{number}-two"
+        states = [PendingStates({}, {f"state/op/{changed}": b"x" * 1000})]
+        if number == 0:
+            states.append(PendingStates({}, {"state/op/same-two": b"y"}))
+        with pytest.raises(ConnectionError):
+            pending(away, states, owed, changed, "same-two").finish()
+        # Also what could be acknowledged no more, and was given up without a try.
+        pending(away, [], owed, changed, "same-two").give_up()
+        assert {name for each in owed for name in each.files} == {
+            f"state/op/{changed}",
+            "state/op/same-two",
+        }
 
 
 class Away(LocalStorage):
@@ -178,7 +199,16 @@ class Away(LocalStorage):
         super().write(name, content)
 
 
+def handle(name: str) -> OperatorStateHandle:
+    file = StateFile(local="", remote=name, size=0, digest="")
+    return OperatorStateHandle(OperatorStateKind.UNION, 1, (), file)
+
+
 def pending(
-    storage: LocalStorage, states: list[PendingStates], owed: list[PendingStates]
+    storage: LocalStorage, states: list[PendingStates], owed: list[PendingStates], *named: str
 ) -> PendingAck:
-    return PendingAck(TaskAck(0, 0, 0, "a"), [], states, storage, lambda ack: ack, owed)
+    """A snapshot that names these files."""
+    operator = OperatorAck("op", 0, 0)
+    operator.operator_states = {name: handle(f"state/op/{name}") for name in named}
+    ack = TaskAck(0, 0, 0, "a", operators=[operator])
+    return PendingAck(ack, [], states, storage, lambda whole: whole, owed)

@@ -250,6 +250,7 @@ class _Output:
 
 
 class _Ack:
+    operators: Sequence[Any] = ()
     committables: Sequence[bytes] = ()
 
 

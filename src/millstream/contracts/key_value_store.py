@@ -63,9 +63,10 @@ class StateHandle(TypedDict):
 class PendingSnapshot(Protocol):
     """A snapshot whose content is fixed, but is not in the checkpoint storage yet.
 
-    ``finish`` or ``abandon`` is called, once, and ``tidy`` behind ``finish``.  All may come in
-    another thread, while the store is read, written, and asked for its next snapshot, and the first
-    two also when it is closed.
+    ``finish`` or ``abandon`` is called, once, and ``tidy`` behind ``finish``; ``abandon`` may come
+    behind these as well, if the snapshot is in no checkpoint.  All may come in another thread,
+    while the store is read, written, and asked for its next snapshot, and the first two also when
+    it is closed.
     """
 
     def finish(self) -> StateHandle:
@@ -81,7 +82,10 @@ class PendingSnapshot(Protocol):
         """
 
     def abandon(self) -> None:
-        """Let go of what is held for it: nobody wants this snapshot."""
+        """Let go of what is held for it here: nobody wants this snapshot.
+
+        What was uploaded for it stays: later snapshots may name it.
+        """
 
 
 class KeyValueStore(Protocol):

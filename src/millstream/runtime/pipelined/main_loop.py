@@ -548,10 +548,9 @@ class MainLoop:
 
     def _hear_of_end(self, message: Completed | Abandoned) -> None:
         for task in self.tasks:
-            if isinstance(message, Abandoned):
-                task.abandon(message.epoch)
-                continue
-            for order in task.confirm(message.epoch):
+            is_lost = isinstance(message, Abandoned)
+            orders = task.abandon(message.epoch) if is_lost else task.confirm(message.epoch)
+            for order in orders:
                 self._do_aside(order)
 
     def _tell_splits(self, message: DriverMessage) -> None:

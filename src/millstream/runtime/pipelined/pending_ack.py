@@ -10,9 +10,11 @@ Read next: ``runtime/pipelined/uploader.py``.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from millstream.errors import MillstreamError
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from millstream.state.operator_state_files import PendingStates
 
 __all__ = ["PendingAck"]
+
+_LOG: Final = logging.getLogger("millstream")
 
 
 @dataclass(slots=True)
@@ -111,6 +115,31 @@ class PendingAck:
             snapshot.abandon()
         self.carrying(self.ack)
 
+    def discard(self) -> None:
+        """Delete what it alone has, behind ``finish`` or ``give_up``: it is in no checkpoint.
+
+        Files of state stay: later snapshots may name them (``KeyValueStore``, contract 6).
+        """
+        for _, snapshot in self.snapshots:
+            snapshot.abandon()
+        in_flight, self.ack.in_flight = self.ack.in_flight, None
+        if in_flight is not None:
+            try:
+                self.storage.delete([in_flight.file["remote"]])
+            except (OSError, MillstreamError):
+                _LOG.debug("left to the next sweep: %s", in_flight.file["remote"], exc_info=True)
+
     def _owe_states(self) -> None:
+        """Owe the states of this snapshot, and those of earlier ones that it names as well.
+
+        What a snapshot does not name, no later one does: while the storage is down, the memory that
+        is owed is that of one snapshot, however many fail.
+        """
         states, self.states = self.states, []
         self.owed += states
+        handles = [each for of in self.ack.operators for each in of.operator_states.values()]
+        named = {each.file["remote"] for each in handles if each.file is not None}
+        for owed in self.owed:
+            for name in owed.files.keys() - named:
+                del owed.files[name]
+        self.owed[:] = [owed for owed in self.owed if owed.files]

@@ -568,10 +568,13 @@ class PipelinedTask:
     def _counts_of_epoch(self) -> dict[str, int]:
         return counts_of(self._instance, {} if self.splits is None else self.splits.reader.counted)
 
-    def abandon(self, epoch: int) -> None:
+    def abandon(self, epoch: int) -> list[Callable[[], None]]:
         """Take that checkpoint ``epoch`` was given up: no more is recorded for it.
 
         A barrier that is late, or never comes, would have all recorded that comes before it.
+
+        Returns:
+            What is to be done about it aside, behind what was to be uploaded before.
         """
         if epoch >= self._plan.epoch:
             self._abandoned.add(epoch)
@@ -583,6 +586,7 @@ class PipelinedTask:
                 each.is_given_up = True
                 each.recording.drop(self._inputs)
         self._release()
+        return [each.discard for each in self._taken if each.ack.epoch == epoch]
 
     def _note_published(self, ack: TaskAck) -> None:
         states = {each.uid: each.state for each in ack.operators if each.state is not None}

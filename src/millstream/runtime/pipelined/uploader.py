@@ -8,7 +8,7 @@ Cases of a snapshot:
 
 1. It is finished -> acknowledged.
 2. It was given up, or its task is to be stopped, before or while it is finished -> given up,
-   without a word.
+   without a word.  If its checkpoint is given up later, what it alone has is deleted then.
 3. It cannot be finished, for the storage refuses it or cannot be reached -> declined: the driver
    gives the checkpoint up, or the run.  What the task owes of it comes with the next.
 4. A sink cannot pre-commit -> the task fails.  What was taken behind it is given up: the driver may
@@ -132,6 +132,8 @@ class Uploader:
         if failure is None and not pending.is_given_up:
             self._tell(finished(self._slot, pending))
             pending.tidy()
+            if pending.is_lost:
+                pending.discard()
             return
         pending.give_up()
         # Nobody waits for what a task that is to be stopped has uploaded.
