@@ -181,7 +181,7 @@ def test_columns_of_an_insert_are_held_against_the_table(env: TableEnvironment) 
         env.explain_sql("INSERT INTO target SELECT name FROM clicks")
     assert (
         "Column types of query result and sink for 'default_catalog.default_database.target' "
-        "do not match.\nCause: Incompatible types for sink column 'name' at position 0.\n\n"
+        "do not match.\nCause: Incompatible types for sink column 'name' at position 1.\n\n"
         "Query schema: [name: STRING]\nSink schema:  [name: INT]"
     ) in str(raised.value)
 

@@ -18,10 +18,12 @@ from tests.table.query_running import environment, materialised
 from millstream.common import Row, RowKind, Types
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.errors import ProgramError, ValidationError
+from millstream.datastream.functions import ProcessFunction
+from millstream.errors import ProgramError, TypeMismatchError, ValidationError
 from millstream.sql.parser.parser import parse_statement
 from millstream.table import ChangelogMode, DataTypes, Schema, StreamTableEnvironment
 from millstream.table.expressions import call, col, lit
+from millstream.table.udf import udf
 from millstream.testing import MiniCluster
 
 if TYPE_CHECKING:
@@ -140,11 +142,104 @@ def _row(kind: RowKind, *values: object) -> Row:
     return made
 
 
-def test_an_untyped_stream_is_refused(
+@pytest.mark.both_engines
+def test_an_untyped_stream_is_a_column_of_objects(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    stream = stream_env.from_collection([(1, "a"), {"b": 2}])
+    table = env.from_data_stream(stream)
+    assert [str(each) for each in table.plan.row.names] == ["f0"]
+    shown = udf(lambda value: f"{type(value).__name__} {value}", result_type="STRING")
+    described = table.select(shown(col("f0")))
+    assert result(described, tmp_path / "1") == Counter([("tuple (1, 'a')",), ("dict {'b': 2}",)])
+    rows = collected(env.to_data_stream(table), tmp_path / "2")
+    assert sorted(rows, key=repr) == [Row(f0=(1, "a")), Row(f0={"b": 2})]
+    changes = env.from_changelog_stream(stream)
+    collecting = env.session.collected(changes.plan, str(tmp_path / "3"))
+    MiniCluster(env.session.program.graph_of([collecting], "test")).run()
+    assert len(list(read_collected(tmp_path / "3"))) == 2
+    schema = Schema.new_builder().column("f0", "INT").build()
+    with pytest.raises(ProgramError, match="needs a stream whose type is known"):
+        env.from_data_stream(stream, schema)
+
+
+def test_objects_in_rows_of_a_stream_stay_objects(
     env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment
 ) -> None:
-    with pytest.raises(ProgramError, match="needs a stream whose type is known"):
-        env.from_data_stream(stream_env.from_collection([1, 2]))
+    kind = Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.PICKLED_BYTE_ARRAY()])
+    stream = stream_env.from_collection([(1, {2})], kind)
+    stream_env.get_configuration().set_string("execution.target", "local")
+    assert list(env.from_data_stream(stream).execute().collect()) == [Row(1, {2})]
+
+
+class Timed(ProcessFunction):
+    """Gives rows with their kinds and timestamps."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield str(value.get_row_kind()), dict(value.as_dict()), ctx.timestamp()
+
+
+@pytest.mark.both_engines
+def test_a_changelog_stream_has_the_columns_of_a_schema(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.create_temporary_view("people", people(stream_env))
+    table = env.sql_query("SELECT name, TO_TIMESTAMP_LTZ(1000 * id, 3) AS ts, id FROM people")
+    schema = (
+        Schema.new_builder()
+        .column("who", "STRING")
+        .column_by_metadata("rowtime", "TIMESTAMP_LTZ(3)")
+        .column_by_expression("ignored", "UPPER(who)")
+        .column("number", "BIGINT NOT NULL")
+        .build()
+    )
+    stream = env.to_changelog_stream(table, schema, ChangelogMode.insert_only())
+    assert str(stream.get_type()) == "RowTypeInfo(who: String, number: Long)"
+    found = collected(stream.process(Timed()), tmp_path)
+    assert sorted(found, key=repr) == [
+        ("+I", {"who": "ann", "number": 1}, 1000),
+        ("+I", {"who": "ann", "number": 3}, 3000),
+        ("+I", {"who": "bob", "number": 2}, 2000),
+        ("+I", {"who": "cid", "number": 4}, 4000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": "INT"}, "Different number of columns"),
+        (
+            {"id": "STRING", "name": "STRING"},
+            "Incompatible types for sink column 'id' at position 1",
+        ),
+        ({"id": "INT", "name": "INT"}, "Incompatible types for sink column 'name' at position 2"),
+    ],
+)
+def test_columns_that_do_not_fit_a_stream_s_schema_are_refused(
+    columns: dict[str, str], message: str, env: StreamTableEnvironment, stream_env: Any
+) -> None:
+    builder = Schema.new_builder()
+    for name, kind in columns.items():
+        builder.column(name, kind)
+    table = env.from_data_stream(people(stream_env))
+    with pytest.raises(ValidationError, match=message):
+        env.to_changelog_stream(table, builder.build())
+
+
+def test_a_row_without_time_is_refused_by_its_column(
+    env: StreamTableEnvironment, stream_env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    env.create_temporary_view("people", people(stream_env))
+    query = "SELECT id, CAST(NULL AS TIMESTAMP_LTZ(3)) AS ts FROM people"
+    schema = (
+        Schema.new_builder()
+        .column("id", "INT")
+        .column_by_metadata("rowtime", "TIMESTAMP_LTZ(3)")
+        .build()
+    )
+    stream = env.to_changelog_stream(env.sql_query(query), schema)
+    with pytest.raises(TypeMismatchError, match="'rowtime' of the table becomes the timestamp"):
+        collected(stream, tmp_path)
 
 
 @pytest.mark.both_engines

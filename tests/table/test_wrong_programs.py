@@ -38,7 +38,7 @@ INSERTS = {
         f"{_DO_NOT_MATCH}\nCause: Different number of columns."
     ),
     "INSERT INTO two VALUES (1, 'a')": (
-        f"{_DO_NOT_MATCH}\nCause: Incompatible types for sink column 'a' at position 0."
+        f"{_DO_NOT_MATCH}\nCause: Incompatible types for sink column 'a' at position 1."
     ),
     "INSERT INTO two VALUES ('a', 1), ('b')": "All rows of VALUES must have 2 columns; this has 1.",
     "INSERT INTO two (a) SELECT name FROM clicks": (

@@ -16,11 +16,13 @@ from millstream.graph.transformation import OneInputTransformation
 from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.sql.binder import calls
 from millstream.sql.binder.expressions import ExpressionBinder
+from millstream.sql.binder.inserts import fitted, with_metadata
 from millstream.sql.binder.scope import Scope
 from millstream.sql.binder.tables import watermarked
 from millstream.sql.catalog.columns import ComputedColumn
 from millstream.sql.catalog.connectors import INSERT_ONLY, TableSink
-from millstream.sql.catalog.identifiers import quoted
+from millstream.sql.catalog.identifiers import ObjectIdentifier, quoted
+from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.lowering.conversion import external_type, logical_row
 from millstream.sql.lowering.pieces import parallelism_of
 from millstream.sql.lowering.stream_types import stream_type
@@ -32,6 +34,8 @@ from millstream.table.building import column_of
 from millstream.table.rewriting import WindowProperty
 from millstream.table.schema import resolved
 from millstream.types.logical_types import LocalZonedTimestampType
+from millstream.types.row import Row
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +51,14 @@ if TYPE_CHECKING:
 
 __all__ = ["read_stream", "with_fields", "write_stream"]
 
+#: Of streams of any values: one column of objects.
+_UNTYPED: Final = Types.ROW_NAMED(["f0"], [Types.PICKLED_BYTE_ARRAY()])
 _ALL: Final = frozenset({"I", "UB", "UA", "D"})
 #: The only metadata of a stream, and the column that has it.
 _ROWTIME: Final = "rowtime"
 _TIME: Final = "$rowtime"
+#: As plans and errors name streams that tables become.
+_SINK: Final = "*anonymous_datastream_sink$1*"
 
 
 def read_stream(
@@ -64,9 +72,12 @@ def read_stream(
     """The plan of a stream.
 
     Raises:
-        ProgramError: the stream is untyped.
+        ProgramError: the stream is untyped, and the schema has columns.
     """
     kind = stream.get_type()
+    if kind.arrow_schema is None and schema is None:
+        stream = stream.map(_as_only_field, output_type=_UNTYPED)
+        kind = _UNTYPED
     if kind.arrow_schema is None:
         message = (
             "from_data_stream() needs a stream whose type is known; give the operator before it "
@@ -115,6 +126,10 @@ def read_stream(
     if not all(each.is_physical() for each in declared.columns):
         plan = _computed(ExpressionBinder(context, Scope.of(row)), plan, declared)
     return watermarked(context, plan, declared)
+
+
+def _as_only_field(value: Any) -> Row:
+    return Row(value)
 
 
 def _physical(row: RowType, declared: ResolvedSchema, known: Sequence[str]) -> RowType:
@@ -209,25 +224,42 @@ def write_stream(
     changelog: bool,
     mode: Any = None,
     type_info: TypeInformation | None = None,
+    schema: Schema | None = None,
 ) -> DataStream:
-    """A plan as a stream of rows.
+    """Return a plan as a stream of rows.
+
+    Args:
+        session: of the plan.
+        environment: of the stream.
+        plan: the query.
+        changelog: whether rows have kinds.
+        mode: which kinds are wanted; None: all.
+        type_info: of the rows, whose fields take the columns by position.
+        schema: the columns of the rows, which take those of the query by position; one of metadata
+            becomes the timestamps.
 
     Raises:
         ProgramError: the type does not have as many fields as there are columns.
-        ValidationError: rows are updated that the stream does not take; names the node.
+        ValidationError: rows are updated that the stream does not take, or columns do not fit.
     """
     taken = _kinds(mode) if changelog else INSERT_ONLY
+    factory = ConformFactory(None, table="the table")
+    row = plan.row
+    if schema is not None:
+        plan, factory = _fitted(session, plan, schema)
+        assert factory.columns is not None  # noqa: S101 - made so
+        kinds = {each.name: each.type for each in plan.row.fields}
+        row = row_of(factory.columns, [kinds[name] for name in factory.columns])
     below = session.converter().convert(plan)
-    name = "*anonymous_datastream_sink$1*"
     (node,) = session.planned(
-        SinkNode(row=below.row, inputs=(below,), name=name, sink=_StreamSink(taken))
+        SinkNode(row=below.row, inputs=(below,), name=_SINK, sink=_StreamSink(taken))
     )
     lowering = session.lowering()
     made = lowering.stream(node.input)
-    out = external_type(plan.row) if type_info is None else type_info
+    out = external_type(row) if type_info is None else type_info
     width = -1 if out.arrow_schema is None else len(out.arrow_schema)
-    if width != len(plan.row):
-        message = f"{type_info} does not have {len(plan.row)} fields: {', '.join(plan.row.names)}"
+    if width != len(row):
+        message = f"{type_info} does not have {len(row)} fields: {', '.join(row.names)}"
         raise ProgramError(message)
     conform = OneInputTransformation(
         id=session.program.next_id(),
@@ -238,6 +270,28 @@ def write_stream(
         input=made,
         parallelism=parallelism_of(made)[0],
         non_parallel=parallelism_of(made)[1],
-        factory=ConformFactory(None, table="the table"),
+        factory=factory,
     )
     return DataStream(environment, conform)
+
+
+def _fitted(
+    session: Session, plan: LogicalNode, schema: Schema
+) -> tuple[LogicalNode, ConformFactory]:
+    """The plan with the columns of a schema, and what makes a stream of it."""
+    context = session.context(None)
+    declared = resolved(schema, context)
+    _asks_for_time(declared)
+    table = CatalogTable(schema=declared)
+    identifier = ObjectIdentifier("default_catalog", "default_database", _SINK)
+    fit = fitted(context, plan, identifier, table)
+    fit = with_metadata(fit, table, {_ROWTIME: LocalZonedTimestampType(3)})
+    times = [each.name for each in declared.persisted if each.is_metadata()]
+    physical = [each for each in declared.persisted if each.is_physical()]
+    not_null = [at for at, each in enumerate(physical) if not each.type.is_nullable]
+    return fit, ConformFactory(
+        tuple(each.name for each in physical),
+        tuple(not_null),
+        table="the table",
+        time_column=times[0] if times else "",
+    )

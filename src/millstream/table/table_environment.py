@@ -514,7 +514,8 @@ class StreamTableEnvironment(TableEnvironment):
         """A table whose rows are the records of a stream.
 
         Args:
-            data_stream: of rows, tuples, or plain values.
+            data_stream: of rows, tuples, or plain values; an untyped one has one column of any
+                objects, ``f0``.
             fields_or_schema: a Schema: names and types of the columns, and event time; or columns:
                 some of the stream's (``col("a")``, ``col("a").alias("b")``), or, if none of the
                 names is the stream's, new names by position; without them they are the stream's.
@@ -561,14 +562,22 @@ class StreamTableEnvironment(TableEnvironment):
 
         Args:
             table: the table.
-            target_schema: not taken in this release.
+            target_schema: names and types of the fields, to which the columns of the table are
+                cast by position.  A metadata column ``rowtime`` becomes the timestamp of the record
+                and no field; computed columns are left out.
             changelog_mode: which kinds are wanted; all of them if None.
+
+        Raises:
+            ValidationError: the columns do not fit, or rows are updated without updates in the
+                mode.
         """
-        if target_schema is not None:
-            message = "to_changelog_stream(target_schema) is not in this release."
-            raise ProgramError(message)
         return write_stream(
-            self._session, self._environment, table.plan, changelog=True, mode=changelog_mode
+            self._session,
+            self._environment,
+            table.plan,
+            changelog=True,
+            mode=changelog_mode,
+            schema=target_schema,
         )
 
     def to_append_stream(self, table: Table, type_info: TypeInformation) -> DataStream:

@@ -101,7 +101,8 @@ def fitted(
         cast = calls.coerced(given[column.name], column.type)
         if cast is None:
             cause = (
-                f"Incompatible types for sink column '{column.name}' at position {len(expressions)}"
+                f"Incompatible types for sink column '{column.name}' at position "
+                f"{len(expressions) + 1}"
             )
             raise context.error(node, _mismatch(plan, table, identifier, cause))
         expressions.append(cast)

@@ -27,6 +27,7 @@ from millstream.types.logical_types import (
     LocalZonedTimestampType,
     LogicalType,
     MapType,
+    RawType,
     RowField,
     RowType,
     SmallIntType,
@@ -37,6 +38,7 @@ from millstream.types.logical_types import (
     VarCharType,
 )
 from millstream.types.structured_types import has_class
+from millstream.types.type_information import PickledBytesTypeInfo
 from millstream.types.typeinfo import RowTypeInfo, from_arrow_type
 
 if TYPE_CHECKING:
@@ -52,9 +54,14 @@ def external_type(row: RowType) -> RowTypeInfo:
 
 def _external_field(kind: LogicalType) -> TypeInformation:
     """The type of a column; where its bytes or fields have a meaning, programs see that."""
-    if has_extension(kind) or has_class(kind) or _has_empty_row(kind):
+    if has_extension(kind) or has_class(kind) or _has_empty_row(kind) or _has_objects(kind):
         return LogicalTypeInfo(kind)
     return from_arrow_type(kind.to_arrow())
+
+
+def _has_objects(kind: LogicalType) -> bool:
+    """Whether pickled objects are in values of a type."""
+    return isinstance(kind, RawType) or any(map(_has_objects, kind.children))
 
 
 def _has_empty_row(kind: LogicalType) -> bool:
@@ -111,6 +118,14 @@ def logical_type(kind: pa.DataType) -> LogicalType:  # noqa: PLR0911 - a table
     raise UnsupportedSqlError(message)
 
 
+def _own_type(info: TypeInformation) -> LogicalType | None:
+    """The type of a field that its Arrow type does not tell."""
+    if isinstance(info, LogicalTypeInfo):
+        return info.type
+    # Flink's name of the class of pickled values.
+    return RawType("[B") if isinstance(info, PickledBytesTypeInfo) else None
+
+
 def logical_row(kind: TypeInformation) -> RowType:
     """The row of a table that is a stream of that type."""
     schema = kind.arrow_schema
@@ -118,6 +133,6 @@ def logical_row(kind: TypeInformation) -> RowType:
     types = [logical_type(each.type) for each in schema]
     if isinstance(kind, RowTypeInfo):
         infos = enumerate(kind.get_field_types())
-        own = {at: info.type for at, info in infos if isinstance(info, LogicalTypeInfo)}
+        own = {at: found for at, info in infos if (found := _own_type(info)) is not None}
         types = [own.get(at, found) for at, found in enumerate(types)]
     return row_of(schema.names, types)

@@ -18,6 +18,8 @@ from millstream.runtime.columnar.lengths import of_length
 from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from millstream.contracts.operator import Operator
     from millstream.errors import MillstreamError
     from millstream.types.logical_types import LogicalType
@@ -35,7 +37,8 @@ class ConformFactory:
         drop: whether a row that breaks that is dropped instead of failing.
         table: how errors name the table.
         lengths: columns of a length, to which values are cut and filled up.
-        with_time: whether a further column, behind the others, has the timestamps of the records.
+        with_time: whether a further column, after the others, has the timestamps of the records.
+        time_column: the column of the input that becomes the timestamps; empty: they stay.
     """
 
     columns: tuple[str, ...] | None = None
@@ -43,6 +46,7 @@ class ConformFactory:
     drop: bool = False
     table: str = ""
     with_time: bool = False
+    time_column: str = ""
     lengths: tuple[tuple[int, LogicalType], ...] = ()
     keyed: ClassVar[bool] = False
 
@@ -73,14 +77,23 @@ class ConformOperator(TableOperator):
         if self._plan.with_time:
             columns.append(self._times(batch, wanted.field(len(read)).type))
         made = pa.RecordBatch.from_arrays(columns, schema=wanted)
+        times = batch.raw_timestamps
+        if self._plan.time_column:
+            times = self._times_in(arrow.column(self._plan.time_column))
         self.output.emit(
-            Batch(
-                self.context.output_type,
-                arrow=made,
-                timestamps=batch.raw_timestamps,
-                row_kinds=batch.row_kinds,
-            )
+            Batch(self.context.output_type, arrow=made, timestamps=times, row_kinds=batch.row_kinds)
         )
+
+    def _times_in(self, column: pa.Array) -> np.ndarray:
+        if column.null_count:
+            message = (
+                f"Column '{self._plan.time_column}' of {self._plan.table} becomes the timestamp of "
+                "its row and is NULL in one; filter such rows before."
+            )
+            raise TypeMismatchError(message)
+        milliseconds = pa.timestamp("ms", column.type.tz)
+        times: np.ndarray = column.cast(milliseconds, safe=False).cast(pa.int64()).to_numpy()
+        return times
 
     def _times(self, batch: Batch, kind: pa.DataType) -> pa.Array:
         times = batch.raw_timestamps
