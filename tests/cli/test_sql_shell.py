@@ -19,6 +19,7 @@ from millstream.errors import ConfigurationError, JobError, SqlParserError, Vali
 from millstream.execution.job_client import JobStatus
 from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.table.texts import cell_texts
 from millstream.types.logical_types import BigIntType, VarCharType
 from millstream.types.row import Row, RowKind
 
@@ -64,14 +65,15 @@ class Result:
         return SCHEMA
 
     @contextlib.contextmanager
-    def collect(self) -> Iterator[Iterator[Any]]:
+    def collect_texts(self) -> Iterator[Iterator[Any]]:
         try:
-            yield self._rows()
+            yield self._changes()
         finally:
             self.closed = True
 
-    def _rows(self) -> Iterator[Any]:
-        yield from self.rows
+    def _changes(self) -> Iterator[Any]:
+        texts = cell_texts(SCHEMA.types)
+        yield from ((row.get_row_kind(), texts(row)) for row in self.rows)
         if self.failure is not None:
             raise self.failure
 

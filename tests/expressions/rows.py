@@ -20,6 +20,7 @@ from millstream.types.logical_types import (
     FloatType,
     LocalZonedTimestampType,
     LogicalType,
+    MapType,
     RowType,
     TimestampType,
     TimeType,
@@ -66,6 +67,22 @@ def values_of(type_: LogicalType, count: int, chance: random.Random) -> list[Any
     if type_.is_nullable:
         found = [None if chance.random() < 0.15 else value for value in found]
     return found
+
+
+def boundaries(type_: LogicalType) -> list[Any]:
+    """The ends and the odd values of a type; none of types that have no order."""
+    if isinstance(type_, ArrayType):
+        return [(), (None,), *((one,) for one in boundaries(type_.element))]
+    if isinstance(type_, MapType):
+        keys, values = boundaries(type_.key), boundaries(type_.value)
+        pairs = [{key: value} for key, value in zip(keys, values, strict=False)]
+        return [{}, *pairs, *({key: None} for key in keys[:1])]
+    if isinstance(type_, RowType):
+        columns = [[None, *boundaries(child)] for child in type_.children]
+        return list(zip(*columns, strict=False))
+    if type_.root in {TypeRoot.BITMAP, TypeRoot.VARIANT, TypeRoot.RAW, TypeRoot.SYMBOL}:
+        return []
+    return _special(type_)
 
 
 def _float32(values: list[float]) -> list[float]:

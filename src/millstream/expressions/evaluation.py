@@ -181,6 +181,8 @@ class FunctionNode(Node):
     ) -> pa.Array | pa.Scalar:
         info = self._info
         info.context, info.rows = context, rows
+        if self._definition.nulls is NullBehaviour.STRICT and any(map(_is_null, columns)):
+            return pa.scalar(None, self.type.to_arrow())
         if self._kernel is not None:
             try:
                 result = self._kernel(info, *columns)
@@ -282,6 +284,10 @@ class FunctionNode(Node):
             for column, type_ in zip(columns, self._info.argument_types, strict=True)
         ]
         return zip(*values, strict=True)
+
+
+def _is_null(column: pa.Array | pa.Scalar) -> bool:
+    return isinstance(column, pa.Scalar) and not column.is_valid
 
 
 def _mapped(

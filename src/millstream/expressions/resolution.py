@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from millstream.errors import ProgramError
+from millstream.expressions.casts.values import cast_function
 from millstream.expressions.functions.definition import NOT_CONSTANT
 from millstream.expressions.functions.registry import get_function
 from millstream.expressions.integers import wrapped
@@ -91,7 +92,8 @@ def resolve_definition(
         wanted = candidate.match(types)
         if wanted is None:
             continue
-        casted = tuple(map(_implicitly, arguments, wanted))
+        adapt = _leniently if definition.reads_leniently else _implicitly
+        casted = tuple(map(adapt, arguments, wanted))
         constants = [
             argument.value if isinstance(argument, Literal) else NOT_CONSTANT for argument in casted
         ]
@@ -119,6 +121,21 @@ def no_signature(definition: FunctionDefinition, types: Sequence[LogicalType]) -
 
 def _implicitly(argument: Expression, wanted: LogicalType) -> Expression:
     return argument if argument.type == wanted else cast(argument, wanted)
+
+
+def _leniently(argument: Expression, wanted: LogicalType) -> Expression:
+    """The argument cast, where a text that is no time becomes NULL."""
+    is_text = argument.type.is_a(TypeFamily.CHARACTER_STRING)
+    if not (is_text and wanted.is_a(TypeFamily.DATETIME)):
+        return _implicitly(argument, wanted)
+    if not isinstance(argument, Literal):
+        return resolve_cast(argument, wanted, can_fail=False)
+    if argument.value is not None:
+        try:
+            cast_function(argument.type, wanted, "UTC")(argument.value)
+        except ValueError:
+            return Literal(None, wanted.with_nullability(True))  # noqa: FBT003
+    return cast(argument, wanted)
 
 
 def cast(argument: Expression, target: LogicalType) -> Expression:

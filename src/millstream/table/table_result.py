@@ -1,7 +1,6 @@
 """TableResult: what a statement gave, for programs and for people.
 
-What it is: rows by ``collect``, Flink's tableau by ``print``, the job behind it.
-What it is not: the collecting (``execution/collecting.py``).
+Rows by ``collect``, Flink's tableau by ``print``, the job of both.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.sql.catalog.table_schema import TableSchema
 from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
-from millstream.table.texts import cell_text, column_width
+from millstream.table.texts import cell_texts, column_width, row_texts
+from millstream.types.columns import as_key
 from millstream.types.logical_types import RowType
 from millstream.types.row import Row, RowKind, row_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from millstream.execution.job_client import JobClient
     from millstream.types.logical_types import LogicalType
@@ -57,6 +57,7 @@ class TableResult:
         """
         self._result = result
         self._iterator: CloseableIterator | None = None
+        self._records: CloseableIterator | None = None
         if isinstance(result, JobResult) and result.waits:
             self.wait()
 
@@ -113,7 +114,34 @@ class TableResult:
     def _open(self) -> CloseableIterator:
         result = self._result
         if isinstance(result, QueryResult):
-            client, directory = result.client, result.directory
+            records, plain = self._collected(), _without_names(result.row)
+            rows = (plain(row) for each in records for row in each.batch().values)
+            return CloseableIterator(rows, records.close)
+        if isinstance(result, JobResult):
+            return CloseableIterator(iter([Row(*[-1] * len(result.targets))]), _nothing)
+        given = [Row(*each) for each in result.rows]
+        return CloseableIterator(iter(given), _nothing)
+
+    def collect_texts(self) -> CloseableIterator:
+        """Return each change as its RowKind and the texts of its columns, as ``print`` shows them.
+
+        It shares the rows with ``collect``: what one has given, the other does not.
+        """
+        result = self._result
+        if isinstance(result, QueryResult):
+            write = row_texts(result.row, result.time_zone)
+            records = self._collected()
+            changes = (one for each in records for one in write(each.batch()))
+            return CloseableIterator(changes, records.close)
+        cells = cell_texts(self.get_resolved_schema().types)
+        rows: Any = self.collect()
+        return CloseableIterator(((_kind(row), cells(row)) for row in rows), rows.close)
+
+    def _collected(self) -> Any:
+        """What the query's job collects; opened once."""
+        if self._records is None:
+            assert isinstance(self._result, QueryResult)  # noqa: S101 - callers check
+            client, directory = self._result.client, self._result.directory
             note_reader(client)
 
             def close() -> None:
@@ -121,12 +149,9 @@ class TableResult:
                     client.job.cancel()
                 shutil.rmtree(directory, ignore_errors=True)
 
-            records = map(_without_names(result.row), collected_records(client, directory))
-            return CloseableIterator(self._until_end(records, close), close)
-        if isinstance(result, JobResult):
-            return CloseableIterator(iter([Row(*[-1] * len(result.targets))]), _nothing)
-        rows = [Row(*each) for each in result.rows]
-        return CloseableIterator(iter(rows), _nothing)
+            records = self._until_end(collected_records(client, directory), close)
+            self._records = CloseableIterator(records, close)
+        return self._records
 
     @staticmethod
     def _until_end(records: Iterator[object], close: Any) -> Iterator[object]:
@@ -141,27 +166,21 @@ class TableResult:
         if isinstance(self._result, QueryResult) and not self._result.is_batch:
             self._print_stream(self._result.max_column_width)
             return
-        schema = self.get_resolved_schema()
-        types = schema.types
-        cells = [
-            [cell_text(value, kind) for value, kind in zip(row, types, strict=True)]
-            for row in self._rows()
-        ]
+        rows: Any
+        with self.collect_texts() as rows:
+            cells = [list(texts) for _, texts in rows]
         if isinstance(self._result, JobResult):
             sys.stdout.write(
                 f"Job has been submitted with JobID {self._result.client.get_job_id()}\n"
             )
             return
+        schema = self.get_resolved_schema()
         if isinstance(self._result, QueryResult):
             widest = self._result.max_column_width
             widths = [column_width(c.name, c.type, widest) for c in schema.columns]
             _print_table(schema.names, cells, widths)
         else:
             _print_table(schema.names, cells)
-
-    def _rows(self) -> Iterable[Any]:
-        with self.collect() as rows:
-            return list(rows)
 
     def _print_stream(self, widest: int) -> None:
         """Rows as they come: widths are by type, since later rows are not known."""
@@ -172,11 +191,10 @@ class TableResult:
         write = sys.stdout.write
         write(f"{line}\n{header}\n{line}\n")
         count = 0
-        with self.collect() as rows:
-            for row in rows:
-                values: Any = row
-                cells = [str(_kind(row)), *map(cell_text, values, schema.types)]
-                write(_line(cells, widths) + "\n")
+        rows: Any
+        with self.collect_texts() as rows:
+            for kind, texts in rows:
+                write(_line([str(kind), *texts], widths) + "\n")
                 count += 1
         if count:
             write(f"{line}\n")
@@ -211,7 +229,7 @@ def _nameless(value: Any) -> Any:
     if isinstance(value, list):
         return [_nameless(each) for each in value]
     if isinstance(value, dict):
-        return {_nameless(key): _nameless(each) for key, each in value.items()}
+        return {as_key(_nameless(key)): _nameless(each) for key, each in value.items()}
     return value
 
 

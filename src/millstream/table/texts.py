@@ -1,28 +1,32 @@
-"""Values as the tableau shows them, and how wide their columns are.
+"""Values of results as Flink's tableau shows them, and how wide their columns are.
 
-What it is: Flink's texts: NULL for None, digits of seconds by precision, and its widths by type.
-What it is not: a format to be read back.
+Values are written as a cast to STRING writes them, but bytes in hexadecimal and NULL as
+``<NULL>``; a TIMESTAMP_LTZ is on the clocks of the session's time zone.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import math
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.types.bitmaps import bitmap_text, is_bitmap
-from millstream.types.row import Row
-from millstream.types.structured_types import StructuredType
-from millstream.types.time import Instant
+import numpy as np
+
+from millstream.expressions.casts.texts import text_function
+from millstream.types.external_values import from_external
+from millstream.types.row import RowKind
 from millstream.types.type_roots import TypeRoot
-from millstream.types.value_texts import double_text, float_text
+from millstream.types.values import values_of_column
 
 if TYPE_CHECKING:
-    from millstream.types.logical_types import LogicalType
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["cell_text", "column_width"]
+    from millstream.contracts.batch import Batch
+    from millstream.types.logical_types import LogicalType, RowType
 
+__all__ = ["cell_texts", "column_width", "row_texts"]
+
+_NULL: Final = "<NULL>"
+_KINDS: Final = tuple(RowKind)
 _WIDTHS: Final = {
     TypeRoot.BOOLEAN: 5,
     TypeRoot.TINYINT: 4,
@@ -31,8 +35,6 @@ _WIDTHS: Final = {
     TypeRoot.BIGINT: 20,
     TypeRoot.DATE: 10,
 }
-#: What NULL takes.
-_LEAST_WIDTH: Final = 6
 _TIMESTAMPS: Final = {
     TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
     TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
@@ -60,56 +62,47 @@ def column_width(name: str, kind: LogicalType, widest: int = 30) -> int:
         width = 8 if digits == 0 else 9 + digits
     else:
         width = widest
-    return max(width, len(name), _LEAST_WIDTH)
+    return max(width, len(name), len(_NULL))
 
 
-def cell_text(value: Any, kind: LogicalType | None) -> str:  # noqa: C901, PLR0911 - a table
-    """The text of a value of a type."""
-    if value is None:
-        return "<NULL>"
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, float):
-        return float_text(value) if _is(kind, TypeRoot.FLOAT) else double_text(value)
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, Instant):
-        moment = dt.datetime.fromtimestamp(value.seconds, dt.UTC).replace(tzinfo=None)
-        value = moment.replace(microsecond=value.nanos // 1000)
-    if isinstance(value, dt.datetime):
-        digits = getattr(kind, "precision", 6)
-        whole = value.strftime("%Y-%m-%d %H:%M:%S")
-        fraction = f"{value.microsecond:06d}000"[:digits]
-        return f"{whole}.{fraction}" if digits else whole
-    if isinstance(value, bytes | bytearray):
-        return f"x'{value.hex()}'"
-    if is_bitmap(value):
-        return bitmap_text(value)
-    children = () if kind is None else kind.children
-    if isinstance(kind, StructuredType):
-        return _object_text(value, kind)
-    if isinstance(value, Row | tuple):
-        types = children or (None,) * len(value)
-        return (
-            f"({', '.join(cell_text(each, one) for each, one in zip(value, types, strict=False))})"
-        )
-    if isinstance(value, list):
-        element = children[0] if children else None
-        return f"[{', '.join(cell_text(each, element) for each in value)}]"
-    if isinstance(value, dict):
-        one, other = children if len(children) == 2 else (None, None)  # noqa: PLR2004 - key, value
-        entries = (f"{cell_text(k, one)}={cell_text(v, other)}" for k, v in value.items())
-        return "{" + ", ".join(entries) + "}"
-    return str(value)
+def row_texts(
+    row: RowType, zone: str
+) -> Callable[[Batch], Iterator[tuple[RowKind, tuple[str, ...]]]]:
+    """Return a function that gives the changes of a batch: their kinds and texts of their columns.
+
+    Args:
+        row: of the batches, whose columns are of its Arrow types.
+        zone: the session's time zone.
+    """
+    writers = [_cell_writer(each, zone) for each in row.children]
+
+    def write(batch: Batch) -> Iterator[tuple[RowKind, tuple[str, ...]]]:
+        columns = [
+            map(writer, values_of_column(column, kind))
+            for writer, column, kind in zip(writers, batch.arrow.columns, row.children, strict=True)
+        ]
+        kinds = np.zeros(len(batch), np.int8) if batch.row_kinds is None else batch.row_kinds
+        for kind, *texts in zip(map(_KINDS.__getitem__, kinds.tolist()), *columns, strict=True):
+            yield kind, tuple(texts)
+
+    return write
 
 
-def _object_text(value: Any, kind: StructuredType) -> str:
-    """``(name=value, ...)``, whether it is an object of the class or a row."""
-    if not isinstance(value, Row | tuple):
-        value = [getattr(value, name) for name in kind.names]
-    fields = zip(kind.fields, value, strict=True)
-    return f"({', '.join(f'{one.name}={cell_text(each, one.type)}' for one, each in fields)})"
+def cell_texts(types: Sequence[LogicalType]) -> Callable[[Iterable[Any]], tuple[str, ...]]:
+    """Return a function that gives the texts of a row of values that statements give.
+
+    Args:
+        types: of the values; none of them depends on a time zone.
+    """
+    writers = [(from_external(each), _cell_writer(each, "UTC")) for each in types]
+
+    def write(row: Iterable[Any]) -> tuple[str, ...]:
+        pairs = zip(writers, row, strict=True)
+        return tuple(writer(convert(value)) for (convert, writer), value in pairs)
+
+    return write
 
 
-def _is(kind: LogicalType | None, root: TypeRoot) -> bool:
-    return kind is not None and kind.root is root
+def _cell_writer(kind: LogicalType, zone: str) -> Callable[[Any], str]:
+    write = text_function(kind, zone, printing=True)
+    return lambda value: _NULL if value is None else write(value)

@@ -11,7 +11,7 @@ Read next: ``types/type_information.py``.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ColumnMismatchError", "offsets_of", "slices_of", "values_of"]
+__all__ = ["ColumnMismatchError", "MapKey", "as_key", "offsets_of", "slices_of", "values_of"]
 
 
 class ColumnMismatchError(Exception):
@@ -43,6 +43,25 @@ class ColumnMismatchError(Exception):
         )
         outer.path = (field, *self.path)
         return outer
+
+
+class MapKey(dict[Any, Any]):
+    """A map that is a key of another one, and must not be changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        """Equal maps have equal hashes, whatever the order of their entries."""
+        return hash(frozenset((key, as_key(item)) for key, item in self.items()))
+
+
+def as_key(value: Any) -> Any:
+    """Return a value as the key of a dict: maps in it become ``MapKey``, lists tuples."""
+    if isinstance(value, dict):
+        return MapKey(value)
+    if isinstance(value, list):
+        return tuple(map(as_key, value))
+    if type(value) is tuple:
+        return tuple(map(as_key, value))
+    return value
 
 
 def values_of(array: pa.Array) -> list[object]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.bitmaps import bitmap_bytes, bitmap_of_values, frozen_bitmap, is_bitmap
+from millstream.types.columns import as_key
 from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_types import (
     ArrayType,
@@ -115,7 +116,7 @@ def _map_maker(
 ) -> Callable[[Any], Any]:
     def make(value: Any) -> Any:
         try:
-            return {key(k): other(v) for k, v in value.items()}
+            return {as_key(key(k)): other(v) for k, v in value.items()}
         except TypeError as error:
             if not has_class(kind):
                 raise

@@ -20,7 +20,13 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError, with_article
 from millstream.types import pickling
-from millstream.types.columns import ColumnMismatchError, offsets_of, slices_of, values_of
+from millstream.types.columns import (
+    ColumnMismatchError,
+    as_key,
+    offsets_of,
+    slices_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -413,6 +419,8 @@ class MapTypeInfo(TypeInformation):
             return []
         first, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
         keys = self._key_type.column_from_arrow(array.keys[first:stop])
+        if pa.types.is_nested(array.type.key_type):
+            keys = list(map(as_key, keys))
         items = self._value_type.column_from_arrow(array.items[first:stop])
         return slices_of(array, lambda a, b: dict(zip(keys[a:b], items[a:b], strict=True)))
 

@@ -71,7 +71,20 @@ def date_text(days: int) -> str:
 
 
 def time_text(nanos: int, precision: int) -> str:
-    """``13:05:00.250`` for nanoseconds since midnight, with ``precision`` digits of the second."""
+    """Write a TIME as Flink: ``13:05:00.25`` for nanoseconds since midnight.
+
+    There are at most ``precision`` digits of the second; zeros at their end are left out, but one
+    digit stays.
+    """
+    text = _clock_text(nanos, precision)
+    if precision == 0:
+        return text
+    whole, fraction = text.split(".")
+    return f"{whole}.{fraction.rstrip('0') or '0'}"
+
+
+def _clock_text(nanos: int, precision: int) -> str:
+    """``13:05:00.250``, with ``precision`` digits of the second."""
     seconds, fraction = divmod(nanos, NANOS_PER_SECOND)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
@@ -84,7 +97,7 @@ def time_text(nanos: int, precision: int) -> str:
 def timestamp_text(nanos: int, precision: int) -> str:
     """``2026-01-31 13:05:00.250`` for nanoseconds since 1970-01-01 00:00:00."""
     days, of_day = divmod(nanos, NANOS_PER_DAY)
-    return f"{date_text(days)} {time_text(of_day, precision)}"
+    return f"{date_text(days)} {_clock_text(of_day, precision)}"
 
 
 def year_month_text(months: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.types.columns import offsets_of, slices_of, values_of
+from millstream.types.columns import as_key, offsets_of, slices_of, values_of
 from millstream.types.logical_types import (
     ArrayType,
     IntType,
@@ -141,6 +141,8 @@ def _maps(array: pa.Array, type_: LogicalType) -> list[Any]:
         return []
     first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
     keys = values_of_column(array.keys.slice(first, last - first), key)
+    if key.children:
+        keys = list(map(as_key, keys))
     values = values_of_column(array.items.slice(first, last - first), value)
     return slices_of(
         array, lambda start, stop: dict(zip(keys[start:stop], values[start:stop], strict=True))

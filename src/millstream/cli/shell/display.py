@@ -21,14 +21,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from millstream.table.texts import cell_text
 from millstream.types.row import RowKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from millstream.table import TableResult
-    from millstream.types.logical_types import LogicalType
 
 __all__ = ["MODES", "Display", "Rows"]
 
@@ -150,21 +148,19 @@ class Display:
     def _show_changes(self, result: TableResult) -> None:
         schema = result.get_resolved_schema()
         names = [column.name for column in schema.columns]
-        types = [column.type for column in schema.columns]
         self._write(" | ".join(["op", *names]))
         rows: Any
-        with result.collect() as rows:
-            for row in rows:
-                self._write(" | ".join([str(row.get_row_kind()), *_cells(row, types)]))
+        with result.collect_texts() as rows:
+            for kind, texts in rows:
+                self._write(" | ".join([str(kind), *texts]))
 
     def _show_table(self, result: TableResult) -> None:
         schema = result.get_resolved_schema()
         names = [column.name for column in schema.columns]
-        types = [column.type for column in schema.columns]
         kept = Rows()
         is_whole = False
         try:
-            with result.collect() as rows:
+            with result.collect_texts() as rows:
                 if self._console.is_terminal:
                     with Live(
                         console=self._console,
@@ -172,9 +168,9 @@ class Display:
                         transient=True,
                         get_renderable=lambda: self._page(names, kept),
                     ):
-                        _apply(kept, rows, types)
+                        _apply(kept, rows)
                 else:
-                    _apply(kept, rows, types)
+                    _apply(kept, rows)
             is_whole = True
         finally:
             self._final(names, kept, is_whole=is_whole)
@@ -206,9 +202,9 @@ class Display:
         if not self._console.is_terminal or len(names) == 1 or result.get_job_client() is not None:
             result.print()
             return
-        types = [column.type for column in result.get_resolved_schema().columns]
-        with result.collect() as rows:
-            every = [_cells(row, types) for row in rows]
+        rows: Any
+        with result.collect_texts() as rows:
+            every = [texts for _, texts in rows]
         if not every:
             self._write("Empty set")
             return
@@ -239,13 +235,9 @@ def _rows(count: int) -> str:
     return f"{count} row{'' if count == 1 else 's'}"
 
 
-def _apply(kept: Rows, rows: Any, types: Sequence[LogicalType]) -> None:
-    for row in rows:
-        kept.apply(row.get_row_kind(), _cells(row, types))
-
-
-def _cells(row: Any, types: Sequence[LogicalType]) -> tuple[str, ...]:
-    return tuple(cell_text(value, type_) for value, type_ in zip(row, types, strict=True))
+def _apply(kept: Rows, rows: Any) -> None:
+    for kind, texts in rows:
+        kept.apply(kind, texts)
 
 
 def _naturals(names: Sequence[str], rows: Iterable[tuple[str, ...]]) -> list[int]:

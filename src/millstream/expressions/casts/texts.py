@@ -1,13 +1,14 @@
-"""Casts of values to text, in Flink's formats.
+"""Text of values, in Flink's formats: casts to text, and results that are printed.
 
-What it is: a function from value to text for each type; arrays, maps and rows call those of their
-parts: ``[1, NULL]``, ``{a=1}``, ``(1, x)``.
+A function from value to text for each type; arrays, maps and rows call those of their parts:
+``[1, NULL]``, ``{a=1}``, ``(1, x)``.
 
 Read next: ``expressions/casts/values.py``.
 """
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
@@ -46,12 +47,15 @@ __all__ = ["text_function"]
 _NULL: Final = "NULL"
 
 
-def text_function(type_: LogicalType, zone: str) -> Callable[[Any], str]:  # noqa: PLR0911
-    """A function that writes values of that type.
+def text_function(  # noqa: C901, PLR0911 - a table
+    type_: LogicalType, zone: str, *, printing: bool = False
+) -> Callable[[Any], str]:
+    """Return a function that writes values of that type.
 
     Args:
         type_: the type of the values.
         zone: the session's time zone.
+        printing: write what a person reads, where bytes are ``x'0aff'``; a cast decodes them.
 
     Returns:
         A function of one value that is not NULL.
@@ -59,6 +63,8 @@ def text_function(type_: LogicalType, zone: str) -> Callable[[Any], str]:  # noq
     Raises:
         ProgramError: values of the type have no text.
     """
+    if printing and type_.root in _PRINTED:
+        return _PRINTED[type_.root]
     plain = _PLAIN.get(type_.root)
     if plain is not None:
         return plain
@@ -69,35 +75,32 @@ def text_function(type_: LogicalType, zone: str) -> Callable[[Any], str]:  # noq
     if isinstance(type_, LocalZonedTimestampType):
         to_local = zone_of(zone).to_local
         return lambda value: timestamp_text(to_local(value), type_.precision)
+
+    def part(kind: LogicalType) -> Callable[[Any], str]:
+        inner = text_function(kind, zone, printing=printing)
+        return lambda value: _NULL if value is None else inner(value)
+
     if isinstance(type_, ArrayType):
-        item = _nullable(type_.element, zone)
+        item = part(type_.element)
         return lambda value: f"[{', '.join(map(item, value))}]"
     if isinstance(type_, MapType | MultisetType):
-        return _map_text(type_, zone)
+        key, other = type_.children[0], IntType()
+        return _map_text(part(key), part(type_.value if isinstance(type_, MapType) else other))
     if isinstance(type_, StructuredType):
-        fields = [(each.name, _nullable(each.type, zone)) for each in type_]
+        fields = [(each.name, part(each.type)) for each in type_]
         return lambda value: (
-            f"({', '.join(f'{n}={f(part)}' for (n, f), part in zip(fields, value, strict=True))})"
+            f"({', '.join(f'{n}={f(item)}' for (n, f), item in zip(fields, value, strict=True))})"
         )
     if isinstance(type_, RowType):
-        items = [_nullable(child, zone) for child in type_.children]
+        items = [part(child) for child in type_.children]
         return lambda value: (
-            f"({', '.join(item(part) for item, part in zip(items, value, strict=True))})"
+            f"({', '.join(write(item) for write, item in zip(items, value, strict=True))})"
         )
     message = f"values of type {type_.as_summary_string()} have no text"
     raise ProgramError(message)
 
 
-def _nullable(type_: LogicalType, zone: str) -> Callable[[Any], str]:
-    inner = text_function(type_, zone)
-    return lambda value: _NULL if value is None else inner(value)
-
-
-def _map_text(type_: MapType | MultisetType, zone: str) -> Callable[[Any], str]:
-    if isinstance(type_, MapType):
-        key, item = _nullable(type_.key, zone), _nullable(type_.value, zone)
-    else:
-        key, item = _nullable(type_.element, zone), _nullable(IntType(), zone)
+def _map_text(key: Callable[[Any], str], item: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
 
 
@@ -107,6 +110,15 @@ def _boolean_text(value: bool) -> str:  # noqa: FBT001 - a truth value
 
 def _bytes_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
+
+
+def _hex_text(value: bytes) -> str:
+    return f"x'{value.hex()}'"
+
+
+def _object_text(value: bytes) -> str:
+    # A result of a job of this program.
+    return str(pickle.loads(value))
 
 
 def _null_text(value: object) -> str:
@@ -133,4 +145,10 @@ _PLAIN: Final[dict[TypeRoot, Callable[[Any], str]]] = {
     TypeRoot.DATE: date_text,
     TypeRoot.INTERVAL_YEAR_MONTH: year_month_text,
     TypeRoot.INTERVAL_DAY_TIME: day_time_text,
+}
+#: What is written differently, or only there, when results are printed.
+_PRINTED: Final[dict[TypeRoot, Callable[[Any], str]]] = {
+    TypeRoot.BINARY: _hex_text,
+    TypeRoot.VARBINARY: _hex_text,
+    TypeRoot.RAW: _object_text,
 }

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["time_cast"]
 
 _MAX_PRECISION: Final = 9
+_MILLI: Final = 1_000_000
+_HALF_MILLI: Final = _MILLI // 2
 
 
 def time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
@@ -59,12 +61,18 @@ def _cut(precision: int) -> Callable[[int], int]:
     return lambda nanos: nanos - nanos % step
 
 
+def _whole_millis(nanos: int) -> int:
+    """A time that was read from text, rounded to milliseconds as in Flink; no day begins."""
+    rounded = (nanos + _HALF_MILLI) // _MILLI * _MILLI
+    return rounded if rounded < NANOS_PER_DAY else nanos // _MILLI * _MILLI
+
+
 def _from_text(target: LogicalType, zone: str) -> Callable[[Any], Any]:
     if isinstance(target, DateType):
         return parse_date
     if isinstance(target, TimeType):
-        cut = _cut(target.precision)
-        return lambda text: cut(parse_time(text))
+        cut_time = _cut(target.precision)
+        return lambda text: cut_time(_whole_millis(parse_time(text)))
     if isinstance(target, TimestampType):
         precision = target.precision
         return lambda text: parse_timestamp(text, precision)

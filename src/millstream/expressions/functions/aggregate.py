@@ -41,7 +41,7 @@ from millstream.expressions.functions.signatures import (
     symbol,
 )
 from millstream.types.extension_types import BitmapType
-from millstream.types.logical_types import ArrayType, LogicalType, MultisetType
+from millstream.types.logical_types import ArrayType, LogicalType, MultisetType, VarCharType
 from millstream.types.type_derivation import average_type, sum_type
 from millstream.types.type_roots import TypeRoot
 
@@ -221,7 +221,7 @@ _list(
         symbol("on_null"),
         character("key"),
         any_type("value"),
-        result=STRING,
+        result=VarCharType(2000),
         nullability=_NEVER,
     ),
     syntax="JSON_OBJECTAGG([KEY] key VALUE value [{NULL | ABSENT} ON NULL])",
@@ -229,7 +229,7 @@ _list(
 _list(
     "JSON_ARRAYAGG",
     "A JSON array of all values.",
-    signature(symbol("on_null"), any_type("value"), result=STRING, nullability=_NEVER),
+    signature(symbol("on_null"), any_type("value"), result=VarCharType(2000), nullability=_NEVER),
     syntax="JSON_ARRAYAGG(value [{NULL | ABSENT} ON NULL])",
 )
 

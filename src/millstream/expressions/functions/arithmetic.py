@@ -521,6 +521,9 @@ def _rounded_exactly(value: Decimal, digits: int, rounding: str) -> Decimal:
     assert isinstance(exponent, int)  # noqa: S101 - the value is finite
     if -exponent <= digits:
         return value  # nothing to round, however many digits are asked for
+    if -digits > value.adjusted() + 1:
+        # Less than a tenth of the unit, which may be too large for a decimal.
+        return Decimal(0)
     return value.quantize(_unit(digits), rounding=rounding, context=EXACT)
 
 

@@ -44,6 +44,7 @@ from millstream.expressions.functions.signatures import (
     same_as,
     signature,
 )
+from millstream.types.columns import as_key
 from millstream.types.extension_types import VariantType
 from millstream.types.logical_types import ArrayType, MapType
 from millstream.types.type_roots import TypeRoot
@@ -153,7 +154,7 @@ def item(collection: Any, at: Any) -> Any:
         get = variant_field if isinstance(at, str) else variant_element
         return get(collection, at)
     if isinstance(collection, dict):
-        return collection.get(at)
+        return collection.get(as_key(at))
     return collection[at - 1] if 1 <= at <= len(collection) else None
 
 
@@ -529,4 +530,4 @@ def map_from_arrays(keys: tuple[Any, ...], values: tuple[Any, ...]) -> dict[Any,
     if len(keys) != len(values):
         message = f"MAP_FROM_ARRAYS: {len(keys)} keys and {len(values)} values"
         raise ValueError(message)
-    return dict(zip(keys, values, strict=True))
+    return dict(zip(map(as_key, keys), values, strict=True))

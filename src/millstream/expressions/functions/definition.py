@@ -129,6 +129,8 @@ class FunctionDefinition:
         deterministic: whether equal arguments give equal results.  What is not is never folded,
             moved or evaluated fewer times than written.
         dynamic: whether it is constant within one batch but not for ever (CURRENT_DATE).
+        reads_leniently: whether text that is implicitly cast to a date or time and is none becomes
+            NULL, instead of failing.
         can_fail: whether it raises for some arguments: then it is only evaluated on the rows
             that a CASE or AND selects.
         costly: whether it is worth finding the distinct values of a column first.
@@ -148,6 +150,7 @@ class FunctionDefinition:
     contextual: bool = False
     deterministic: bool = True
     dynamic: bool = False
+    reads_leniently: bool = False
     can_fail: bool = True
     costly: bool = False
     documentation: str = ""

@@ -489,13 +489,17 @@ def json_array(info: CallInfo, on_null: str, *values: Any) -> str:
 
 @functions.scalar(
     "JSON",
-    signatures=(signature(character("json"), result=STRING),),
+    signatures=(signature(character("json"), result=STRING, nullability=Nullability.ALWAYS),),
     examples=(("""JSON_OBJECT('a' VALUE JSON('{"b": 1}'))""", '{"a":{"b":1}}'),),
 )
-def json_text(text: str) -> str:
-    """Says that a string is JSON already: only as a value of JSON_OBJECT or JSON_ARRAY."""
-    if text.strip():
-        parse(text)
+def json_text(text: str) -> str | None:
+    """Says that a string is JSON already: only as a value of JSON_OBJECT or JSON_ARRAY.
+
+    A blank string is NULL.
+    """
+    if not text.strip():
+        return None
+    parse(text)
     return text
 
 

@@ -1,7 +1,8 @@
 """Mathematical functions: powers, logarithms, angles, random numbers, digits of other bases.
 
 What it is: the second half of the group ``arithmetic`` of Flink's reference.  What is not defined
-is NaN, as in Java; kernels are numpy's.
+is NaN, as in Java.  Kernels are Arrow's, which call the C library as Python does: numpy's differ
+from it, and from machine to machine, in the last digit.
 
 What it is not: the operators and rounding (``expressions/functions/arithmetic.py``).
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
 from millstream.expressions.functions.java_random import JavaRandom
@@ -98,7 +100,7 @@ def _list(
 
     def kernel(info: CallInfo, *columns: Any) -> Any:
         del info
-        return on_arrays(vectorised, *columns)
+        return vectorised(*columns)
 
     numbers = [exactly(f"numeric{i + 1}" if arity > 1 else "numeric", DOUBLE) for i in range(arity)]
     values = ", ".join(["1"] * arity)
@@ -128,12 +130,13 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _powers(base: Any, exponent: Any) -> Any:
-    undefined = np.isnan(exponent) | ((np.abs(base) == 1) & np.isinf(exponent))
-    return np.where(undefined, np.nan, np.power(base, exponent))
+    is_one = pc.equal(pc.abs(base), 1.0)
+    undefined = pc.or_(pc.is_nan(exponent), pc.and_(is_one, pc.is_inf(exponent)))
+    return pc.if_else(undefined, math.nan, pc.power(base, exponent))
 
 
 _list("POWER", _power, _powers, "numeric1 raised to the power of numeric2.", "1.0", arity=2)
-_list("SQRT", _total(math.sqrt), np.sqrt, "The square root.", "1.0")
+_list("SQRT", _total(math.sqrt), pc.sqrt, "The square root.", "1.0")
 
 
 def _log(value: float) -> float:
@@ -153,19 +156,19 @@ def _log2(value: float) -> float:
 
 
 def _logs2(values: Any) -> Any:
-    return np.log(values) / math.log(2.0)
+    return pc.divide(pc.ln(values), math.log(2.0))
 
 
-_list("LN", _log, np.log, "The natural logarithm.", "0.0")
-_list("LOG10", _log10, np.log10, "The logarithm to the base 10.", "0.0")
+_list("LN", _log, pc.ln, "The natural logarithm.", "0.0")
+_list("LOG10", _log10, pc.log10, "The logarithm to the base 10.", "0.0")
 _list("LOG2", _log2, _logs2, "The logarithm to the base 2.", "0.0")
 
 
 def _any_log(info: CallInfo, *columns: Any) -> Any:
     del info
     if len(columns) == 1:
-        return on_arrays(np.log, *columns)
-    return on_arrays(lambda base, value: np.log(value) / np.log(base), *columns)
+        return pc.ln(columns[0])
+    return pc.divide(pc.ln(columns[1]), pc.ln(columns[0]))
 
 
 @functions.scalar(
@@ -197,20 +200,20 @@ def _sinh(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-_list("EXP", _total(math.exp), np.exp, "e raised to the power of the number.", str(math.e))
-_list("SIN", _total(math.sin), np.sin, "The sine of an angle in radians.", "0.8414709848078965")
-_list("SINH", _sinh, np.sinh, "The hyperbolic sine.", "1.1752011936438014")
-_list("COS", _total(math.cos), np.cos, "The cosine of an angle in radians.", "0.5403023058681398")
-_list("COSH", _total(math.cosh), np.cosh, "The hyperbolic cosine.", "1.5430806348152437")
-_list("TAN", _total(math.tan), np.tan, "The tangent of an angle in radians.", "1.5574077246549023")
-_list("TANH", _total(math.tanh), np.tanh, "The hyperbolic tangent.", "0.7615941559557649")
-_list("ASIN", _total(math.asin), np.arcsin, "The arc sine.", "1.5707963267948966")
-_list("ACOS", _total(math.acos), np.arccos, "The arc cosine.", "0.0")
-_list("ATAN", _total(math.atan), np.arctan, "The arc tangent.", "0.7853981633974483")
+_list("EXP", _total(math.exp), pc.exp, "e raised to the power of the number.", str(math.e))
+_list("SIN", _total(math.sin), pc.sin, "The sine of an angle in radians.", "0.8414709848078965")
+_list("SINH", _sinh, pc.sinh, "The hyperbolic sine.", "1.1752011936438014")
+_list("COS", _total(math.cos), pc.cos, "The cosine of an angle in radians.", "0.5403023058681398")
+_list("COSH", _total(math.cosh), pc.cosh, "The hyperbolic cosine.", "1.5430806348152437")
+_list("TAN", _total(math.tan), pc.tan, "The tangent of an angle in radians.", "1.5574077246549023")
+_list("TANH", _total(math.tanh), pc.tanh, "The hyperbolic tangent.", "0.7615941559557649")
+_list("ASIN", _total(math.asin), pc.asin, "The arc sine.", "1.5707963267948966")
+_list("ACOS", _total(math.acos), pc.acos, "The arc cosine.", "0.0")
+_list("ATAN", _total(math.atan), pc.atan, "The arc tangent.", "0.7853981633974483")
 _list(
     "ATAN2",
     _total(math.atan2),
-    np.arctan2,
+    pc.atan2,
     "The angle of the point (numeric2, numeric1), in radians.",
     "0.7853981633974483",
     arity=2,
@@ -225,11 +228,15 @@ def _cotangent(value: float) -> float:
 
 
 def _cotangents(values: Any) -> Any:
-    return 1.0 / np.tan(values)
+    return pc.divide(1.0, pc.tan(values))
 
 
 def _degrees(value: float) -> float:
     return value * (180.0 / math.pi)
+
+
+def _scaled(factor: float) -> Callable[..., Any]:
+    return lambda values: pc.multiply(values, factor)
 
 
 def _radians(value: float) -> float:
@@ -237,8 +244,8 @@ def _radians(value: float) -> float:
 
 
 _list("COT", _cotangent, _cotangents, "The cotangent.", "0.6420926159343306")
-_list("DEGREES", _degrees, _degrees, "Radians in degrees.", "57.29577951308232")
-_list("RADIANS", _radians, _radians, "Degrees in radians.", "0.017453292519943295")
+_list("DEGREES", _degrees, _scaled(180.0 / math.pi), "Radians in degrees.", "57.29577951308232")
+_list("RADIANS", _radians, _scaled(math.pi / 180.0), "Degrees in radians.", "0.017453292519943295")
 
 
 # -- constants and chance ---------------------------------------------------------------------

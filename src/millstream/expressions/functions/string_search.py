@@ -58,6 +58,8 @@ def _find_kernel(info: CallInfo, text: Any, wanted: Any) -> Any:
         return NotImplemented
     if not pc.all(pc.string_is_ascii(text)).as_py():
         return NotImplemented
+    if not wanted.is_valid:
+        return pa.scalar(None, pa.int32())
     return pc.add(pc.find_substring(text, pattern=wanted.as_py()), pa.scalar(1, pa.int32()))
 
 

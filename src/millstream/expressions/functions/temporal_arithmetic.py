@@ -126,7 +126,8 @@ def timestampadd(info: CallInfo, unit: str, number: int, time: int) -> int:
         added = time * _DAY + number * _length(unit)
         return added // _DAY if unit in {"WEEK", "DAY"} else added
     if type_.root is _TIME:
-        return (time + number * _length(unit)) % _DAY
+        # Months are whole days, and change nothing about a time of day.
+        return time if unit in _MONTHS else (time + number * _length(unit)) % _DAY
     if unit in _MONTHS:
         days, of_day = divmod(time, _DAY)
         return plus_months(days, number * _MONTHS[unit]) * _DAY + of_day

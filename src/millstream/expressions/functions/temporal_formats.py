@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.errors import ProgramError
 from millstream.expressions.functions.definition import FunctionGroup
 from millstream.expressions.functions.signatures import (
     BIGINT,
@@ -29,7 +30,7 @@ from millstream.expressions.functions.signatures import (
 )
 from millstream.expressions.functions.temporal_parts import local_kernel_column
 from millstream.expressions.java.calendars import hybrid_days, length_of_month, moment_of
-from millstream.expressions.java.date_time_formatter import formatter_of
+from millstream.expressions.java.date_time_formatter import InvalidPatternError, formatter_of
 from millstream.expressions.java.simple_date_format import simple_format_of
 from millstream.expressions.java.time_zones import Zone, legacy_zone, zone_of
 from millstream.types.logical_types import DateType, LocalZonedTimestampType, TimestampType
@@ -167,14 +168,14 @@ def _sql_timestamp(text: str) -> int | None:
 
 
 def _timestamp_of(text: str, pattern: str | None) -> int | None:
-    """Nanoseconds of a local time, cut to milliseconds; None if it is none."""
+    """Nanoseconds of a local time; None if it is none, or the pattern is no pattern of Java's."""
     if pattern is None:
-        nanos = _default_timestamp(text)
-    else:
+        return _default_timestamp(text)
+    try:
         nanos = formatter_of(pattern).read(text)
-        if nanos is None:
-            nanos = _sql_timestamp(text)
-    return None if nanos is None else nanos // _MILLIS * _MILLIS
+    except InvalidPatternError:
+        return None
+    return _sql_timestamp(text) if nanos is None else nanos
 
 
 @functions.scalar(
@@ -199,14 +200,35 @@ def to_timestamp(text: str, pattern: str | None = None) -> int | None:
 
     The pattern is one of Java's ``DateTimeFormatter``.  NULL if the text is not like that.
     """
-    return _timestamp_of(text, pattern)
+    nanos = _timestamp_of(text, pattern)
+    return None if nanos is None else nanos // _MILLIS * _MILLIS
 
 
 def _ltz_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
     precision = constants[1] if len(types) > 1 and isinstance(constants[1], int) else 3
     if not 0 <= precision <= _MOST_PRECISION:
-        precision = 3
+        message = (
+            f"The precision of TO_TIMESTAMP_LTZ must be between 0 and {_MOST_PRECISION} but was "
+            f"{precision}."
+        )
+        raise ProgramError(message)
     return LocalZonedTimestampType(max(precision, 3))
+
+
+def _ltz_type_of_text(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    """As many digits as the pattern has, three at least."""
+    del types
+    pattern, zone = [*constants[1:], None, None][:2]
+    try:
+        if isinstance(pattern, str):
+            formatter_of(pattern)
+        if isinstance(zone, str):
+            zone_of(zone)
+    except ValueError as error:
+        message = f"TO_TIMESTAMP_LTZ: {error}"
+        raise ProgramError(message) from error
+    digits = pattern.count("S") if isinstance(pattern, str) else 0
+    return LocalZonedTimestampType(max(digits, 3))
 
 
 def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any = None) -> Any:
@@ -240,7 +262,7 @@ def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any 
             character(),
             character("pattern"),
             character("time_zone"),
-            result=LocalZonedTimestampType(3),
+            result=_ltz_type_of_text,
             optional=2,
             nullability=_ALWAYS,
         ),
@@ -253,6 +275,7 @@ def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any 
         ),
     ),
     kernel=_of_whole_numbers,
+    contextual=True,
     syntax="TO_TIMESTAMP_LTZ(numeric[, precision]), "
     "TO_TIMESTAMP_LTZ(string[, pattern[, time_zone]])",
     examples=(
@@ -264,14 +287,18 @@ def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any 
         ),
     ),
 )
-def to_timestamp_ltz(value: Any, given: Any = None, time_zone: str = "UTC") -> int | None:
+def to_timestamp_ltz(
+    info: CallInfo, value: Any, given: Any = None, time_zone: str = "UTC"
+) -> int | None:
     """The instant so many units after 1970 (a second with precision 0, a millisecond with 3).
 
     The precision is 3 if not given; instants beyond the years 0 to 9999 are NULL.  A string is read
-    as by TO_TIMESTAMP, on the clocks of UTC if no time zone is named; one that is no time fails.
+    as by TO_TIMESTAMP, on the clocks of UTC if no time zone is named, with as many digits of the
+    second as the pattern has (three at least).  Without a pattern, a text that is no time fails;
+    with one it is NULL, as it is where a column's pattern or time zone is none.
     """
     if isinstance(value, str):
-        return _instant_of_text(value, given, time_zone)
+        return _instant_of_text(info, value, given, time_zone)
     precision = 3 if given is None else given
     if not 0 <= precision <= _MOST_PRECISION:
         message = f"TO_TIMESTAMP_LTZ: the precision is 0 to {_MOST_PRECISION}, not {precision}"
@@ -280,7 +307,9 @@ def to_timestamp_ltz(value: Any, given: Any = None, time_zone: str = "UTC") -> i
     if isinstance(value, Decimal):
         value = int(value)
     if isinstance(value, float):
-        if value != value or abs(value) > _BEHIND_TIME:  # noqa: PLR0124 - NaN
+        if value != value:  # noqa: PLR0124 - NaN, which is 0 as a number of Java's
+            return 0
+        if abs(value) > _BEHIND_TIME:
             return None
         # Seconds keep their fraction down to milliseconds, other units none.
         nanos = int(value * 1000) * _MILLIS if precision == 0 else int(value) * unit
@@ -289,12 +318,24 @@ def to_timestamp_ltz(value: Any, given: Any = None, time_zone: str = "UTC") -> i
     return nanos if _LEAST_TIME <= nanos < _BEHIND_TIME else None
 
 
-def _instant_of_text(text: str, pattern: str | None, time_zone: str) -> int:
+def _instant_of_text(info: CallInfo, text: str, pattern: str | None, zone: str) -> int | None:
     local = _timestamp_of(text, pattern)
-    if local is None:
+    if local is None and pattern is None:
         message = f"TO_TIMESTAMP_LTZ: no timestamp: {text!r}"
         raise ValueError(message)
-    return zone_of(time_zone).from_local(local)
+    wanted = info.result_type
+    assert isinstance(wanted, LocalZonedTimestampType)  # noqa: S101 - of the signature
+    clocks = _zone_or_none(zone)
+    if local is None or clocks is None:
+        return None
+    return clocks.from_local(local - local % 10 ** (_MOST_PRECISION - wanted.precision))
+
+
+def _zone_or_none(name: str) -> Zone | None:
+    try:
+        return zone_of(name)
+    except ValueError:
+        return None
 
 
 _BEFORE_SPACE: Final = re.compile(r" *([0-9]+) *(?:- *([0-9]+) *(?:- *([0-9]+) *)?)?")

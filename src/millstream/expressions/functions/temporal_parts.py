@@ -286,11 +286,16 @@ _SPANS: Final = {
 }
 
 
+_ALWAYS_UP: Final = frozenset({"MILLENNIUM", "CENTURY", "DECADE", "DAY"})
+
+
 def _date_ceil(unit: str, days: int) -> int | None:
     start = _date_floor(unit, days)
-    # Flink goes to the next millennium, century and decade even from the first day of one.
-    if start is None or (start == days and unit not in {"MILLENNIUM", "CENTURY", "DECADE"}):
+    # Flink goes to the next millennium, century, decade and day even from the first day of one.
+    if start is None or (start == days and unit not in _ALWAYS_UP):
         return start
+    if unit == "DAY":
+        return start + 1
     if unit == "WEEK":
         return start + 7
     year, month, _ = civil_of_days(start)
@@ -308,7 +313,7 @@ def _rounded(unit: str, value: int, type_: LogicalType, *, up: bool) -> int:
         if type_.root is _TIME:
             found %= _DAY
     elif type_.root is _TIME:
-        found = None
+        found = value if unit == "DAY" else None
     else:
         days = (_date_ceil if up else _date_floor)(unit, value // _DAY)
         found = None if days is None else days * _DAY

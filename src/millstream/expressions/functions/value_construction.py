@@ -27,6 +27,7 @@ from millstream.expressions.functions.signatures import (
     row,
     signature,
 )
+from millstream.types.columns import as_key
 from millstream.types.logical_types import ArrayType, RowField, RowType
 from millstream.types.structured_types import StructuredType, is_class_name
 
@@ -103,7 +104,7 @@ def array_of_values(*values: Any) -> tuple[Any, ...]:
 )
 def map_of_pairs(*values: Any) -> dict[Any, Any]:
     """A map of keys and values in turns; of equal keys the last one counts."""
-    return dict(zip(values[::2], values[1::2], strict=True))
+    return dict(zip(map(as_key, values[::2]), values[1::2], strict=True))
 
 
 def _pairs(

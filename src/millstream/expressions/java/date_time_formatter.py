@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.java.calendars import Moment
 
-__all__ = ["DateTimeFormatter", "formatter_of", "nanos_of_fields"]
+__all__ = ["DateTimeFormatter", "InvalidPatternError", "formatter_of", "nanos_of_fields"]
 
 _NANOS: Final = 1_000_000_000
 _LETTERS: Final = re.compile(r"([a-zA-Z])\1*")
@@ -63,6 +63,8 @@ _NUMBERS: Final = {
     "e": ("sunday_weekday", 2),
     "c": ("sunday_weekday", 1),
 }
+#: Letters that may stand for words, and the most of them that may stand together.
+_MOST_OF_WORDS: Final = {"a": 1, "G": 5, "E": 5, "e": 5, "c": 5, "M": 5, "L": 5, "Q": 5, "q": 5}
 _ONLY_WRITTEN: Final = frozenset({"week_year", "week", "week_of_month", "sunday_weekday"})
 _VALUES: Final[Mapping[str, Callable[[Moment], int]]] = {
     "year": lambda moment: moment.year,
@@ -85,6 +87,14 @@ _VALUES: Final[Mapping[str, Callable[[Moment], int]]] = {
     "week_of_month": lambda moment: moment.week_of_month,
     "sunday_weekday": lambda moment: moment.sunday_weekday,
 }
+
+
+#: Letters that Java knows; some of them are not supported here.
+_KNOWN_LETTERS: Final = frozenset("GuyDMLQqYwWdEecFaBhKkHmsSAnNVvzOXxZpg")
+
+
+class InvalidPatternError(ValueError):
+    """Java refuses the pattern, too."""
 
 
 class _NoMatchError(Exception):
@@ -300,20 +310,36 @@ class _Compiler:
 
     def refuse(self, what: str) -> NoReturn:
         message = f"date pattern {self.pattern!r}: {what}"
+        raise InvalidPatternError(message)
+
+    def refuse_letters(self, letters: str) -> NoReturn:
+        """Refuse letters that Java may know.
+
+        Raises:
+            InvalidPatternError: it does not.
+            ValueError: it does.
+        """
+        if letters[0] not in _KNOWN_LETTERS:
+            self.refuse(f"the letter {letters[0]} is not supported")
+        message = f"date pattern {self.pattern!r}: {letters} is not supported"
         raise ValueError(message)
 
-    def element(self, letter: str, count: int) -> _Element:  # noqa: PLR0911 - a table
+    def element(  # noqa: C901, PLR0911 - a table
+        self, letter: str, count: int
+    ) -> _Element:
         if letter == "S":
             if count > 9:  # noqa: PLR2004 - nanoseconds
                 self.refuse("more than nine S")
             return _Fraction(count)
+        if letter in _MOST_OF_WORDS and count > _MOST_OF_WORDS[letter]:
+            self.refuse(f"too many {letter}")
         text = _text_element(letter, count)
         if text is not None:
             return text
         if letter in "XxZOVvz":
             return self.zone(letter, count)
         if letter not in _NUMBERS:
-            self.refuse(f"the letter {letter} is not supported")
+            self.refuse_letters(letter * count)
         field, most = _NUMBERS[letter]
         if count > most:
             self.refuse(f"too many {letter}")
@@ -329,7 +355,7 @@ class _Compiler:
     def zone(self, letter: str, count: int) -> _Offset:
         found = _OFFSETS.get(letter * count)
         if found is None:
-            self.refuse(f"{letter * count} is not supported")
+            self.refuse_letters(letter * count)
         return _Offset(found)
 
 
@@ -424,7 +450,8 @@ def formatter_of(pattern: str) -> DateTimeFormatter:
     """The formatter of a pattern.
 
     Raises:
-        ValueError: Java would refuse the pattern, or this house does not support it.
+        InvalidPatternError: Java would refuse the pattern.
+        ValueError: it is not supported.
     """
     return DateTimeFormatter(pattern)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.json_calls import json_string
@@ -87,6 +87,10 @@ def has_aggregate(context: BindingContext, node: Node) -> bool:
 
             inner += children(each)
     return False
+
+
+#: The length in the type of aggregates of JSON.
+_JSON_LENGTH: Final = 2000
 
 
 class GroupBinder(ExpressionBinder):
@@ -346,7 +350,8 @@ class GroupBinder(ExpressionBinder):
         call = AggregateCall(
             f"{name}_{'ABSENT' if absent else 'NULL'}_ON_NULL",
             tuple(self._inputs.add(each) for each in columns),
-            VarCharType(nullable=False),
+            # As in Flink; longer values are not cut.
+            VarCharType(_JSON_LENGTH, nullable=False),
             None,
             False,  # noqa: FBT003 - not DISTINCT
         )

@@ -48,8 +48,10 @@ class QueryResult:
 
     client: JobClient
     row: RowType
-    #: Of the collect sink.
+    #: Of the collect sink, which keeps columns.
     directory: str
+    #: In which TIMESTAMP_LTZ is shown.
+    time_zone: str
     #: Whether there are only the rows that are there at the end.
     is_batch: bool = False
     #: Most characters of a column that is printed.

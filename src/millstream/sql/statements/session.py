@@ -32,6 +32,7 @@ from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.lowering.conversion import external_type
 from millstream.sql.lowering.lowering import Lowering
 from millstream.sql.lowering.options import LoweringOptions
+from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.planner.batch import in_batch_mode
 from millstream.sql.planner.changelog import SinkRules, plan_changes
 from millstream.sql.planner.conversion import Converter
@@ -322,15 +323,15 @@ class Session:
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self.jobs.add(self._query_name(), client.job, is_query=True)
+        zone = self.configuration.get(options.LOCAL_TIME_ZONE)
         width = self.configuration.get(options.MAX_COLUMN_WIDTH)
-        return QueryResult(client, plan.row, directory, self.is_batch, width)
+        return QueryResult(client, plan.row, directory, zone, self.is_batch, width)
 
     def collected(self, plan: LogicalNode, directory: str) -> Transformation:
         """The end of a query whose rows are kept in files of a directory."""
         node = self.result_plan(plan)
-        made: Any = self.lowering().sink(
-            node, CollectSink(directory), external_type(node.row), node.row
-        )
+        sink = CollectSink(directory, columns=external_type(node.row))
+        made: Any = self.lowering().sink(node, sink, stream_type(node.row), node.row)
         made.parallelism = 1
         return made  # type: ignore[no-any-return]
 
