@@ -19,25 +19,35 @@ from millstream.configuration.flink_options import (
 )
 from millstream.configuration.options import ALL_OPTIONS
 from millstream.configuration.parsing import parse_string
+from millstream.errors import ValidationError
+from millstream.sql.catalog.connectors import FACTORIES
+from millstream.sql.catalog.factories.datagen_values import options_of
+from millstream.sql.catalog.factories.filesystem import FILE_FORMATS
+from millstream.sql.catalog.formats import FORMATS, ChosenFormat, known_options
+from millstream.sql.catalog.unapplied_options import unapplied_option
+from millstream.types.logical_types import IntType, TimestampType, VarCharType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from millstream.configuration.option import ConfigOption
+    from millstream.sql.catalog.options import Option
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "options.md"
 APPLIED: Final = "applied"
 REFUSED: Final = "refused"
 NO_EFFECT: Final = "no effect"
 _ALWAYS: Final = "always"
+_CONNECTORS: Final = Path(__file__).with_name("connector_options.tsv")
 _DEFINITIONS: Final = re.compile(r"(^|_)options\.py$")
 
 _INTRODUCTION: Final = """\
 # Options
 
 This page is generated from the code: `python -m tests.options.reference` writes it, and a test
-compares it with what the code does. It lists all options of Flink 2.3.0 (core, tables, Python) and
-all of Millstream's own. An option of Flink's
+compares it with what the code does. It lists all options of Flink 2.3.0 (core, tables, Python),
+those of its connectors and formats that Millstream has, and all of Millstream's own. An option of
+Flink's
 
 - is **applied**: it does what it does in Flink, or what the table below says;
 - is **refused** if it would change results or recovery and Millstream does not have it: the job or
@@ -48,6 +58,15 @@ all of Millstream's own. An option of Flink's
 
 A key that is in none of these lists is a program's own, and is kept for it. One that looks like a
 misspelt option is warned about, with the nearest key; on a command line it is refused.
+"""
+
+
+_OF_CONNECTORS: Final = """\
+## Options of connectors and formats
+
+What stands in `WITH (...)` of a table. Options of `key.` and `value.` formats are those of the
+format. An option that is in neither column is refused, with the nearest one;
+[SQL](sql.md#tables-of-connectors) describes those that are applied.
 """
 
 
@@ -82,6 +101,52 @@ def read_constants() -> frozenset[str]:
     return frozenset(words & constants().keys())
 
 
+@cache
+def connector_options() -> tuple[tuple[str, str, str], ...]:
+    """Return Flink's options of connectors and formats: whose, key, another value than the default.
+
+    Keys of formats begin with the format's name.
+    """
+    found = []
+    for line in _CONNECTORS.read_text().splitlines():
+        if not line.startswith("#"):
+            owner, key, value = line.split("\t")
+            found.append((owner, key if owner in FACTORIES else f"{owner}.{key}", value))
+    return tuple(found)
+
+
+def known_option(owner: str, key: str) -> Option | None:
+    """Return the option of a connector or format that is applied; None if there is none."""
+    if owner in FACTORIES:
+        known = known_options({"connector": owner})
+        if owner == "datagen":
+            kinds = {"a": IntType(), "b": VarCharType(), "t": TimestampType(precision=3)}
+            known += [each for name, kind in kinds.items() for each in options_of(name, kind)]
+        prefixed = "properties." if key.startswith("properties.") else ""
+        return next(
+            (each for each in known if each.key == key or (prefixed and each.required)), None
+        )
+    known = list(FILE_FORMATS.get(owner, ()))
+    known += ChosenFormat("", owner, "").known if owner in FORMATS else ()
+    return next((each for each in known if each.key == key), None)
+
+
+def connector_effect(owner: str, key: str, value: str) -> str | None:
+    """Return which of the three holds for an option of a connector or format with this value."""
+    known = known_option(owner, key)
+    if known is not None:
+        try:
+            known.parse(value)
+        except ValidationError:
+            return REFUSED
+        return APPLIED
+    connector = owner if owner in FACTORIES else "filesystem"
+    unapplied = unapplied_option(f"connector '{connector}'", key)
+    if unapplied is None:
+        return None
+    return REFUSED if unapplied.is_refused else NO_EFFECT
+
+
 def page() -> str:
     """Return the text of the page."""
     lines = [_INTRODUCTION, "## Applied\n", "| option | default | |", "|---|---|---|"]
@@ -99,6 +164,13 @@ def page() -> str:
     lines += [_refused(key) for key in sorted(option_refusals())]
     lines += ["", "## Without effect\n", "| why | options |", "|---|---|"]
     lines += _without_effect()
+    lines += [
+        "",
+        _OF_CONNECTORS,
+        "| connector or format | applied | not applied |",
+        "|---|---|---|",
+    ]
+    lines += _of_connectors()
     return "\n".join(lines) + "\n"
 
 
@@ -130,6 +202,31 @@ def _without_effect() -> Iterable[str]:
         by_reason[reason].append(each.key)
     for reason, keys in sorted(by_reason.items(), key=lambda entry: (len(entry[1]), entry[0])):
         yield f"| {_cell(reason)} | {', '.join(f'`{key}`' for key in keys)} |"
+
+
+def _of_connectors() -> Iterable[str]:
+    by_owner: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for owner, key, value in connector_options():
+        by_owner[owner].append((key, value))
+    for owner, options_ in by_owner.items():
+        applied, others = [], []
+        for key, value in options_:
+            effect = connector_effect(owner, key, value)
+            if effect == APPLIED:
+                applied.append(f"`{key}`")
+            else:
+                others.append(f"`{key}` ({_reason(owner, key, str(effect), value)})")
+        yield f"| `{owner}` | {', '.join(applied)} | {_cell('; '.join(others))} |"
+
+
+def _reason(owner: str, key: str, effect: str, value: str) -> str:
+    connector = owner if owner in FACTORIES else "filesystem"
+    unapplied = unapplied_option(f"connector '{connector}'", key)
+    if unapplied is not None:
+        return f"{effect}: {unapplied.reason}"
+    known = known_option(owner, key)
+    assert known is not None
+    return f"{effect}: not `{value}`, but {' or '.join(f'`{each}`' for each in known.choices)}"
 
 
 def _cell(text: str) -> str:

@@ -190,4 +190,4 @@ def test_a_misspelt_option_of_tables_gets_a_suggestion(
     env: TableEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.execute_sql("SET 'table.exec.mini-batch.enabeld' = 'true'")
-    assert "did you mean 'table.exec.mini-batch.enabled'? see" in caplog.text
+    assert "did you mean 'table.exec.mini-batch.enabled'?" in caplog.text

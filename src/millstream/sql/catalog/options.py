@@ -7,16 +7,27 @@ What it is not: options of jobs (``configuration/options.py``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import parsing
 from millstream.errors import MillstreamError, ValidationError
+from millstream.sql.catalog.unapplied_options import unapplied_option
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Option", "Options", "boolean", "choice", "duration", "integer", "number", "text"]
+__all__ = [
+    "IDLE_TIMEOUT",
+    "Option",
+    "Options",
+    "boolean",
+    "choice",
+    "duration",
+    "integer",
+    "number",
+    "text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,10 @@ def boolean(key: str, default: bool | None = None) -> Option:  # noqa: FBT001 - 
 def duration(key: str, default: int | None = None) -> Option:
     """An option that is a length of time; its value is in milliseconds."""
     return Option(key, parsing.parse_duration, default)
+
+
+#: Of tables with ``WATERMARK FOR``; read where watermarks are made.
+IDLE_TIMEOUT: Final = duration("scan.watermark.idle-timeout")
 
 
 def choice(key: str, values: Sequence[str], default: str | None = None) -> Option:
@@ -95,7 +110,7 @@ class Options:
         self.prefixes = tuple(prefixes)
         for key in given:
             if key not in self._known and not key.startswith(self.prefixes or ("\0",)):
-                raise self._unknown(key)
+                self._check_unapplied(key)
         missing = [key for key, each in self._known.items() if each.required and key not in given]
         if missing:
             word = "options" if len(missing) > 1 else "the option"
@@ -103,6 +118,17 @@ class Options:
             message = f"{owner} needs {word} {named}."
             raise ValidationError(message)
         self._values = {key: self._parsed(key) for key in self._known}
+
+    def _check_unapplied(self, key: str) -> None:
+        """Log or refuse an option that is not one of the factory's.
+
+        Raises:
+            ValidationError: it is refused, or Flink does not have it either.
+        """
+        unapplied = unapplied_option(self.owner, key)
+        if unapplied is None:
+            raise self._unknown(key)
+        unapplied.check(self.owner, key, self.given[key])
 
     def _unknown(self, key: str) -> ValidationError:
         hint = did_you_mean(key, self._known)

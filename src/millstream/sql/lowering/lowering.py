@@ -57,7 +57,7 @@ from millstream.sql.lowering.stream_types import partial_type, partial_window_ty
 from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
 from millstream.sql.lowering.updating_rows import deduplicate, normalize, regular_join, top_n
 from millstream.sql.lowering.values_source import ValuesSource
-from millstream.sql.lowering.watermarks import is_of_source, strategy_of
+from millstream.sql.lowering.watermarks import idle_timeout_of, is_of_source, strategy_of
 from millstream.sql.lowering.windowed_rows import (
     local_window_aggregate,
     window_aggregate,
@@ -307,7 +307,8 @@ class Lowering:
     def _watermark(self, node: physical.WatermarkAssigner) -> Transformation:
         if is_of_source(node.expression):
             return self.stream(node.input)  # they come with the rows
-        strategy = strategy_of(node.expression, node.rowtime, self.options.idle_timeout)
+        idle_timeout = idle_timeout_of(node, self.options.idle_timeout)
+        strategy = strategy_of(node.expression, node.rowtime, idle_timeout)
         are_read = self._places.are_times_read(node, self._timeless)
         factory = TimestampsWatermarksFactory(strategy, keeps_times=are_read)
         below = self.stream(node.input)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from millstream.configuration.parsing import parse_duration
 from millstream.errors import UnsupportedSqlError
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.functions.watermark_strategy import (
@@ -18,8 +19,10 @@ from millstream.functions.watermark_strategy import (
     WatermarkGenerator,
     WatermarkStrategy,
 )
+from millstream.sql.catalog.options import IDLE_TIMEOUT
 from millstream.sql.planner.calcs import keeps_time
 from millstream.sql.planner.logical import SOURCE_WATERMARK
+from millstream.sql.planner.physical import TableSourceScan
 from millstream.types.logical_types import DayTimeIntervalType
 from millstream.types.time import MIN_TIMESTAMP
 
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.functions.watermark_strategy import WatermarkOutput
+    from millstream.sql.planner.physical import PhysicalNode, WatermarkAssigner
 
-__all__ = ["DelayedWatermarks", "delay_of", "is_of_source", "strategy_of"]
+__all__ = ["DelayedWatermarks", "delay_of", "idle_timeout_of", "is_of_source", "strategy_of"]
 
 
 class DelayedWatermarks(WatermarkGenerator):
@@ -88,6 +92,22 @@ def delay_of(expression: Expression, rowtime: int) -> int:
         "column less a constant interval."
     )
     raise UnsupportedSqlError(message)
+
+
+def idle_timeout_of(node: WatermarkAssigner, default: int | None) -> int | None:
+    """Return after how many milliseconds without rows the source of watermarks is idle.
+
+    Args:
+        node: the node that emits them.
+        default: ``table.exec.source.idle-timeout``, unless the table has one; None: never.
+    """
+    below: PhysicalNode = node
+    while len(below.inputs) == 1:
+        below = below.inputs[0]
+    if not isinstance(below, TableSourceScan):
+        return default
+    given = below.table.options.get(IDLE_TIMEOUT.key)
+    return default if given is None else parse_duration(given) or None
 
 
 def strategy_of(

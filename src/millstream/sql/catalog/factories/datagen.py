@@ -20,7 +20,7 @@ from millstream.connectors.formats.tables.codec import row_of_columns
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
 from millstream.sql.catalog.factories.datagen_values import drawn_values, options_of
-from millstream.sql.catalog.options import Options, integer
+from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, integer
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.types.logical_types import RowField, RowType
 from millstream.types.values import column_of
@@ -39,7 +39,7 @@ __all__ = ["OPTIONS", "Rows", "sink", "source"]
 _TABLE: Final = (
     integer("rows-per-second", 10_000),
     integer("number-of-rows"),
-    integer("scan.parallelism"),
+    IDLE_TIMEOUT,
 )
 #: Connector -> its options, without those of columns.
 OPTIONS: Final = {"datagen": _TABLE}

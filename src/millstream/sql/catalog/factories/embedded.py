@@ -20,7 +20,7 @@ from millstream.sql.catalog.connectors import (
     TableSource,
 )
 from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
-from millstream.sql.catalog.options import Options, duration, integer, text
+from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, duration, integer, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,7 @@ __all__ = ["OPTIONS", "sink", "source"]
 _OPTIONS: Final = (
     text("path", required=True),
     text("table-name", required=True),
+    IDLE_TIMEOUT,
     duration("sink.lock-timeout", 60_000),
     integer("sink.parallelism"),
     *LOOKUP_OPTIONS,

@@ -48,7 +48,16 @@ from millstream.sql.catalog.factories.partition_options import (
     partition_commit,
 )
 from millstream.sql.catalog.formats import chosen_format, csv_table_options
-from millstream.sql.catalog.options import Option, Options, boolean, choice, duration, integer, text
+from millstream.sql.catalog.options import (
+    IDLE_TIMEOUT,
+    Option,
+    Options,
+    boolean,
+    choice,
+    duration,
+    integer,
+    text,
+)
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.suggestions import did_you_mean
 from millstream.types.logical_types import (
@@ -80,12 +89,13 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["OPTIONS", "sink", "source"]
+__all__ = ["FILE_FORMATS", "OPTIONS", "sink", "source"]
 
 _OWN: Final = (
     text("path", required=True),
     text("format", required=True),
     duration("source.monitor-interval"),
+    IDLE_TIMEOUT,
     integer("sink.parallelism"),
     text("partition.default-name", "__DEFAULT_PARTITION__"),
     choice("lookup.cache", ("full",), "full"),
@@ -100,7 +110,7 @@ _AVRO: Final = (
     text("avro.codec", "deflate"),
     boolean("avro.timestamp_mapping.legacy", default=True),
 )
-_FORMATS: Final[dict[str, tuple[Option, ...]]] = {
+FILE_FORMATS: Final[dict[str, tuple[Option, ...]]] = {
     "avro": _AVRO,
     "parquet": _PARQUET,
 }
@@ -129,13 +139,13 @@ _METADATA: Final[dict[str, LogicalType]] = {
 
 def _options(context: FactoryContext) -> Options:
     name = context.options.get("format", "")
-    known = sorted((*_FORMATS, *_MESSAGES))
+    known = sorted((*FILE_FORMATS, *_MESSAGES))
     if name and name not in known:
         hint = did_you_mean(name, known)
         message = f"{context.owner} has no format '{name}'.{hint} It has {', '.join(known)}."
         raise ValidationError(message)
     chosen = chosen_format(context.owner, context.options, among=_MESSAGES)
-    more = _FORMATS.get(name, ()) if chosen is None else chosen.known
+    more = FILE_FORMATS.get(name, ()) if chosen is None else chosen.known
     return Options(context.owner, context.options, (*_OWN, *more))
 
 

@@ -26,7 +26,7 @@ from millstream.sql.catalog.connectors import (
     TableSource,
 )
 from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
-from millstream.sql.catalog.options import Options, choice, integer, text
+from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, integer, text
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.types.logical_types import (
     ArrayType,
@@ -55,6 +55,7 @@ _OPTIONS: Final = (
     text("password"),
     text("scan.partition.column"),
     integer("scan.partition.num", 4),
+    IDLE_TIMEOUT,
     choice("sink.delivery-guarantee", ("exactly-once",), "exactly-once"),
     integer("sink.parallelism"),
     *LOOKUP_OPTIONS,

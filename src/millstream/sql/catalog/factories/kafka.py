@@ -35,7 +35,7 @@ from millstream.sql.catalog.connectors import (
 )
 from millstream.sql.catalog.factories import kafka_positions as positions
 from millstream.sql.catalog.formats import chosen_format
-from millstream.sql.catalog.options import Options, choice, duration, integer, text
+from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, duration, integer, text
 from millstream.sql.lowering.stream_types import stream_type
 from millstream.sql.suggestions import listed
 from millstream.types.logical_types import (
@@ -71,6 +71,7 @@ _BOTH: Final = (
     text("key.fields-prefix", ""),
     choice("value.fields-include", ("all", "except_key"), "all"),
     *positions.BOUNDED,
+    IDLE_TIMEOUT,
     duration("scan.topic-partition-discovery.interval"),
     choice("sink.delivery-guarantee", ("exactly-once", "at-least-once", "none"), "at-least-once"),
     text("sink.transactional-id-prefix"),

@@ -19,7 +19,7 @@ from millstream.connectors.basic.nexmark import (
 )
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
-from millstream.sql.catalog.options import Options, choice, integer
+from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, integer
 from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
 
@@ -44,6 +44,7 @@ _OPTIONS: Final = (
     integer("base-time", _BASE_TIME),
     integer("seed", 0),
     integer("splits", 4),
+    IDLE_TIMEOUT,
 )
 #: Connector -> its options.
 OPTIONS: Final = {"nexmark": _OPTIONS}
