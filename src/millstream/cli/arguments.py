@@ -1,20 +1,24 @@
-"""Options behind the name of the program.
+"""How arguments are read: errors with suggestions, and options after the name of the program.
 
-What it is: the rule for ``millstream plan job.py --svg job.svg``.  What only the command can mean
-is taken for its own (``plan`` does not run the job); what the program might mean as well is refused
-with both ways to write it; all else, and all behind ``--``, is the program's.
-
-What it is not: the parser (``cli/main.py``).
+The rule for ``millstream plan job.py --svg job.svg``: what only the command can mean is taken for
+its own (``plan`` does not run the job); what the program might mean as well is refused with both
+ways to write it; all else, and everything after ``--``, is the program's.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import argparse
+import difflib
+import re
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["sort_out"]
+__all__ = ["ArgumentParser", "command_parser", "sort_out", "whole_number"]
+
+_INVALID: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
+_UNKNOWN: Final = re.compile(r"unrecognized arguments: (?P<given>\S+)")
 
 #: Options that only ``plan`` has.
 _OF_PLAN: Final = ("--svg", "--json")
@@ -30,6 +34,56 @@ _SHARED: Final = {
     "-D": True,
     "--traceback": False,
 }
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """Reports a wrong argument in a line, with the nearest right one and where to find help."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave by SystemExit(2), as argparse does."""
+        hint = self._nearest(message)
+        self.exit(2, f"{self.prog}: error: {message}{hint}\nTry '{self.prog} --help'.\n")
+
+    def _nearest(self, message: str) -> str:
+        found = _INVALID.search(message)
+        if found is not None:
+            return _did_you_mean(found["given"], re.findall(r"'([^']*)'", found["known"]))
+        found = _UNKNOWN.search(message)
+        if found is not None:
+            options = [text for action in self._actions for text in action.option_strings]
+            return _did_you_mean(found["given"].partition("=")[0], options)
+        return ""
+
+
+def _did_you_mean(given: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(given, list(known), n=1)
+    return f". Did you mean '{nearest[0]}'?" if nearest else ""
+
+
+def command_parser(
+    parser: argparse.ArgumentParser, names: Sequence[str]
+) -> argparse.ArgumentParser:
+    """Return the parser of a command, or of an action of one: the one to report an error.
+
+    Args:
+        parser: of all commands.
+        names: of the command and the action, as far as there are such.
+    """
+    for name in names:
+        for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its subparsers
+            if isinstance(action, argparse._SubParsersAction) and name in action.choices:  # noqa: SLF001
+                parser = action.choices[name]
+                break
+    return parser
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number; argparse would name the function that could not."""
+    try:
+        return int(text)
+    except ValueError:
+        message = f"{text!r} is not a whole number"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def sort_out(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream import __version__
-from millstream.cli.arguments import sort_out
+from millstream.cli.arguments import ArgumentParser, command_parser, sort_out, whole_number
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
@@ -47,9 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments leave by SystemExit(2).
     """
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    of_command = command_parser(parser, [options.command, getattr(options, "action", None) or ""])
+    if unknown:
+        is_script = options.command == "sql" and unknown[0].endswith(".sql")
+        hint = f"; to run a script: millstream sql -f {unknown[0]}" if is_script else ""
+        of_command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if "program" in options:
-        sort_out(parser, options)
+        sort_out(of_command, options)
     try:
         with _told_of_the_end():
             return _dispatch(options)
@@ -98,7 +103,7 @@ def _told_of_the_end() -> Iterator[None]:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="millstream",
         description="Stateful stream processing with exactly-once results, on Spark.",
     )
@@ -128,7 +133,7 @@ def _add_traceback(parser: argparse.ArgumentParser) -> None:
                 _add_traceback(each)
 
 
-def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_run(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     run = commands.add_parser(
         "run",
         help="run a program",
@@ -139,7 +144,7 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _add_program(run)
 
 
-def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plan(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     plan = commands.add_parser(
         "plan",
         help="show the stages and operators of a program without running it",
@@ -153,7 +158,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _add_program(plan)
 
 
-def _add_sql(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_sql(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     sql = commands.add_parser(
         "sql",
         help="run statements of SQL, from files or as they are typed",
@@ -183,8 +188,11 @@ def _add_sql(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
     _add_environment(parser)
-    parser.add_argument("program", help="the Python file")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
+    parser.add_argument("program", metavar="PROGRAM", help="the Python file")
+    rest = parser.add_argument(
+        "arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="arguments of the program"
+    )
+    rest.required = False  # else argparse says that it is missing beside the program
 
 
 def _add_environment(parser: argparse.ArgumentParser) -> None:
@@ -214,7 +222,7 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     checkpoints = commands.add_parser(
         "checkpoints",
         help="look into a checkpoint directory",
@@ -226,7 +234,9 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
     actions = checkpoints.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="the kept checkpoints (the default)")
     inspect = actions.add_parser("inspect", help="operators, state and splits of one checkpoint")
-    inspect.add_argument("epoch", nargs="?", type=int, help="its number (default: the newest)")
+    inspect.add_argument(
+        "epoch", nargs="?", type=whole_number, help="its number (default: the newest)"
+    )
     _add_state(actions)
     actions.add_parser("verify", help="read every state file and compare its digest")
     confirm = actions.add_parser(
@@ -236,7 +246,7 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
         "visible: it may be lost. If you know that it was visible, and that readers took it away "
         "or the target has forgotten it, say so; the job must not run meanwhile.",
     )
-    confirm.add_argument("epoch", type=int, help="the number of the last epoch")
+    confirm.add_argument("epoch", type=whole_number, help="the number of the last epoch")
 
     sign = actions.add_parser(
         "sign",
@@ -248,7 +258,7 @@ def _add_checkpoints(commands: argparse._SubParsersAction[argparse.ArgumentParse
     _add_key_file(sign, required=True)
 
 
-def _add_state(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_state(actions: argparse._SubParsersAction[ArgumentParser]) -> None:
     state = actions.add_parser(
         "state",
         help="the state of one checkpoint: sections, and the entries of an operator",
@@ -256,7 +266,9 @@ def _add_state(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "entries too. Nothing of the program is needed or run: objects of its classes are shown "
         "by name.",
     )
-    state.add_argument("epoch", nargs="?", type=int, help="its number (default: the newest)")
+    state.add_argument(
+        "epoch", nargs="?", type=whole_number, help="its number (default: the newest)"
+    )
     state.add_argument("--operator", default="", metavar="UID", help="its uid or its name")
     state.add_argument("--section", default="", metavar="NAME", help="as it is listed")
     state.add_argument("--key", metavar="KEY", help="entries of this key only")
@@ -280,7 +292,7 @@ def _add_key_file(parser: argparse.ArgumentParser, *, required: bool = False) ->
     )
 
 
-def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_transactions(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     transactions = commands.add_parser(
         "transactions",
         help="list, commit or abort open transactions of Kafka sinks",
@@ -397,7 +409,7 @@ def _selection(options: argparse.Namespace) -> Selection | None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = whole_number(text)
     if number < 1:
         message = f"{number} is not positive"
         raise argparse.ArgumentTypeError(message)

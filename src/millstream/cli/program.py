@@ -89,7 +89,8 @@ def run_as_main(options: ProgramOptions) -> None:
     """
     path = Path(options.path)
     if not path.is_file():
-        message = f"there is no program {options.path!r}"
+        what = f"{options.path!r} is a directory, not a program"
+        message = what if path.is_dir() else f"there is no program {options.path!r}"
         raise ConfigurationError(message)
     defaults = json.dumps(options.configuration())
     with _as_main(path, options.arguments, {CONFIGURATION_VARIABLE: defaults}):

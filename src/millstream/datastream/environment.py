@@ -190,7 +190,9 @@ class StreamExecutionEnvironment(JobSettings):
         schema = getattr(dataframe, "schema", None)
         if schema is None or not getattr(dataframe, "isStreaming", False):
             message = (
-                f"from_spark() needs a streaming DataFrame (spark.readStream...), not {dataframe!r}"
+                "from_spark() of streams needs a streaming DataFrame (spark.readStream...), not"
+                f" {dataframe!r:.200}. TableEnvironment.from_spark() reads one whose rows are"
+                " there; to_data_stream() makes a stream of that table"
             )
             raise ProgramError(message)
         if type_info is None:

@@ -187,8 +187,9 @@ def probe(use: DirectoryUse, path: Path) -> None:
         DirectoryError: nothing can.
     """
     file = path / f".probe-{uuid.uuid4().hex}"
-    with explained(use, path):
+    with explained(use, path, made=True):
         make_private(path)
+    with explained(use, path):
         try:
             descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE)
             with os.fdopen(descriptor, "wb") as stream:
@@ -198,8 +199,10 @@ def probe(use: DirectoryUse, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def explained(use: DirectoryUse, path: Path) -> Iterator[None]:
+def explained(use: DirectoryUse, path: Path, *, made: bool = False) -> Iterator[None]:
     """Turn an OSError that concerns the directory ``path`` into a DirectoryError.
+
+    ``made`` says that it is to be made: one that is missing then was never there.
 
     That a file in it is missing is the caller's to judge, as long as the directory is there.
     """
@@ -208,7 +211,7 @@ def explained(use: DirectoryUse, path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         if path.is_dir():
             raise
-        raise directory_error(use, path, error) from error
+        raise directory_error(use, path, error, made=made) from error
     except OSError as error:
         raise directory_error(use, path, error) from error
 
@@ -221,13 +224,24 @@ def error_in_text(text: str) -> OSError | None:
     return None
 
 
-def directory_error(use: DirectoryUse, path: Path, error: OSError) -> DirectoryError:
+def _nearest(path: Path) -> str:
+    """Why a directory cannot be made, as far as the paths above it tell."""
+    if path.is_symlink():
+        return f"it is a link to {path.readlink()}, which does not exist"
+    parent = next(each for each in path.parents if each.exists())
+    return f"nothing can be made in {parent}"
+
+
+def directory_error(
+    use: DirectoryUse, path: Path, error: OSError, *, made: bool = False
+) -> DirectoryError:
     """What an error of the operating system says of a directory, and what to do.
 
     Args:
         use: what the directory is for.
         path: the directory.
         error: of something that was tried in it.
+        made: whether it was to be made: it was never there.
     """
     there = f"the {use.name} {path}"
     other = f"set {use.setting} to another directory"
@@ -246,6 +260,9 @@ def directory_error(use: DirectoryUse, path: Path, error: OSError) -> DirectoryE
         )
     elif number in (errno.ENOTDIR, errno.EEXIST):
         message = f"{there} cannot be used: {_file_in(path, error)}. Move that away, or {other}"
+    elif number == errno.ENOENT and made:
+        why = _nearest(path)
+        message = f"{there} is not there and cannot be made: {why}. Make it yourself, or {other}"
     elif number == errno.ENOENT:
         message = (
             f"{there} has disappeared while it was in use. Put it back (is its file system"

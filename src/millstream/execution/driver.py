@@ -255,7 +255,8 @@ class JobDriver:
         if self._error is not None:
             if isinstance(self._error, MillstreamError):
                 raise self._error
-            message = f"job {self._job.graph.job_name!r} failed: {self._error}"
+            reason = self._engine.in_a_line(self._error)
+            message = f"job {self._job.graph.job_name!r} failed: {reason}"
             raise JobError(message) from self._error
         return JobExecutionResult(
             job_id=self._job.job_id,
@@ -338,9 +339,10 @@ class JobDriver:
         _LOG.debug("what the engine says of it", exc_info=error)
         delay = strategy.next_delay(time.monotonic(), cause)
         if delay is None:
-            # Errors of the user's say all there is; an engine's hundreds of lines about them would
-            # hide that.
-            if isinstance(cause, _PLAIN_ERRORS):
+            # Millstream's say all there is; an engine's hundreds of lines about them would hide
+            # that.
+            told = isinstance(cause, MillstreamError) and cause is not error
+            if told or isinstance(cause, _PLAIN_ERRORS):
                 raise cause from None
             if cause is error:
                 raise error

@@ -142,6 +142,11 @@ class LineFormat(StreamFormat):
         """What else a user may do about a malformed record."""
         return ""
 
+    @property
+    def advice(self) -> str:
+        """What a user may do about a malformed record."""
+        return "correct it, or use malformed='dead-letter' to set such records aside" + self.hint()
+
     # -- cuts ------------------------------------------------------------------------------------
 
     def properties(self, path: str, size: int) -> dict[str, object]:
@@ -399,10 +404,7 @@ class LineFormat(StreamFormat):
     def _message(self, path: str, position: int, fault: FaultyRecord) -> str:
         place, raw, reason = self._dead_letter(path, position, fault)
         shown = raw if len(raw) <= SHOWN else raw[:SHOWN] + "..."
-        advice = (
-            "correct it, or use malformed='dead-letter' to set such records aside" + self.hint()
-        )
-        return f"{place}: malformed record: {reason}; the record is {shown!r}; {advice}"
+        return f"{place}: malformed record: {reason}; the record is {shown!r}; {self.advice}"
 
 
 def _line_start(file: Any, position: int, size: int) -> int:

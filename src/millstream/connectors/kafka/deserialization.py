@@ -36,6 +36,9 @@ __all__ = [
 
 #: Characters of a malformed record that an error shows.
 _SHOWN: Final = 200
+_ADVICE: Final = (
+    "correct the producer, or use set_malformed('dead-letter') to set such records aside"
+)
 _NO_TIMESTAMP: Final = -(2**63)
 
 
@@ -194,12 +197,19 @@ def _shown(record: KafkaRecord) -> str:
     return (record.value or b"").decode("utf-8", "backslashreplace")
 
 
-def malformed_error(record: KafkaRecord, error: Exception) -> MalformedRecordError:
-    """The error for a record that does not parse."""
+def malformed_error(
+    record: KafkaRecord, error: Exception, advice: str = _ADVICE
+) -> MalformedRecordError:
+    """The error for a record that does not parse.
+
+    Args:
+        record: the record.
+        error: what its decoder said.
+        advice: what to do about it.
+    """
     raw = _shown(record)
     shown = raw if len(raw) <= _SHOWN else raw[:_SHOWN] + "..."
     return MalformedRecordError(
         f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: malformed"
-        f" record: {error}; the value is {shown!r}; correct the producer, or use"
-        " set_malformed('dead-letter') to set such records aside"
+        f" record: {error}; the value is {shown!r}; {advice}"
     )

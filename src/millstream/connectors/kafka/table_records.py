@@ -92,6 +92,7 @@ class TableRecordsPlan:
         key_columns: for each field of the key, the column that it is.
         metadata: for columns that Kafka says: their places, and keys of ``READERS``.
         upsert: whether a message without a value deletes the row of its key.
+        advice: what to do about a message that does not parse.
     """
 
     row: RowType
@@ -101,6 +102,7 @@ class TableRecordsPlan:
     key_columns: tuple[int, ...] = ()
     metadata: tuple[tuple[int, str], ...] = ()
     upsert: bool = False
+    advice: str = "correct the producer"
 
 
 class TableRecords(KafkaRecordDeserializationSchema):
@@ -136,7 +138,7 @@ class TableRecords(KafkaRecordDeserializationSchema):
             except (ValueError, ArithmeticError, LookupError, TypeError) as error:
                 record = kafka_record(message)
                 if policy is MalformedPolicy.FAIL:
-                    raise malformed_error(record, error) from error
+                    raise malformed_error(record, error, self._plan.advice) from error
                 letters.append(dead_letter(record, error))
                 continue
             for kind, row in found:

@@ -57,6 +57,8 @@ _LOOPBACK: Final = "127.0.0.1"
 _SOON: Final = 1.0
 _SAID_AFTER: Final = 5.0
 _POLL: Final = 0.1
+#: Seconds that executors may take to register before there is a warning.
+_EXECUTORS: Final = 30.0
 #: Seconds that Spark may take to kill a worker that does not end by itself.
 _KILL: Final = 15.0
 #: Seconds by which this host is ahead of the engine, which gives up a run for missing slots as well
@@ -287,12 +289,27 @@ class _BarrierJob:
                 _LOG.warning("%s", self._missing(soon))
             # That Python takes long to start on a busy machine is nothing to look at.
             elif self._waits(said - soon if soon < said else said) and not self._have_started():
-                _LOG.warning("%s", self._missing(said))
+                self._say_missing(said, min(_EXECUTORS, limit))
             left = max(0.0, limit - (time.monotonic() - began))
             if self._waits(left) and self.error is None:
                 self.error = WorkerLostError(self._missing(timeout))
         except (Py4JError, OSError):
             _LOG.debug("Spark's JVM gives no answer", exc_info=True)  # the job tells of it
+
+    def _say_missing(self, said: float, late: float) -> None:
+        """Warn that slots are missing; if executors have yet to register, only when it is late.
+
+        Args:
+            said: seconds that have passed.
+            late: seconds that executors of a cluster may take: they are processes on other
+                machines, and a warning at each start would be read by nobody.
+        """
+        if self._task_slots.total() < self._slots and said < late:
+            _LOG.info("%s", self._missing(said))
+            if not self._waits(late - said) or self._have_started():
+                return
+            said = late
+        _LOG.warning("%s", self._missing(said))
 
     def _waits(self, seconds: float) -> bool:
         """Whether slots are missing after some seconds, and nothing else is known of the job."""

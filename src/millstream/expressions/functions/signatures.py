@@ -169,6 +169,16 @@ class Signature:
             return derived.with_nullability(any(type_.is_nullable for type_ in types))
         return derived.with_nullability(self.nullability is Nullability.ALWAYS)
 
+    def lacks_common_type(self, types: Sequence[LogicalType]) -> bool:
+        """Return whether it takes each of these types, and not all of them together."""
+        declared = self._declared(len(types))
+        if declared is None or (self.unify is None and self.common is None):
+            return False
+        accepted = [
+            argument.accepts(type_) for argument, type_ in zip(declared, types, strict=True)
+        ]
+        return None not in accepted and self.match(types) is None
+
     def text(self, name: str) -> str:
         """``NAME(<NUMERIC>, <INT>)``, for errors."""
         parts = [f"{argument.name} <{argument.text}>" for argument in self.arguments]

@@ -257,6 +257,23 @@ class ChosenFormat:
         )
         return found
 
+    @property
+    def advice(self) -> str:
+        """What to do about a message that does not parse, by the options of the table."""
+        keys = {each.key.removeprefix(f"{self._prefix}{self.name}."): each for each in self.known}
+        advice = "correct it"
+        if _ERRORS.key in keys:
+            advice += (
+                f", or set '{keys[_ERRORS.key].key}' = 'true' in the WITH options of the table:"
+                " fields that do not parse are NULL then, and records without any are left out"
+            )
+        if _STANDARD.key in keys:
+            advice += (
+                f"; '{keys[_STANDARD.key].key}' = 'ISO-8601' reads times such as"
+                " 2024-12-31T23:59:59Z, 'SQL' such as 2024-12-31 23:59:59"
+            )
+        return advice
+
     def encoder(self, row: RowType, options: Options) -> RowEncoder:
         """What writes messages; ValidationError if it does not write such rows."""
         found: RowEncoder = self.made(lambda: self._format.encoder(row, self.values(options)))

@@ -35,14 +35,20 @@ class CsvTableFormat(CsvFormat):
         row: the table.
         options: the table's.
         read: names of the columns that are wanted; None: all.
+        advice: what to do about a malformed record; empty: that of files without a table.
 
     Raises:
         ValidationError: CSV holds no values of a column's type.
     """
 
     def __init__(
-        self, row: RowType, options: CsvTableOptions, read: Collection[str] | None = None
+        self,
+        row: RowType,
+        options: CsvTableOptions,
+        read: Collection[str] | None = None,
+        advice: str = "",
     ) -> None:
+        self._advice = advice
         whole, row = row, row if read is None else row_of_columns(row, read)
         schema = arrow_schema(row)
         lenient = options.ignore_parse_errors
@@ -64,6 +70,10 @@ class CsvTableFormat(CsvFormat):
         self._texts.file_columns = list(whole.names)
         #: All columns, for records that are looked at one by one; None: those are read anyway.
         self._whole = None if row == whole else CsvFormat(text_columns(whole), policy, chosen)
+
+    @property
+    def advice(self) -> str:
+        return self._advice or super().advice
 
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
         self._texts.multi_line = self.multi_line

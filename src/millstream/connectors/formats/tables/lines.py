@@ -38,12 +38,18 @@ class MessageLines(LineFormat):
 
     Args:
         decoder: reads messages.
+        advice: what to do about a malformed one; empty: that of files without a table.
     """
 
-    def __init__(self, decoder: RowDecoder) -> None:
+    def __init__(self, decoder: RowDecoder, advice: str = "") -> None:
         super().__init__()
         self._decoder = decoder
+        self._advice = advice
         self._schema = arrow_schema(decoder.row)
+
+    @property
+    def advice(self) -> str:
+        return self._advice or super().advice
 
     @property
     def produced_type(self) -> TypeInformation:

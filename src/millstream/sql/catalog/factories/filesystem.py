@@ -170,10 +170,10 @@ def _reader(
         return _READERS[options["format"]](row, options)
     decoder = chosen.decoder(row, options)
     if chosen.name == "csv":
-        return CsvTableFormat(whole, csv_table_options(chosen, options), read)
+        return CsvTableFormat(whole, csv_table_options(chosen, options), read, chosen.advice)
     if isinstance(decoder, JsonRowDecoder) and _STANDARD not in options.given:
         decoder = JsonRowDecoder(row, replace(decoder.options, iso=None))
-    return MessageLines(decoder)
+    return MessageLines(decoder, chosen.advice)
 
 
 def _writer(row: RowType, chosen: ChosenFormat | None, options: Options) -> BulkWriterFactory:

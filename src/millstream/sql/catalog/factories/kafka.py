@@ -334,6 +334,7 @@ class _KafkaTable(TableSource):
             key_columns=tuple(map(kept.index, layout.key_columns)),
             metadata=tuple((place, each) for each, place in places.items() if each not in of_value),
             upsert=layout.upsert,
+            advice=layout.value.advice,
         )
         return TableRecords(plan)
 
