@@ -58,14 +58,14 @@ def test_malformed_records_of_tables_name_options_of_the_table(
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        ("1 = TRUE", "= cannot be applied to INT and BOOLEAN, which have no type in common."),
-        ("DATE '2020-01-01' <> 1", "Convert one of them, as in CAST(... AS DATE)."),
-        ("1 IN (TRUE)", "IN cannot be applied to INT and BOOLEAN"),
-        ("1 BETWEEN TRUE AND FALSE", ">= cannot be applied to INT and BOOLEAN"),
-        ("CASE 1 WHEN TRUE THEN 2 END", "= cannot be applied to INT and BOOLEAN"),
-        ("NULLIF(1, TRUE)", "NULLIF cannot be applied to INT and BOOLEAN"),
-        ("COALESCE(1, ARRAY[1])", "COALESCE cannot be applied to INT and ARRAY<INT NOT NULL>"),
-        ("1 IS DISTINCT FROM TRUE", "IS DISTINCT FROM cannot be applied to INT and BOOLEAN"),
+        ("1 = TRUE", "= does not take INT and BOOLEAN together: they have no type in common."),
+        ("DATE '2020-01-01' <> 1", "Convert one of them, as in CAST(... AS DATE)"),
+        ("1 IN (TRUE)", "IN does not take INT and BOOLEAN together"),
+        ("1 BETWEEN TRUE AND FALSE", ">= does not take INT and BOOLEAN together"),
+        ("CASE 1 WHEN TRUE THEN 2 END", "= does not take INT and BOOLEAN together"),
+        ("NULLIF(1, TRUE)", "NULLIF does not take INT and BOOLEAN together"),
+        ("COALESCE(1, ARRAY[1])", "COALESCE does not take INT and ARRAY<INT NOT NULL> together"),
+        ("1 IS DISTINCT FROM TRUE", "IS DISTINCT FROM does not take INT and BOOLEAN together"),
     ],
 )
 def test_values_without_a_common_type_are_named(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.table.query_running import environment
 
-from millstream.errors import MillstreamError, UnsupportedSqlError
+from millstream.common import Row
+from millstream.errors import MillstreamError, ProgramError, UnsupportedSqlError
 from millstream.execution.job_client import JobStatus
 from millstream.table import DataTypes, Module, ModuleEntry
 from millstream.table.catalog import GenericInMemoryCatalog
@@ -183,6 +184,25 @@ class _Job:
         return f"/kept/{self.job_id}{'-drained' if drain else ''}"
 
 
+class _Temporary(_Job):
+    def stop(self, *, drain: bool = False) -> str:
+        del drain
+        message = "job 'insert' keeps its checkpoints in a temporary directory"
+        raise ProgramError(message)
+
+
+def test_a_job_without_kept_checkpoints_is_not_stopped_for_a_savepoint(
+    env: TableEnvironment,
+) -> None:
+    job: Any = _Temporary("t")
+    env.session.jobs.add("insert t", job)
+    with pytest.raises(MillstreamError) as refused:
+        env.execute_sql("STOP JOB 't' WITH SAVEPOINT")
+    assert "temporary directory. In SQL: SET 'execution.checkpointing.dir'" in str(refused.value)
+    assert "STOP JOB 't' cancels the job" in str(refused.value)
+    assert job.status is JobStatus.RUNNING
+
+
 def test_jobs_are_shown_and_stopped(env: TableEnvironment) -> None:
     assert rows(env, "SHOW JOBS") == []
     for each in "abc":
@@ -192,7 +212,10 @@ def test_jobs_are_shown_and_stopped(env: TableEnvironment) -> None:
         (each, f"insert {each}", "RUNNING") for each in "abc"
     ]
     env.execute_sql("STOP JOB 'a'")
-    assert rows(env, "STOP JOB 'b' WITH SAVEPOINT") == [("/kept/b",)]
+    stopped = env.execute_sql("STOP JOB 'b' WITH SAVEPOINT")
+    assert stopped.get_resolved_schema().get_column_names() == ["checkpoint directory"]
+    with stopped.collect() as found:
+        assert [str(each) for each in found] == [str(Row("/kept/b"))]
     assert rows(env, "STOP JOB 'c' WITH SAVEPOINT WITH DRAIN") == [("/kept/c-drained",)]
     ended = [each[2] for each in rows(env, "SHOW JOBS")]
     assert ended == ["CANCELED", "FINISHED", "FINISHED"]

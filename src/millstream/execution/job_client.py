@@ -233,7 +233,8 @@ class JobClient:
         if savepoint_directory is not None:
             message = (
                 f"no savepoint is written to {savepoint_directory}: the last checkpoint stays in"
-                " the checkpoint directory; leave the directory out, and copy that one if need be"
+                " the checkpoint directory, from which a new run of the job continues. Leave the"
+                " directory out"
             )
             raise ProgramError(message)
         return self.stop(drain=advance_to_end_of_event_time)

@@ -115,15 +115,25 @@ def no_signature(definition: FunctionDefinition, types: Sequence[LogicalType]) -
     """
     name = definition.name
     given = ", ".join(type_.as_summary_string() for type_ in types)
-    if any(candidate.lacks_common_type(types) for candidate in definition.signatures):
-        kinds = [type_.with_nullability(True).as_summary_string() for type_ in types]  # noqa: FBT003 - as in Flink
-        message = (
-            f"{name} cannot be applied to {' and '.join(dict.fromkeys(kinds))}, which have no type"
-            f" in common. Convert one of them, as in CAST(... AS {kinds[0]})."
-        )
-        return ProgramError(message)
+    if all(candidate.lacks_common_type(types) for candidate in definition.signatures):
+        return ProgramError(_no_common_type(name, types))
     forms = "\n".join(f"    {candidate.text(name)}" for candidate in definition.signatures)
     return ProgramError(f"{name} does not take ({given}); it takes\n{forms}")
+
+
+def _no_common_type(name: str, types: Sequence[LogicalType]) -> str:
+    kinds = list(
+        dict.fromkeys(
+            type_.with_nullability(True).as_summary_string()  # noqa: FBT003 - as in Flink
+            for type_ in types
+        )
+    )
+    if len(kinds) == 1:
+        return f"{name} does not take values of type {kinds[0]}"
+    return (
+        f"{name} does not take {' and '.join(kinds)} together: they have no type in common."
+        f" Convert one of them, as in CAST(... AS {kinds[0]})"
+    )
 
 
 def _implicitly(argument: Expression, wanted: LogicalType) -> Expression:

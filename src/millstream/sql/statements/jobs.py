@@ -1,13 +1,11 @@
-"""Statements of jobs: SHOW JOBS, DESCRIBE JOB, STOP JOB.
-
-What it is: about the jobs that statements of this session have started.
-What it is not: about those of other programs, whose JobClient stops them.
-"""
+"""Statements of the jobs of a session: SHOW JOBS, DESCRIBE JOB, STOP JOB."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration import options
+from millstream.errors import ProgramError
 from millstream.sql.parser import nodes
 from millstream.sql.statements.results import OK, RowsResult, texts
 from millstream.sql.suggestions import listed
@@ -52,7 +50,15 @@ def _stop(session: Session, node: Any, text: str | None) -> RowsResult:
     if not node.with_savepoint:
         found.job.cancel()
         return OK
-    return texts(["savepoint path"], [[found.job.stop(drain=node.with_drain)]])
+    try:
+        # No savepoint: what a new run of the same job continues from.
+        return texts(["checkpoint directory"], [[found.job.stop(drain=node.with_drain)]])
+    except ProgramError as error:
+        message = (
+            f"{error}. In SQL: SET '{options.CHECKPOINTS_DIRECTORY.key}' = '/a/directory' before"
+            f" the INSERT; STOP JOB '{node.job_id}' cancels the job"
+        )
+        raise session.context(text).error(node, message) from error
 
 
 HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult]]] = {nodes.StopJob: _stop}
