@@ -157,3 +157,23 @@ def test_refusals_name_no_option_that_is_applied() -> None:
 
 def test_the_page_lists_what_the_code_does() -> None:
     assert PAGE.read_text() == page(), "run: python -m tests.options.reference"
+
+
+def test_applied_options_take_flinks_values_or_name_those_that_they_take() -> None:
+    refused: dict[str, list[str]] = {}
+    for key, option in ALL.items():
+        if effect_of(key) != APPLIED:
+            continue
+        if option.default:
+            ALL_OPTIONS[key].read(option.default)
+        values = option.type.split("|") if "|" in option.type else [other_value(option)]
+        for value in values:
+            try:
+                ALL_OPTIONS[key].read(value)
+            except ConfigurationError as error:
+                assert f"{key} is '{value}'; it must be " in str(error)  # noqa: PT017
+                refused.setdefault(key, []).append(value)
+    assert {key: values for key, values in refused.items() if values != ["other"]} == {
+        "restart-strategy.exponential-delay.backoff-multiplier": ["0.77"],
+        "table.exec.sink.type-length-enforcer": ["ERROR"],
+    }

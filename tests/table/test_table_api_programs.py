@@ -340,8 +340,13 @@ def test_options_have_names_of_their_own(env: TableEnvironment) -> None:
     assert config.get("table.exec.state.ttl", "") == "7200000 ms"
     assert config.get_idle_state_retention() == dt.timedelta(hours=2)
     assert config.get_sql_dialect() is SqlDialect.DEFAULT
-    with pytest.raises(ProgramError, match="HIVE is not in this release"):
-        config.set_sql_dialect(SqlDialect.HIVE)
+    config.set_sql_dialect(SqlDialect.HIVE)
+    assert config.get_sql_dialect() is SqlDialect.HIVE
+    with pytest.raises(ProgramError, match="'hive' is not in this release"):
+        env.execute_sql("SELECT 1")
+    assert config.get_max_generated_code_length() == 4000
+    config.set_max_generated_code_length(32_000)
+    assert config.get_max_generated_code_length() == 32_000
     assert TableConfig.get_default().to_map() == {}
 
 

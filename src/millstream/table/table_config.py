@@ -11,12 +11,12 @@ from typing import Final, Self
 
 from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
-from millstream.errors import UnsupportedSqlError
 from millstream.table.sql_dialect import SqlDialect
 
 __all__ = ["TableConfig"]
 
 _DIALECT: Final = "table.sql-dialect"
+_CODE_LENGTH: Final = "table.generated-code.max-length"
 
 
 class TableConfig:
@@ -57,15 +57,16 @@ class TableConfig:
         return SqlDialect[self._configuration.get_string(_DIALECT, "default").upper()]
 
     def set_sql_dialect(self, sql_dialect: SqlDialect) -> None:
-        """Set the dialect of statements.
+        """Set the dialect of statements; one that is not the default is refused by statements."""
+        self._configuration.set_string(_DIALECT, sql_dialect.name.lower())
 
-        Raises:
-            UnsupportedSqlError: it is not the default one.
-        """
-        if sql_dialect is not SqlDialect.DEFAULT:
-            message = f"The dialect {sql_dialect.name} is not in this release."
-            raise UnsupportedSqlError(message)
-        self._configuration.set_string(_DIALECT, "default")
+    def get_max_generated_code_length(self) -> int:
+        """Return what was set, 4000 before."""
+        return self._configuration.get_integer(_CODE_LENGTH, 4000)
+
+    def set_max_generated_code_length(self, max_generated_code_length: int) -> None:
+        """Keep a number that has no effect: no code of the JVM is generated."""
+        self._configuration.set_integer(_CODE_LENGTH, max_generated_code_length)
 
     def get_python_executable(self) -> str:
         """The Python of the workers; empty: that of this process."""
