@@ -286,7 +286,6 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "state.storage.": _CHECKPOINT_FILES,
     "table.catalog-modification.listeners": _JVM,
     "table.exec.async-ml-predict.": _ASYNC,
-    "table.exec.async-scalar.": "an asynchronous function is called once per row, without a limit",
     "table.exec.async-state.enabled": _STATE,
     "table.exec.async-table.": _ASYNC,
     "table.exec.async-vector-search.": _ASYNC,

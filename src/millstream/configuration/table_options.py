@@ -24,6 +24,11 @@ __all__ = [
     "ASYNC_LOOKUP_CAPACITY",
     "ASYNC_LOOKUP_MODE",
     "ASYNC_LOOKUP_TIMEOUT",
+    "ASYNC_SCALAR_CONCURRENCY",
+    "ASYNC_SCALAR_MAX_ATTEMPTS",
+    "ASYNC_SCALAR_RETRY_DELAY",
+    "ASYNC_SCALAR_RETRY_STRATEGY",
+    "ASYNC_SCALAR_TIMEOUT",
     "BUILTIN_CATALOG",
     "BUILTIN_DATABASE",
     "CDC_EVENTS_DUPLICATE",
@@ -164,6 +169,42 @@ ASYNC_LOOKUP_TIMEOUT: Final = ConfigOption(
     parse_duration,
     180_000,
     "how long an asynchronous lookup join waits for an answer, unless a hint says",
+    minimum=1,
+)
+ASYNC_SCALAR_CONCURRENCY: Final = ConfigOption(
+    "table.exec.async-scalar.max-concurrent-operations",
+    parse_integer,
+    10,
+    "most calls of an asynchronous scalar function that wait at a time",
+    minimum=1,
+    aliases=("table.exec.async-scalar.buffer-capacity",),
+)
+ASYNC_SCALAR_TIMEOUT: Final = ConfigOption(
+    "table.exec.async-scalar.timeout",
+    parse_duration,
+    180_000,
+    "how long an asynchronous scalar function has for a row, with all of its attempts",
+    minimum=1,
+)
+ASYNC_SCALAR_RETRY_STRATEGY: Final = ConfigOption(
+    "table.exec.async-scalar.retry-strategy",
+    parse_uppercase,
+    "FIXED_DELAY",
+    "whether an asynchronous scalar function that raises is called again",
+    choices=("FIXED_DELAY", "NO_RETRY"),
+)
+ASYNC_SCALAR_RETRY_DELAY: Final = ConfigOption(
+    "table.exec.async-scalar.retry-delay",
+    parse_duration,
+    100,
+    "how long to wait before an asynchronous scalar function is called again",
+    minimum=0,
+)
+ASYNC_SCALAR_MAX_ATTEMPTS: Final = ConfigOption(
+    "table.exec.async-scalar.max-attempts",
+    parse_integer,
+    3,
+    "how often an asynchronous scalar function that raises is called again before the job fails",
     minimum=1,
 )
 SOURCE_IDLE_TIMEOUT: Final = ConfigOption(

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
 
     from millstream.functions.functions import RuntimeContext
 
-__all__ = ["EvaluationContext"]
+__all__ = ["AsyncCalls", "EvaluationContext"]
+
+
+@dataclass(frozen=True)
+class AsyncCalls:
+    """How asynchronous scalar functions of users are called: ``table.exec.async-scalar.*``."""
+
+    concurrency: int = 10
+    #: Milliseconds for a row, with all attempts.
+    timeout: int = 180_000
+    #: How often a call that raises is repeated, and milliseconds before each repetition.
+    retries: int = 3
+    retry_delay: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,7 @@ class EvaluationContext:
             batch mode; None: as ``processing_time``.
         current_watermark: milliseconds since 1970, None as long as there is none.
         job_parameters: ``pipeline.global-job-parameters``.
+        async_calls: how asynchronous functions of users are called.
         runtime: of the task, for functions of users; None where expressions do not know it.
     """
 
@@ -41,6 +54,7 @@ class EvaluationContext:
     query_start_time: int | None = None
     current_watermark: int | None = None
     job_parameters: Mapping[str, str] = field(default_factory=dict)
+    async_calls: AsyncCalls = field(default_factory=AsyncCalls)
     runtime: RuntimeContext | None = None
 
     def at(self, processing_time: int, current_watermark: int | None = None) -> EvaluationContext:

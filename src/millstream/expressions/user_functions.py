@@ -43,6 +43,7 @@ from millstream.types.values import column_of, values_of_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from millstream.expressions.context import AsyncCalls
     from millstream.expressions.functions.definition import CallInfo
     from millstream.functions.functions import RuntimeContext
     from millstream.functions.metric_group import MetricGroup
@@ -59,8 +60,6 @@ __all__ = [
 
 KINDS: Final = ("general", "async", "pandas", "arrow")
 _NO_ROW: Final = "the function gives None, but map() takes a row of each row"
-#: Calls of an async function that may wait at a time: ``table.exec.async-scalar`` of Flink's.
-_CONCURRENT: Final = 10
 
 
 class FunctionContext:
@@ -282,20 +281,43 @@ class _Async(_Columns):
             for array, type_ in zip(arrays, info.argument_types, strict=True)
         ]
         rows = zip(*columns, strict=True) if columns else ((),) * info.rows
-        found = asyncio.run(_gathered(opened, [opened.external(row) for row in rows]))
+        calls = _gathered(opened, [opened.external(row) for row in rows], info.context.async_calls)
+        found = asyncio.run(calls)
         return column_of([opened.result(value) for value in found], info.result_type)
 
 
-async def _gathered(opened: _Opened, rows: list[list[Any]]) -> list[Any]:
+async def _gathered(opened: _Opened, rows: list[list[Any]], calls: AsyncCalls) -> list[Any]:
     import asyncio
 
-    limit = asyncio.Semaphore(_CONCURRENT)
+    limit = asyncio.Semaphore(calls.concurrency)
 
     async def one(row: list[Any]) -> Any:
         async with limit:
-            return await opened.call(*row)
+            try:
+                async with asyncio.timeout(calls.timeout / 1000):
+                    return await _repeated(opened, row, calls)
+            except TimeoutError as error:
+                if str(error):  # the function's own
+                    raise
+                message = (
+                    f"Async function call has timed out for input: {row!r:.200}; it has "
+                    f"{calls.timeout} ms (table.exec.async-scalar.timeout)"
+                )
+                raise TimeoutError(message) from error
 
     return await asyncio.gather(*map(one, rows))
+
+
+async def _repeated(opened: _Opened, row: list[Any], calls: AsyncCalls) -> Any:
+    """The result of a call, which is repeated where it raises, as in Flink: whatever it raises."""
+    import asyncio
+
+    for _ in range(calls.retries):
+        try:
+            return await opened.call(*row)
+        except Exception:  # noqa: BLE001 - the last attempt raises
+            await asyncio.sleep(calls.retry_delay / 1000)
+    return await opened.call(*row)
 
 
 _KERNELS: Final[dict[str, type[_Columns]]] = {

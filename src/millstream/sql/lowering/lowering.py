@@ -112,6 +112,7 @@ class Lowering:
             time_zone=options.time_zone,
             query_start_time=options.query_start or None,
             job_parameters=options.job_parameters,
+            async_calls=options.async_calls,
         )
 
     # -- what is asked for -----------------------------------------------------------------------

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from millstream.expressions.context import AsyncCalls
+
 __all__ = ["LoweringOptions"]
 
 
@@ -26,3 +28,4 @@ class LoweringOptions:
     trim_pad: bool = False
     query_start: int = 0
     job_parameters: dict[str, str] = field(default_factory=dict)
+    async_calls: AsyncCalls = field(default_factory=AsyncCalls)

@@ -19,6 +19,7 @@ from millstream.configuration.accepted import say_once
 from millstream.connectors.basic.collect import CollectSink
 from millstream.directories.run_directory import run_directory
 from millstream.errors import ValidationError
+from millstream.expressions.context import AsyncCalls
 from millstream.graph.program_location import caller_location
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.context import BindingContext
@@ -360,4 +361,15 @@ class Session:
             drop_nulls=get(options.NOT_NULL_ENFORCER) == "DROP",
             trim_pad=get(options.TYPE_LENGTH_ENFORCER) == "TRIM_PAD",
             job_parameters=get(options.GLOBAL_JOB_PARAMETERS),
+            async_calls=self._async_calls(),
+        )
+
+    def _async_calls(self) -> AsyncCalls:
+        get = self.configuration.get
+        repeats = get(options.ASYNC_SCALAR_RETRY_STRATEGY) != "NO_RETRY"
+        return AsyncCalls(
+            concurrency=get(options.ASYNC_SCALAR_CONCURRENCY),
+            timeout=get(options.ASYNC_SCALAR_TIMEOUT),
+            retries=get(options.ASYNC_SCALAR_MAX_ATTEMPTS) if repeats else 0,
+            retry_delay=get(options.ASYNC_SCALAR_RETRY_DELAY),
         )
