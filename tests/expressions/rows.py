@@ -11,6 +11,7 @@ import numpy as np
 from millstream.expressions.decimals import EXACT
 from millstream.types.logical_types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     CharType,
     DateType,
@@ -106,6 +107,8 @@ def _special(type_: LogicalType) -> list[Any]:  # noqa: PLR0911 - a table
         return [_sized(text, type_) for text in TEXTS]
     if isinstance(type_, VarBinaryType):
         return [b"", b"abc", b"\xff\xfe", "ä".encode()]
+    if isinstance(type_, BinaryType):
+        return [bytes(type_.length), b"\xff" * type_.length]
     if isinstance(type_, BooleanType):
         return [True, False]
     if type_.root is TypeRoot.NULL:

@@ -200,7 +200,13 @@ def _to_timestamps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
     factor = 10 ** (9 - type_.precision)
     per_unit = _NANOS_PER[type_.unit]
     units = [None if value is None else (value - value % factor) // per_unit for value in values]
-    return pa.array(units, pa.int64()).cast(type_.to_arrow())
+    try:
+        return pa.array(units, pa.int64()).cast(type_.to_arrow())
+    except OverflowError as error:
+        message = f"a value of {type_.as_summary_string()} is beyond what its column holds" + (
+            ": the years 1678 to 2261; use TIMESTAMP(6)" if per_unit == 1 else ""
+        )
+        raise ValueError(message) from error
 
 
 def _to_arrays(values: Sequence[Any], type_: LogicalType) -> pa.Array:
@@ -218,6 +224,9 @@ def _to_maps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
         assert isinstance(type_, MultisetType)  # noqa: S101
         key, item = type_.element, _COUNT
     offsets, mask, keys = offsets_of(values)
+    if None in keys:
+        message = "a key of a map is NULL, which columns of maps do not hold"
+        raise ValueError(message)
     items = [inner for value in values if value is not None for inner in value.values()]
     return pa.MapArray.from_arrays(
         offsets, column_of(keys, key), column_of(items, item), type=type_.to_arrow(), mask=mask

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["time_cast"]
 
 _MAX_PRECISION: Final = 9
+_NANOS_LIMIT: Final = 1 << 63
 _MILLI: Final = 1_000_000
 _HALF_MILLI: Final = _MILLI // 2
 
@@ -47,6 +48,22 @@ def time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[
     Raises:
         ProgramError: there is no such cast.
     """
+    cast = _time_cast(source, target, zone)
+    if isinstance(target, TimestampType | LocalZonedTimestampType) and target.unit == "ns":
+        return lambda value: _within_nanos(cast(value), target)
+    return cast
+
+
+def _within_nanos(nanos: int, target: LogicalType) -> int:
+    """The value, if a column of nanoseconds holds it."""
+    if not -_NANOS_LIMIT <= nanos < _NANOS_LIMIT:
+        name = target.with_nullability(True).as_summary_string()  # noqa: FBT003
+        message = f"{name} holds the years 1678 to 2261; use a precision of 6 for others"
+        raise ValueError(message)
+    return nanos
+
+
+def _time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
     if source.is_a(TypeFamily.CHARACTER_STRING):
         return _from_text(target, zone)
     to_nanos = _to_local_nanos(source, zone)

@@ -24,6 +24,7 @@ from millstream.expressions.functions.signatures import (
     signature,
     symbol,
 )
+from millstream.expressions.integers import wrap
 from millstream.expressions.java.calendars import length_of_month
 from millstream.types.logical_types import TimestampType
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -56,6 +57,7 @@ _LENGTHS: Final = {
     "MICROSECOND": 1000,
     "NANOSECOND": 1,
 }
+_INT_BITS: Final = 32
 _MONTHS: Final = {"YEAR": 12, "QUARTER": 3, "MONTH": 1}
 
 
@@ -122,9 +124,10 @@ def timestampadd(info: CallInfo, unit: str, number: int, time: int) -> int:
     type_ = info.argument_types[2]
     if type_.root is _DATE:
         if unit in _MONTHS:
-            return plus_months(time, number * _MONTHS[unit])
+            return wrap(plus_months(time, number * _MONTHS[unit]), _INT_BITS)
         added = time * _DAY + number * _length(unit)
-        return added // _DAY if unit in {"WEEK", "DAY"} else added
+        # Days are counted in 32 bits, as in Flink, and wrap as other integers do.
+        return wrap(added // _DAY, _INT_BITS) if unit in {"WEEK", "DAY"} else added
     if type_.root is _TIME:
         # Months are whole days, and change nothing about a time of day.
         return time if unit in _MONTHS else (time + number * _length(unit)) % _DAY
@@ -142,7 +145,6 @@ def _length(unit: str) -> int:
     return length
 
 
-_INT_BITS: Final = 32
 _DATE_OR_TIMESTAMP: Final = (_DATE, _TIMESTAMP)
 
 
@@ -176,7 +178,7 @@ def timestampdiff(info: CallInfo, unit: str, first: int, second: int) -> int:
         # Flink sees milliseconds only.
         apart = second // _MILLIS - first // _MILLIS
         found = abs(apart) * _MILLIS // _length(unit) * (-1 if apart < 0 else 1)
-    return (found + (1 << (_INT_BITS - 1))) % (1 << _INT_BITS) - (1 << (_INT_BITS - 1))
+    return wrap(found, _INT_BITS)
 
 
 def _nanos(value: int, type_: LogicalType) -> int:

@@ -51,6 +51,7 @@ NANOS_PER_DAY: Final = 86_400_000_000_000
 _NANOS_PER_MILLI: Final = 1_000_000
 _MILLIS_PER_DAY: Final = 86_400_000
 _MILLIS: Final = 3
+_INT_BITS: Final = 32
 _TIMESTAMPS: Final = (
     TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
     TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
@@ -194,7 +195,7 @@ def _scaled_interval(operation: str, info: CallInfo, left: Any, right: Any) -> o
 
 def _plus_months(type_: LogicalType, value: int, months: int) -> int:
     if isinstance(type_, DateType):
-        return add_months(value, months)
+        return wrap(add_months(value, months), _INT_BITS)
     days, of_day = divmod(value, NANOS_PER_DAY)
     return add_months(days, months) * NANOS_PER_DAY + of_day
 
@@ -203,7 +204,7 @@ def _plus_millis(type_: LogicalType, value: int, millis: int) -> int:
     if isinstance(type_, DateType):
         # Whole days only.
         days = abs(millis) // _MILLIS_PER_DAY
-        return value + days if millis > 0 else value - days
+        return wrap(value + days if millis > 0 else value - days, _INT_BITS)
     moved = value + millis * _NANOS_PER_MILLI
     if isinstance(type_, TimeType):
         moved %= NANOS_PER_DAY
