@@ -350,6 +350,53 @@ def test_masked_statements_keep_positions_and_lines() -> None:
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        f"'password'=\n'{SECRET}' oops",
+        f"'password' -- a comment\n = /* another\none */ '{SECRET}' oops",
+        f"'password' = N'{SECRET}' oops",
+        f"'password' = U&'{SECRET}' oops",
+        f"'password' = _utf8'{SECRET}' oops",
+        f"'password' = '{SECRET}",
+        f"`my.password` = {SECRET} oops",
+    ],
+)
+def test_secrets_are_masked_however_they_are_written(written: str) -> None:
+    masked = masked_statement(f"CREATE TABLE t (a INT) WITH ({written})")
+    assert SECRET not in masked
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    with pytest.raises(MillstreamError) as caught:
+        env.execute_sql(f"CREATE TABLE t (a INT) WITH ({written})")
+    assert _SHORT not in texts_of(caught.value)
+
+
+@pytest.mark.parametrize("written", [f"my.password={SECRET}", f"my.password = a, b {SECRET};"])
+def test_secrets_without_quotes_are_masked_in_set(written: str) -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    with pytest.raises(MillstreamError, match="keys and values of options are strings") as caught:
+        env.execute_sql(f"SET {written}")
+    assert _SHORT not in texts_of(caught.value)
+
+
+def test_hints_in_views_and_addresses_of_files_show_no_secret() -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    env.execute_sql(f"CREATE TABLE kafka (a BIGINT) WITH ({_KAFKA})")
+    hint = f"/*+ OPTIONS('properties.ssl.key.password' = '{SECRET}') */"
+    env.execute_sql(f"CREATE VIEW v AS SELECT a FROM kafka {hint}")
+    [shown] = [str(row) for row in env.execute_sql("SHOW CREATE VIEW v").collect()]
+    assert _SHORT not in shown
+    assert "'properties.ssl.key.password' = '*" in shown
+    env.execute_sql(
+        "CREATE TABLE files (a INT) WITH ('connector' = 'filesystem', 'format' = 'csv',"
+        f" 'path' = 'nowhere://key:{SECRET}@bucket/x')"
+    )
+    for use in ("SELECT * FROM files", "INSERT INTO files VALUES (1)"):
+        with pytest.raises(MillstreamError) as caught:
+            env.execute_sql(use).wait()
+        assert _SHORT not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "statement", ["SELECT 'a' AS b, c = 'd' FROM t", "SELECT x FROM password_resets", "tokens(a)"]
 )
 def test_statements_without_secrets_are_not_masked(statement: str) -> None:

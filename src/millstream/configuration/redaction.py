@@ -37,11 +37,17 @@ _PARAMETER: Final = re.compile(
 )
 #: The name of an option, quoted or not, and the value after it.  An unquoted value counts after a
 #: quoted name only: what follows the bare word ``token`` in a query is an expression.
+_SPACE: Final = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*"
 _ASSIGNED: Final = re.compile(
-    r"(?:(?P<name>'[\w.\-]+'|\"[\w.\-]+\"|`[\w.\-]+`)\s*(?:=>|=|:)?|(?P<word>[\w.\-]+)\s*(?:=>|=|:))"
-    r"\s*(?:[eEuUbBxX]?'(?P<text>(?:[^']|'')*)(?:'|$)|\"(?P<quoted>[^\"]*)(?:\"|$)"
-    r"|(?<==)\s*(?P<bare>[^\s,;()'\"]+))"
+    r"(?:(?P<name>'[\w.\-]+'|\"[\w.\-]+\"|`[\w.\-]+`)" + _SPACE + r"(?P<sign>=>|=|:)?"
+    r"|(?P<word>[\w.\-]+)" + _SPACE + r"(?:=>|=|:))" + _SPACE +
+    # Prefixes of strings are not Flink's, but what they begin is a secret nevertheless.
+    r"(?:(?:[a-zA-Z]&?|_\w+)?\s*'(?P<text>(?:[^']|'')*)(?:'|$)|\"(?P<quoted>[^\"]*)(?:\"|$)"
+    r"|(?P<bare>[^\s,;()'\"]+))",
+    re.DOTALL,
 )
+#: Quotes are missing: the value is the rest of the line.
+_SET: Final = re.compile(r"\bSET\s+(?P<word>[\w.\-]+)\s*=(?P<bare>[^;\n]*)", re.IGNORECASE)
 
 
 def is_secret(key: str, value: str = "") -> bool:
@@ -79,8 +85,12 @@ def masked_statement(text: str) -> str:
     for found in _ASSIGNED.finditer(text):
         name = found["name"] or found["word"]
         group = next(each for each in ("text", "quoted", "bare") if found[each] is not None)
-        if _KEY.search(name) is not None and (group != "bare" or found["name"] is not None):
+        is_value = group != "bare" or (found["name"] is not None and found["sign"] is not None)
+        if _KEY.search(name) is not None and is_value:
             _mask(made, *found.span(group))
+    for found in _SET.finditer(text):
+        if _KEY.search(found["word"]) is not None and not _within_string(text, found.start()):
+            _mask(made, *found.span("bare"))
     for found in (*_USER_INFORMATION.finditer(text), *_PARAMETER.finditer(text)):
         start = found.end(1) + 1 if found.re is _USER_INFORMATION else found.start(3)
         stop = found.end() - 1 if found.re is _USER_INFORMATION else found.end()

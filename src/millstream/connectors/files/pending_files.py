@@ -30,6 +30,7 @@ import os
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+from millstream.configuration.redaction import redacted_text
 from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import PROGRESS, Committer
@@ -61,7 +62,8 @@ def local_directory(path: str) -> Path:
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     if "://" in path:
-        message = f"{path!r} is not a directory of a (shared) file system; rename needs one"
+        shown = redacted_text(path)
+        message = f"{shown!r} is not a directory of a (shared) file system; rename needs one"
         raise SinkError(message)
     return Path(path).absolute()
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow import fs
 
+from millstream.configuration.redaction import redacted_text
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
 from millstream.connectors.formats.file_format import FileFormat, resolve
 from millstream.connectors.formats.json_format import JsonLinesFormat
@@ -234,7 +235,8 @@ class FileSource(Source):
             )
             info = filesystem.get_file_info(inner)
             if info.type == fs.FileType.NotFound:
-                message = f"there is no file or directory {path!r}; correct the path of the source"
+                shown = redacted_text(path)
+                message = f"there is no file or directory {shown!r}; correct the path of the source"
                 raise SourceError(message)
             if info.type == fs.FileType.File:
                 found[prefix + info.path] = info.size

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
 
+from millstream.configuration.redaction import redacted_text
 from millstream.contracts.split_cursor import RangeCursor
 from millstream.errors import ConfigurationError, SourceError
 
@@ -154,7 +155,7 @@ def resolve(path: str) -> tuple[Any, str]:
     try:
         filesystem, inner = fs.FileSystem.from_uri(path)
     except Exception as error:  # pyarrow raises ArrowInvalid, OSError, ImportError by scheme
-        message = f"cannot reach {path!r}: {error}"
+        message = redacted_text(f"cannot reach {path!r}: {error}")
         raise SourceError(message) from error
     return filesystem, inner
 

@@ -11,7 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
-from millstream.configuration.redaction import redacted_options
+from millstream.configuration.redaction import masked_statement, redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError
 from millstream.expressions.functions.registry import built_in_functions
 from millstream.sql.binder.aggregates import AGGREGATES, RANKS
@@ -229,7 +229,8 @@ def _created(found: FoundTable) -> str:
     comment = f"COMMENT '{table.comment}'\n" if table.comment else ""
     if isinstance(table, CatalogView):
         columns = ", ".join(map(quoted, table.schema.names))
-        return f"CREATE {word}VIEW {name} ({columns})\n{comment}AS {table.expanded_query}\n"
+        query = masked_statement(table.expanded_query)  # hints have options
+        return f"CREATE {word}VIEW {name} ({columns})\n{comment}AS {query}\n"
     assert isinstance(table, CatalogTable)  # noqa: S101 - the other kind
     schema = table.schema
     lines = [column.as_sql() for column in schema.columns]
