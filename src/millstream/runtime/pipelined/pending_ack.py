@@ -113,15 +113,21 @@ class PendingAck:
         self._owe_states()
         for _, snapshot in self.snapshots:
             snapshot.abandon()
+        self._delete_in_flight()
         self.carrying(self.ack)
 
     def discard(self) -> None:
-        """Delete what it alone has, behind ``finish`` or ``give_up``: it is in no checkpoint.
+        """Delete what it alone has, if it is finished: it is in no checkpoint.
 
-        Files of state stay: later snapshots may name them (``KeyValueStore``, contract 6).
+        If it is not, the uploader calls it when it is.  Files of state stay: later snapshots may
+        name them (``KeyValueStore``, contract 6).
         """
-        for _, snapshot in self.snapshots:
-            snapshot.abandon()
+        if self.is_uploaded:
+            for _, snapshot in self.snapshots:
+                snapshot.abandon()
+            self._delete_in_flight()
+
+    def _delete_in_flight(self) -> None:
         in_flight, self.ack.in_flight = self.ack.in_flight, None
         if in_flight is not None:
             try:
