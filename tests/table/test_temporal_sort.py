@@ -92,6 +92,20 @@ def test_a_query_in_the_order_of_time(parallelism: int, tmp_path: Path) -> None:
     assert found == [(k, v + 1) for _, k, v in kept]
 
 
+@pytest.mark.both_engines
+def test_by_processing_time_rows_stay_as_they_came(tmp_path: Path) -> None:
+    env = environment(3)
+    values = "(SELECT n, PROCTIME() AS p FROM (VALUES (3), (1), (2)) AS t(n))"
+    found = changelog(env, f"SELECT n FROM {values} ORDER BY p", tmp_path, limit=9)
+    assert [tuple(row) for row in found] == [(3,), (1,), (2,)]
+    found = changelog(env, f"SELECT n FROM {values} ORDER BY p, n DESC", tmp_path, limit=9)
+    assert [tuple(row) for row in found] == [(3,), (2,), (1,)]
+    with pytest.raises(ValidationError, match="TemporalSort doesn't support consuming update"):
+        env.explain_sql(
+            f"SELECT * FROM (SELECT COUNT(*), PROCTIME() AS p FROM {values}) ORDER BY p"
+        )
+
+
 @pytest.fixture
 def env(tmp_path: Path) -> TableEnvironment:
     made = environment()
@@ -106,7 +120,7 @@ def env(tmp_path: Path) -> TableEnvironment:
         ("SELECT * FROM t ORDER BY ts DESC", "must be ascending on time"),
         ("SELECT * FROM t ORDER BY k, ts", "Sort on a non-time-attribute field is not supported"),
         ("SELECT * FROM t ORDER BY ts OFFSET 3 ROWS", "OFFSET without LIMIT"),
-        ("SELECT * FROM p ORDER BY pt", "ORDER BY a processing time without LIMIT"),
+        ("SELECT * FROM p ORDER BY pt DESC", "Sort on a non-time-attribute field"),
         (
             "SELECT DISTINCT ts, k FROM t ORDER BY ts",
             "Sort on a non-time-attribute field is not supported",

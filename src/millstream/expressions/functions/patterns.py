@@ -62,7 +62,8 @@ def compiled_like(pattern: str, escape: str | None) -> re.Pattern[str]:
     Raises:
         ValueError: the escape character stands before something else than %, _ or itself.
     """
-    escape = _escape_character(escape)
+    # As in Flink, ESCAPE '' says that there is no such character.
+    escape = _escape_character(escape or None)
     parts = []
     for literal, wildcard in _tokens(pattern, escape):
         if wildcard == "%":

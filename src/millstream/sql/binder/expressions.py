@@ -28,7 +28,7 @@ from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import SOURCE_WATERMARK
-from millstream.types.logical_types import BooleanType, RowType, SymbolType, VarCharType
+from millstream.types.logical_types import BooleanType, CharType, RowType, SymbolType, VarCharType
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
@@ -290,6 +290,8 @@ class ExpressionBinder:
             position = index.value
             if isinstance(position, int) and 1 <= position <= len(operand.type):
                 return calls.field(operand, position - 1)
+            if isinstance(position, str):
+                return self._field(node, operand, position)
         return self.call(node, "AT", operand, index)
 
     def _field_access(self, node: Any) -> Expression:
@@ -365,6 +367,12 @@ class ExpressionBinder:
             message = f"{name} needs OVER: {name}(...) OVER (ORDER BY ...)."
             raise self.context.error(node, message)
         bound = self.bind_all(node.arguments)
+        if (
+            name == "TRIM"
+            and len(bound) == _SIDE_AND_TEXT
+            and isinstance(bound[0].type, SymbolType)
+        ):
+            bound.insert(1, Literal(" ", CharType(1, nullable=False)))
         if name == "JSON_STRING" and len(bound) == 1:
             # What JSON_OBJECT and JSON_ARRAY make is not put into quotes.
             return json_string(bound[0])
@@ -442,6 +450,8 @@ class ExpressionBinder:
         return self.subquery(node)
 
 
+#: ``TRIM(LEADING FROM s)``: the characters are left out.
+_SIDE_AND_TEXT: Final = 2
 #: Windows of GROUP BY, and what functions tell of them.
 _GROUP_WINDOWS: Final = frozenset({"TUMBLE", "HOP", "SESSION"})
 _OF_GROUP_WINDOWS: Final = frozenset({"", "START", "END", "ROWTIME", "PROCTIME"})

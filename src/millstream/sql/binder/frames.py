@@ -10,6 +10,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.expressions.context import EvaluationContext
+from millstream.expressions.folding import fold
 from millstream.expressions.nodes import Literal
 from millstream.types.logical_types import DayTimeIntervalType, DecimalType
 from millstream.types.type_roots import TypeFamily
@@ -97,7 +99,7 @@ def _length(
     by: LogicalType | None,
 ) -> Offset:
     """The distance at one end; RANGE by numbers takes numbers, by times (None) intervals."""
-    offset = binder.bind(bound.offset)
+    offset = fold(binder.bind(bound.offset), EvaluationContext())
     if not isinstance(offset, Literal) or not isinstance(offset.value, int | Decimal | float):
         raise context.error(bound.offset, "The length of a window must be a constant.")
     kind, value = offset.type, offset.value

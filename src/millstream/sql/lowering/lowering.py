@@ -38,7 +38,10 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
-from millstream.runtime.operators.table.temporal_sort import TemporalSortFactory
+from millstream.runtime.operators.table.temporal_sort import (
+    ProctimeSortFactory,
+    TemporalSortFactory,
+)
 from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
@@ -74,7 +77,7 @@ from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, Temp
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.types.key_columns import KeyColumns
-from millstream.types.logical_types import IntType, MultisetType
+from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -483,8 +486,14 @@ class Lowering:
         return self._stateful(node, factory, single=True)
 
     def _temporal_sort(self, node: TemporalSort) -> Transformation:
-        factory = TemporalSortFactory(node.input.row, sort_columns(node.order))
-        return self._stateful(node, factory, single=True)
+        order = sort_columns(node.order)
+        first: Any = node.input.row.fields[order[0].index].type
+        if first.kind is TimestampKind.PROCTIME:
+            below, kind = self.stream(node.input), stream_type(node.row)
+            return self._one(
+                "TemporalSort", ProctimeSortFactory(order[1:]), below, kind, single=True
+            )
+        return self._stateful(node, TemporalSortFactory(node.input.row, order), single=True)
 
     def _normalize(self, node: physical.ChangelogNormalize) -> Transformation:
         return self._stateful(node, normalize(node, self.options), single=False)

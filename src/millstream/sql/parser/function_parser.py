@@ -20,7 +20,7 @@ from millstream.sql.parser.expression_nodes import (
     TableArgument,
 )
 from millstream.sql.parser.json_parser import JsonParser
-from millstream.sql.parser.keywords import NILADIC_FUNCTIONS
+from millstream.sql.parser.keywords import COLUMN_WORDS, NILADIC_FUNCTIONS
 from millstream.sql.parser.lexer import WORD
 from millstream.sql.parser.syntax import Identifier, Query
 from millstream.sql.parser.token_stream import A_NAME
@@ -55,6 +55,12 @@ _UNITS: Final = (
     "CENTURY",
     "MILLENNIUM",
 )
+#: ODBC's units of intervals -> those of SQL.
+_ODBC_UNITS: Final = {
+    "FRAC_SECOND": "NANOSECOND",
+    "SQL_TSI_FRAC_SECOND": "NANOSECOND",
+    **{f"SQL_TSI_{unit}": unit for unit in (*_UNITS[: _UNITS.index("SECOND") + 1], "MICROSECOND")},
+}
 #: Functions with a grammar of their own -> the method that takes what is in the parentheses.
 _FORMS: Final = {
     "CAST": "_cast",
@@ -93,6 +99,8 @@ class FunctionParser(JsonParser):
         method = _FORMS.get(word)
         if method is not None and self.peek() == "(":
             return self._form(word, method)
+        if word in COLUMN_WORDS and self.peek() != "(":
+            return Identifier((self.any_name(),), position=self.span(start))
         if word in NILADIC_FUNCTIONS and self.peek() != "(":
             name = Identifier((self.any_name(),), position=self.span(start))
             return FunctionCall(name, niladic=True, position=self.span(start))
@@ -250,6 +258,15 @@ class FunctionParser(JsonParser):
         self.expect(")")
         return Cast(operand, type_, word == "TRY_CAST", position=self.span(start))
 
+    def _interval_symbol(self) -> Symbol:
+        """Take a unit of TIMESTAMPADD and TIMESTAMPDIFF, which have ODBC's names for them, too."""
+        start = self.index
+        unit = _ODBC_UNITS.get(self.words[start]) if self.kinds[start] == WORD else None
+        if unit is None:
+            return self._symbol()
+        self.index += 1
+        return Symbol(unit, position=self.span(start))
+
     def _symbol(self) -> Symbol:
         start = self.index
         unit = self.accept_any(*_UNITS)
@@ -274,7 +291,8 @@ class FunctionParser(JsonParser):
         if self.accept("FROM"):
             return symbol, self.expression()
         characters = self.expression()
-        self.expect("FROM")
+        if not self.accept("FROM"):
+            return symbol, characters  # what is trimmed: TRIM(BOTH s)
         return symbol, characters, self.expression()
 
     def _substring(self, _start: int, _word: str) -> tuple[Expression, ...]:
@@ -310,7 +328,7 @@ class FunctionParser(JsonParser):
         return (operand, self.expression()) if self.accept(",") else (operand,)
 
     def _with_unit(self, _start: int, _word: str) -> tuple[Expression, ...]:
-        unit = self._symbol()
+        unit = self._interval_symbol()
         self.expect(",")
         first = self.expression()
         self.expect(",")

@@ -87,18 +87,12 @@ class JsonParser(OperandParser):
         return kind
 
     def _behaviors(self, *, arrays: bool) -> tuple[JsonBehavior | None, JsonBehavior | None]:
-        """What stands before ON EMPTY, and before ON ERROR: in this order, each at most once."""
-        behavior = self._behavior(arrays=arrays)
-        on_empty = None
-        if behavior is not None:
+        """What stands before ON EMPTY, and before ON ERROR: in any order, the last one counts."""
+        found: dict[str, JsonBehavior] = {}
+        while (behavior := self._behavior(arrays=arrays)) is not None:
             self.expect("ON")
-            if self.expect_any("EMPTY", "ERROR") == "ERROR":
-                return None, behavior
-            on_empty = behavior
-            behavior = self._behavior(arrays=arrays)
-            if behavior is not None:
-                self.expect("ON", "ERROR")
-        return on_empty, behavior
+            found[self.expect_any("EMPTY", "ERROR")] = behavior
+        return found.get("EMPTY"), found.get("ERROR")
 
     def _behavior(self, *, arrays: bool) -> JsonBehavior | None:
         start = self.index

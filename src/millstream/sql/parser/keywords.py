@@ -71,8 +71,13 @@ RESERVED_FUNCTIONS: Final = _words("""
 
 #: Functions that are written without parentheses.
 NILADIC_FUNCTIONS: Final = _words("""
-    CURRENT_CATALOG CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER LOCALTIME
-    LOCALTIMESTAMP SESSION_USER SYSTEM_USER USER
+    CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP
+    """)
+
+#: Reserved, and yet columns in expressions: functions of the standard that there are none of.
+COLUMN_WORDS: Final = _words("""
+    CURRENT_CATALOG CURRENT_PATH CURRENT_ROLE CURRENT_SCHEMA CURRENT_USER SESSION_USER SYSTEM_USER
+    USER
     """)
 
 #: Words that begin a query.

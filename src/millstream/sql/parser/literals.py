@@ -73,13 +73,14 @@ _TIME: Final = r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?"
 _PATTERNS: Final = {
     "DATE": re.compile(_DATE, re.ASCII),
     "TIME": re.compile(_TIME, re.ASCII),
-    "TIMESTAMP": re.compile(f"{_DATE}[ T]{_TIME}", re.ASCII),
+    # A day alone is its midnight, as in Flink.
+    "TIMESTAMP": re.compile(f"{_DATE}(?:[ T]{_TIME})?", re.ASCII),
     "TIMESTAMP_LTZ": re.compile(f"{_DATE}[ T]{_TIME}", re.ASCII),
 }
 _FORMATS: Final = {
     "DATE": "'yyyy-mm-dd'",
     "TIME": "'hh:mm:ss', maybe with a fraction of up to 9 digits",
-    "TIMESTAMP": "'yyyy-mm-dd hh:mm:ss', maybe with a fraction of up to 9 digits",
+    "TIMESTAMP": "'yyyy-mm-dd' or 'yyyy-mm-dd hh:mm:ss', maybe with a fraction of up to 9 digits",
     "TIMESTAMP_LTZ": "'yyyy-mm-dd hh:mm:ss', maybe with a fraction of up to 9 digits",
 }
 
@@ -108,7 +109,7 @@ def temporal(kind: str, text: str) -> tuple[str, LogicalType]:
             date = dt.date(*map(int, groups[:3])).isoformat()
         if kind != "DATE":
             hour, minute, second, fraction = groups[-4:]
-            time = dt.time(int(hour), int(minute), int(second)).isoformat()
+            time = dt.time(int(hour or 0), int(minute or 0), int(second or 0)).isoformat()
             time += f".{fraction}" if fraction else ""
     except ValueError as error:
         message = f"there is no {kind} '{text}': {error}"

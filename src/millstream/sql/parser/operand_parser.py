@@ -36,6 +36,7 @@ _WORDS: Final[dict[str, tuple[bool | None, BooleanType | NullType]]] = {
     "UNKNOWN": (None, BooleanType()),
     "NULL": (None, NullType()),
 }
+_ODBC: Final = {"D": "DATE", "T": "TIME", "TS": "TIMESTAMP"}
 _TEMPORAL: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 
 
@@ -118,6 +119,17 @@ class OperandParser(TypeParser):
         except ValueError as error:
             self.refuse_token(at, str(error))
         return TemporalLiteral(text, type_, position=self.span(start))
+
+    def odbc_literal(self) -> TemporalLiteral | None:
+        """Take ``{d '...'}``, ``{t '...'}`` or ``{ts '...'}``, ODBC's literals, if one comes."""
+        start = self.index
+        word = _ODBC.get(self.words[start + 1])
+        if word is None or self.peek_kind(2) != STRING:
+            return None
+        self.index += 1
+        literal = self._temporal(word)
+        self.expect("}")
+        return literal
 
     def _interval(self) -> Expression:
         start = self.index

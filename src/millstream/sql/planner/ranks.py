@@ -318,13 +318,10 @@ def _by_time(below: PhysicalNode, node: Any) -> PhysicalNode:
         raise ValidationError(message)
     first = node.order[0]
     kind = getattr(below.row.fields[first.column].type, "kind", TimestampKind.REGULAR)
-    if kind is TimestampKind.PROCTIME:
-        message = (
-            "ORDER BY a processing time without LIMIT is not in this release: rows come in that "
-            "order."
-        )
-        raise ValidationError(message)
-    if kind is not TimestampKind.ROWTIME or not keeps_time_attribute(below, first.column):
+    is_proctime = kind is TimestampKind.PROCTIME and not first.descending
+    if (not is_proctime and kind is not TimestampKind.ROWTIME) or not keeps_time_attribute(
+        below, first.column
+    ):
         message = (
             "Sort on a non-time-attribute field is not supported: a stream has no end; "
             "add LIMIT, or sort the result."

@@ -5,7 +5,10 @@ then given in order of time, those of one time by the other columns of ORDER BY,
 A row that comes after the watermark still has its place as long as no row of its time or of
 a later one was given; only then it is dropped.
 
-What it is not: parallel; nor for updating input, nor by processing time.
+By processing time rows are in order as they come; only those of one batch, which have one time, are
+sorted by the other columns.
+
+What it is not: parallel; nor for updating input.
 
 State: per time the rows that wait, and the last time of which rows were given.
 
@@ -27,7 +30,7 @@ from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.sort_keys import sort_keys
 from millstream.runtime.columnar.time_columns import milliseconds_of
-from millstream.runtime.operators.table.base import LateRowsOperator
+from millstream.runtime.operators.table.base import LateRowsOperator, TableOperator
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.state.key_codec import cache_key, encode_key
 from millstream.state.packed_state import PackedValues
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import RowType
 
-__all__ = ["TemporalSortFactory"]
+__all__ = ["ProctimeSortFactory", "TemporalSortFactory"]
 
 _NAME: Final = struct.Struct(">Q")
 _BIAS: Final = 2**63
@@ -78,6 +81,39 @@ class TemporalSortFactory:
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return TemporalSortOperator(self)
+
+
+@dataclass(frozen=True)
+class ProctimeSortFactory:
+    """Makes operators that sort rows by processing time.  Columns stay.
+
+    Args:
+        order: columns for rows of one time.
+    """
+
+    order: tuple[SortColumn, ...]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return ProctimeSortOperator(self)
+
+
+class ProctimeSortOperator(TableOperator):
+    """Sorts each batch by the columns beside the time."""
+
+    def __init__(self, plan: ProctimeSortFactory) -> None:
+        """Take the order."""
+        super().__init__()
+        self._order = plan.order
+
+    def process_rows(self, batch: Batch) -> None:
+        self.refuse_updates(batch, "ORDER BY a time")
+        columns = batch.arrow.columns
+        if self._order:
+            orders = sort_keys(columns, self._order)
+            rows = pa.array(sorted(range(len(orders)), key=orders.__getitem__), pa.int64())
+            columns = [column.take(rows) for column in columns]
+        self.emit_columns(columns)
 
 
 class TemporalSortOperator(LateRowsOperator):
