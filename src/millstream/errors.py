@@ -10,6 +10,8 @@
     │   ├── ArgumentTypeError           an argument is of a type that is not taken; a TypeError
     │   ├── UnpicklableFunctionError    a user function cannot be shipped to the workers
     │   ├── TypeMismatchError           a value does not fit the declared type
+    │   │   ├── ElementTypeError        it is of another type: a TypeError, too
+    │   │   └── ElementValueError       it is of the type, and not in its range: a ValueError, too
     │   ├── ValidationError             a statement makes no sense: a name, a type, an option
     │   ├── CatalogError                a table or the like is not there, or is there already;
     │   │                               a subclass for each kind: TableNotExistError and others
@@ -62,6 +64,8 @@ __all__ = [
     "DatabaseNotEmptyError",
     "DatabaseNotExistError",
     "DirectoryError",
+    "ElementTypeError",
+    "ElementValueError",
     "EngineError",
     "ExpressionError",
     "FencedError",
@@ -150,6 +154,14 @@ class UnpicklableFunctionError(ProgramError):
 
 class TypeMismatchError(ProgramError):
     """A value does not fit the type declared for its stream."""
+
+
+class ElementTypeError(TypeMismatchError, TypeError):
+    """A value of ``from_elements`` is of another type than its column."""
+
+
+class ElementValueError(TypeMismatchError, ValueError):
+    """A value of ``from_elements`` is of the type of its column, and not in its range."""
 
 
 class ValidationError(ProgramError):

@@ -498,8 +498,8 @@ def test_types_of_elements_are_inferred_as_in_pyflink(
     table = env.from_elements(rows, ["a", "b", "c", "d"])
     assert [str(kind) for kind in table.get_resolved_schema().types] == [
         "DECIMAL(38, 18)",
-        "MAP<STRING, BIGINT>",
-        "ARRAY<MAP<STRING, BOOLEAN>>",
+        "MAP<STRING NOT NULL, BIGINT>",
+        "ARRAY<MAP<STRING NOT NULL, BOOLEAN>>",
         "ROW<`_1` BIGINT, `_2` DOUBLE>",
     ]
     shown = table.select(col("a"), col("b").at("a"), col("c").at(1).at("b"), col("d").get("_2"))

@@ -159,7 +159,7 @@ def test_what_else_programs_may_give(type_: LogicalType, given: Any, internal: A
         (VarCharType(), 1),
         (BooleanType(), 1),
         (DoubleType(), True),
-        (DecimalType(3, 1), Decimal("1.25")),
+        (DecimalType(3, 1), Decimal("99.95")),
         (DecimalType(3, 1), Decimal(100)),
         (DateType(), naive(2026, 1, 1)),
         (TimestampType(), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
@@ -173,6 +173,11 @@ def test_what_else_programs_may_give(type_: LogicalType, given: Any, internal: A
 def test_values_that_do_not_fit(type_: LogicalType, given: Any) -> None:
     with pytest.raises(TypeMismatchError, match="does not fit"):
         from_external(type_)(given)
+
+
+@pytest.mark.parametrize(("given", "kept"), [("1.25", "1.2"), ("1.35", "1.4"), ("-1.26", "-1.3")])
+def test_decimals_are_rounded_half_to_even(given: str, kept: str) -> None:
+    assert str(from_external(DecimalType(3, 1))(Decimal(given))) == kept
 
 
 def test_raw_values_are_pickled() -> None:

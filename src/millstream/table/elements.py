@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.contracts.batch import Batch
-from millstream.errors import ProgramError, TypeMismatchError
+from millstream.errors import ElementTypeError, ProgramError, TypeMismatchError
+from millstream.expressions.java.time_zones import zone_of
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.lowering.conversion import external_type, logical_type
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import ValuesNode, row_of
 from millstream.table.building import bound
+from millstream.table.element_types import fitted_rows, infer_row, stored_type
 from millstream.table.expression_nodes import as_node
+from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_types import (
     DayTimeIntervalType,
+    LocalZonedTimestampType,
+    LogicalType,
+    RawType,
+    RowField,
     RowType,
     TimeType,
     YearMonthIntervalType,
 )
 from millstream.types.row import Row
+from millstream.types.structured_types import has_class
 from millstream.types.values import values_of_column
 
 if TYPE_CHECKING:
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
-    from millstream.types.logical_types import LogicalType
 
 __all__ = [
     "arrow_of",
@@ -46,6 +52,9 @@ __all__ = [
 ]
 
 
+_P = TypeVar("_P")
+#: Types whose values are objects in Python, and bytes in columns.
+_OBJECTS: Final = (RawType, BitmapType, VariantType)
 #: Spark has no time of day, and its intervals are none of Arrow's.
 _NOT_OF_SPARK: Final = (TimeType, DayTimeIntervalType, YearMonthIntervalType)
 _UNITS: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
@@ -54,33 +63,21 @@ _UNITS: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": 
 def plan_of_elements(elements: Sequence[Any], schema: Any) -> ValuesNode:
     """The plan of a list of values.
 
+    Args:
+        elements: the rows.
+        schema: a ROW type, or names of the columns, whose types are inferred.
+
     Raises:
-        ProgramError: types cannot be told from the values.
+        TypeMismatchError: types cannot be inferred from the values, or values do not fit them.
     """
-    if isinstance(schema, RowType):
-        return _values(external_type(schema).to_arrow([_fields(each) for each in elements]), schema)
-    if not elements:
-        message = "from_elements() needs a value, or DataTypes.ROW([...]) as its schema"
-        raise ProgramError(message)
-    first = elements[0]
-    names = list(schema or [])
-    if isinstance(first, dict):
-        names = names or list(first)
-        rows = [[each.get(name) for name in names] for each in elements]
-    else:
-        rows = [list(_fields(each)) for each in elements]
-        own = list(first._fields or ()) if isinstance(first, Row) else []
-        names = names or own or [f"_{number}" for number in range(1, len(rows[0]) + 1)]
-    if any(len(row) != len(names) for row in rows):
-        message = f"from_elements(): rows do not have {len(names)} values: {names}"
-        raise ProgramError(message)
+    row = schema if isinstance(schema, RowType) else infer_row(elements, list(schema or ()))
+    values = fitted_rows(elements, row)
+    stored = stored_type(row)
+    assert isinstance(stored, RowType)  # noqa: S101 - as the other
     try:
-        kinds = [_inferred([row[i] for row in rows]) for i in range(len(names))]
-    except pa.ArrowException as error:
-        message = f"from_elements(): values of one column are of different types: {error}"
-        raise TypeMismatchError(message) from error
-    row = row_of(names, [logical_type(kind) for kind in kinds])
-    return _values(external_type(row).to_arrow([tuple(each) for each in rows]), row)
+        return _values(external_type(stored).to_arrow(values), stored)
+    except TypeMismatchError as error:
+        raise ElementTypeError(str(error)) from error
 
 
 def plan_of_expressions(session: Session, elements: Sequence[Any], schema: Any) -> LogicalNode:
@@ -123,31 +120,54 @@ def _names_of(schema: Any, width: int) -> list[str]:
     return list(schema or [f"_{number}" for number in range(1, width + 1)])
 
 
-def _inferred(values: Sequence[Any]) -> pa.DataType:
-    """The type of a column, as PyFlink infers it: of decimals DECIMAL(38, 18), of dicts MAP."""
-    there = [each for each in values if each is not None]
-    if there and all(isinstance(each, Decimal) for each in there):
-        return pa.decimal128(38, 18)
-    if there and all(isinstance(each, dict) for each in there):
-        keys = [key for each in there for key in each]
-        return pa.map_(_inferred(keys), _inferred([one for each in there for one in each.values()]))
-    if there and all(isinstance(each, tuple | Row) for each in there):
-        first = there[0]
-        names = getattr(first, "_fields", None) or [f"_{n}" for n in range(1, len(first) + 1)]
-        columns = zip(*there, strict=True)
-        return pa.struct([(n, _inferred(each)) for n, each in zip(names, columns, strict=True)])
-    if there and all(isinstance(each, list) for each in there):
-        return pa.list_(_inferred([one for each in there for one in each]))
-    return pa.array(values).type
-
-
 def _fields(value: Any) -> Any:
     return value if isinstance(value, tuple | list | Row) else (value,)
 
 
 def plan_of_frame(frame: pd.DataFrame, schema: Any) -> ValuesNode:
-    """The plan of a pandas DataFrame."""
-    return _plan_of_batch(pa.RecordBatch.from_pandas(frame, preserve_index=False), schema)
+    """The plan of a pandas DataFrame.
+
+    Args:
+        frame: the rows.
+        schema: a ROW type; names of the columns; or their types, in a list or a tuple.
+
+    Raises:
+        ProgramError: there are more columns than in the DataFrame, or fewer.
+        TypeMismatchError: a column is not of the type.
+    """
+    if isinstance(schema, list | tuple) and schema and isinstance(schema[0], LogicalType):
+        schema = RowType([RowField(str(n), kind) for n, kind in _pairs(frame.columns, schema)])
+    if not isinstance(schema, RowType):
+        return _plan_of_batch(pa.RecordBatch.from_pandas(frame, preserve_index=False), schema)
+    arrays = [
+        _array_of(frame.iloc[:, at], field)
+        for at, (_, field) in enumerate(_pairs(frame.columns, schema.fields))
+    ]
+    return _values(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema)
+
+
+def _pairs(columns: Sequence[Any], parts: Sequence[_P]) -> list[tuple[Any, _P]]:
+    if len(columns) != len(parts):
+        message = f"the schema has {len(parts)} columns, the DataFrame has {list(columns)}"
+        raise ProgramError(message)
+    return list(zip(columns, parts, strict=True))
+
+
+def _array_of(series: pd.Series, field: RowField) -> pa.Array:
+    """A column of a DataFrame; it is not made a column of another kind of type."""
+    wanted = field.type.to_arrow()
+    if pa.types.is_temporal(wanted) or pa.types.is_nested(wanted):
+        # These are cut to the digits of the type, by ``_values``.
+        return pa.Array.from_pandas(series)
+    try:
+        return pa.Array.from_pandas(series, type=wanted)
+    except pa.ArrowException as error:
+        raise _misfit(field, error) from error
+
+
+def _misfit(field: RowField, error: Exception) -> TypeMismatchError:
+    shown = field.type.as_summary_string()
+    return TypeMismatchError(f"column '{field.name}' cannot be {shown}: {error}")
 
 
 def _plan_of_batch(batch: pa.RecordBatch, schema: Any) -> ValuesNode:
@@ -173,9 +193,7 @@ def _values(batch: pa.RecordBatch, row: RowType) -> ValuesNode:
         try:
             cast = array if array.type == wanted else array.cast(wanted, safe=not is_time)
         except pa.ArrowException as error:
-            shown = field.type.as_summary_string()
-            message = f"column '{field.name}' cannot be {shown}: {error}"
-            raise TypeMismatchError(message) from error
+            raise _misfit(field, error) from error
         columns.append(values_of_column(cast, field.type))
     return ValuesNode(row=row, rows=tuple(zip(*columns, strict=True)))
 
@@ -240,17 +258,50 @@ def _columns_of(rows: Sequence[Any], row: RowType) -> pa.Table:
     return pa.Table.from_batches([Batch(external_type(row), values=values).arrow])
 
 
+def _typed(rows: list[Row], row: RowType) -> pa.Table:
+    made = pa.Table.from_batches([Batch(external_type(row), values=list(rows)).arrow])
+    return made.cast(row.to_arrow_schema())
+
+
 def arrow_of(rows: Sequence[Any], row: RowType) -> pa.Table:
     """The rows that are there after all changes, as a table of Arrow of the types of columns."""
-    made = _columns_of(rows, row)
-    return made.cast(pa.schema([(each.name, each.type.to_arrow()) for each in row.fields]))
+    return _typed([Row(*each) for each in _rows_there(rows)], row)
 
 
-def frame_of(rows: Sequence[Any], row: RowType) -> pd.DataFrame:
-    """The rows that are there after all changes, as a DataFrame."""
+def frame_of(rows: Sequence[Any], row: RowType, time_zone: str) -> pd.DataFrame:
+    """The rows that are there after all changes, as a DataFrame with the types of the columns.
+
+    As in PyFlink, numbers keep their width, timestamps their unit, arrays are of numpy and rows
+    dicts; a column of integers with NULL is one of floating-point numbers.
+
+    Args:
+        rows: with their change types.
+        row: their columns.
+        time_zone: of the values of TIMESTAMP_LTZ.
+    """
     import pandas as pd
 
-    return pd.DataFrame(_rows_there(rows), columns=list(row.names))
+    there = _rows_there(rows)
+    columns = [
+        _series_of([values[at] for values in there], field.type, time_zone)
+        for at, field in enumerate(row.fields)
+    ]
+    frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(len(there)))
+    frame.columns = pd.Index(row.names)
+    return frame
+
+
+def _series_of(values: list[Any], kind: LogicalType, time_zone: str) -> pd.Series:
+    import pandas as pd
+
+    if any(isinstance(each, _OBJECTS) for each in _parts(kind)) or has_class(kind):
+        return pd.Series(values, dtype=object)
+    one = RowType([RowField("value", kind)])
+    array = _typed([Row(each) for each in values], one).column(0)
+    series = array.to_pandas(date_as_object=True)
+    if isinstance(kind, LocalZonedTimestampType):
+        return series.dt.tz_convert(zone_of(time_zone).tzinfo)
+    return series
 
 
 def _rows_there(rows: Sequence[Any]) -> list[list[Any]]:

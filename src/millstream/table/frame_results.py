@@ -27,16 +27,24 @@ class FrameResults:
     def plan(self) -> LogicalNode:
         """What is computed."""
 
+    @property
+    @abstractmethod
+    def _time_zone(self) -> str:
+        """The time zone of the session."""
+
     @abstractmethod
     def execute(self) -> TableResult:
         """Start a job that collects the rows."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """Run, and give the rows that are there at the end as a DataFrame."""
+        """Run, and give the rows that are there at the end as a DataFrame.
+
+        Numbers keep their width and timestamps their unit, arrays are of numpy and rows dicts.
+        """
         from millstream.table.elements import frame_of
 
         with self.execute().collect() as rows:
-            return frame_of(list(rows), self.plan.row)
+            return frame_of(list(rows), self.plan.row, self._time_zone)
 
     def to_arrow(self) -> pa.Table:
         """Run, and give the rows that are there at the end as a table of Arrow."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration import options
 from millstream.errors import ProgramError
 from millstream.sql.catalog.table_schema import TableSchema
 from millstream.sql.parser import nodes
@@ -92,6 +93,10 @@ class Table(ChangelogTables, FrameResults):
     def __getattr__(self, name: str) -> Expression:
         """A column: ``table.a`` is ``col("a")``, unless the table has a method of that name."""
         return column_named(name, () if name.startswith("_") else self.plan.row.names)
+
+    @property
+    def _time_zone(self) -> str:
+        return self._environment.session.configuration.get(options.LOCAL_TIME_ZONE)
 
     def get_schema(self) -> TableSchema:
         """The names and types of the columns, as Flink's older class has them."""

@@ -267,9 +267,10 @@ def _decimal_taker(type_: DecimalType) -> Callable[[Any], Any]:
         if isinstance(value, bool | np.bool_) or not isinstance(value, Decimal | int | np.integer):
             raise TypeError
         number = value if isinstance(value, Decimal) else Decimal(int(value))
+        # Digits behind the point are rounded half to even, as Flink does with results of functions.
         fitted = number.quantize(unit, context=_EXACT) if abs(number) < limit else None
-        if fitted is None or fitted != number:
-            message = "it has more digits"
+        if fitted is None or abs(fitted) >= limit:
+            message = "it has more digits before the point"
             raise ValueError(message)
         return fitted
 

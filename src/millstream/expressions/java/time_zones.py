@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -76,6 +76,11 @@ class Zone:
     name: str
     offset: int
     rules: tzinfo | None = None
+
+    @property
+    def tzinfo(self) -> tzinfo:
+        """The zone as Python's standard library has it."""
+        return timezone(timedelta(seconds=self.offset)) if self.rules is None else self.rules
 
     def offset_at(self, seconds: int) -> int:
         """Seconds that local time is ahead of UTC at an instant, seconds since 1970."""
