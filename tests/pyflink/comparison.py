@@ -5,8 +5,8 @@ name up in the module of ours with the same path, and reads ``missing/``, the re
 not found.  ``compare`` says what contradicts what; ``page`` makes the page of both.
 
 A line of ``missing/MODULE.txt`` is ``Name: reason``, ``Class.member: reason`` or ``*: reason`` for
-the whole module; the reason begins with ``not yet: ``, ``artefact: `` (of the JVM) or
-``otherwise: `` (it takes PyFlink's calls, though its parameters, its result or its value differ).
+the whole module; the reason begins with one of ``KINDS``.  ``otherwise: `` is checked: the name is
+here, and the calls that PyFlink's signature allows are bound to ours.
 Where a class or a module is missing as a whole, its line is enough for its members.
 What it is not: a test of what the names do.
 """
@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "pyflink.md"
 VERSION: Final = "2.3.0"
-KINDS: Final = ("not yet: ", "artefact: ", "otherwise: ")
+#: Kind of a reason -> what its column and its part of the page are called.
+KINDS: Final = {
+    "not yet: ": ("not yet", "Not yet"),
+    "replaced: ": ("replaced", "Replaced"),
+    "internal: ": ("internal", "Internal"),
+    "artefact: ": ("artefacts", "Artefacts of the JVM"),
+    "otherwise: ": ("otherwise", "Otherwise"),
+}
 _NO_MODULE: Final = "there is no such module"
 _NOT_THERE: Final = "it is not there"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -223,6 +230,42 @@ def _other_parameters(theirs: tuple[str, ...], found: object, *, bound: bool) ->
     return None if _fits(theirs, ours) else f"its parameters are ({', '.join(map(_shown, ours))})"
 
 
+@cache
+def refused_call(name: Name) -> str | None:
+    """Return which call that PyFlink takes is not taken; None if all are.
+
+    The calls are bound to our signature: only what must be given, all by position, all by name.
+    """
+    found = difference(name)
+    if found in {_NO_MODULE, _NOT_THERE}:
+        return found
+    if name.parameters is None:
+        return None
+    owner: object = None
+    member: object = importlib.import_module(f"millstream.{name.module}")
+    for part in name.path.split("."):
+        owner, member = member, _member(member, part)
+    bound = isinstance(owner, type) and not isinstance(member, staticmethod)
+    function = getattr(member, "__func__", member)
+    assert callable(function)
+    signature = inspect.signature(function)
+    plain = [each for each in name.parameters if not each.startswith("*")]
+    names_of = [each.partition("=")[0] for each in plain]
+    required = [each for each in plain if "=" not in each]
+    before = next((i for i, t in enumerate(name.parameters) if t.startswith("*")), len(plain))
+    first = (None,) * bound
+    for arguments, keywords in (
+        ((), dict.fromkeys(required)),
+        ((None,) * before, dict.fromkeys(names_of[before:])),
+        ((), dict.fromkeys(names_of)),
+    ):
+        try:
+            signature.bind(*first, *arguments, **keywords)
+        except TypeError as error:
+            return f"a call is refused: {error}"
+    return None
+
+
 def _fits(theirs: tuple[str, ...], ours: list[inspect.Parameter]) -> bool:
     """Whether each call that PyFlink takes is taken by ours; ours may take more."""
     positional = [each for each in ours if each.kind in _POSITIONAL]
@@ -279,10 +322,13 @@ def compare() -> Iterator[str]:
             yield f"{name}: {wrong}, and tests/pyflink/missing/{name.module}.txt gives no reason"
         elif wrong and key:
             used.add(key)
+            refused = refused_call(name) if reasons()[key].startswith("otherwise: ") else None
+            if refused:
+                yield f"{name}: 'otherwise' in tests/pyflink/missing/{name.module}.txt: {refused}"
     for module, path in reasons():
         if (module, path) not in used:
             yield f"tests/pyflink/missing/{module}.txt explains {path}, which is there"
-        if not reasons()[module, path].startswith(KINDS):
+        if not reasons()[module, path].startswith(tuple(KINDS)):
             yield f"tests/pyflink/missing/{module}.txt: the reason of {path} begins otherwise"
 
 
@@ -307,9 +353,12 @@ places and with the same defaults. So do results, where PyFlink says what they a
 same class or of a subclass. So do values of enumerations. Not counted are PyFlink's inside
 (`fn_execution`, `java_gateway`, `util`) and parameters that hand over objects of the JVM.
 
-What is missing has a reason. *Not yet*: it waits for what is named. *Artefact*: it is there in
-PyFlink because Flink runs in a JVM, and has nothing to do here. *Otherwise*: it takes PyFlink's
-calls, though its parameters, its result or its value are written in another way.
+What is missing or differs has a reason. *Not yet*: it waits for what is named. *Replaced*: programs
+take what is named instead, also where PyFlink has marked the name deprecated, and objects that
+programs do not make themselves are made by the methods that are named. *Internal*: PyFlink uses it
+itself, and programs do not. *Artefact*: it is there in PyFlink because Flink runs in a JVM, and has
+nothing to do here. *Otherwise*: it is here, and its result, its value or a default differs; that it
+takes the calls that PyFlink's takes is checked by binding them to our signature.
 
 This page is made by `python -m tests.pyflink.comparison`; a test fails if it is out of date.
 
@@ -321,15 +370,16 @@ def page() -> str:
     modules = list(dict.fromkeys(name.module for name in names()))
     counts = Counter(name.module for name in names())
     missing = {module: missing_in(module) for module in modules}
-    lines = ["| module | names | here | not yet | artefacts | otherwise |", "|---|" + "---:|" * 5]
-    totals = [0] * 5
+    columns = ["module", "names", "here", *(column for column, _ in KINDS.values())]
+    lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    totals = [0] * (len(columns) - 1)
     for module in modules:
         explained = [len(missing[module][kind]) for kind in KINDS]
         row = [counts[module], counts[module] - sum(explained), *explained]
         totals = [total + each for total, each in zip(totals, row, strict=True)]
         lines.append(f"| `{module}` | " + " | ".join(map(str, row)) + " |")
     lines.append("| all | " + " | ".join(map(str, totals)) + " |")
-    for kind, title in zip(KINDS, ("Not yet", "Artefacts of the JVM", "Otherwise"), strict=True):
+    for kind, (_, title) in KINDS.items():
         lines += ["", f"## {title}"]
         for module in modules:
             if missing[module][kind]:

@@ -74,6 +74,35 @@ def test_results_are_compared(module: str, path: str, result: str, wrong: str | 
     assert found == wrong or (found and wrong and found.startswith(wrong))
 
 
+@pytest.mark.parametrize(
+    ("module", "path", "parameters", "wrong"),
+    [
+        ("common.types", "Row.as_dict", ("recursive=True",), None),
+        ("common.types", "Row.as_dict", ("deep=True",), "a call is refused: got an unexpected"),
+        ("common.types", "Row.as_dict", ("recursive", "more"), "a call is refused: got an unexpec"),
+        ("common.types", "Row.of_kind", ("row_kind", "*args", "**kwargs"), None),
+        ("common.time", "Duration.of_days", ("days=1",), "a call is refused: missing a required"),
+        ("common.types", "RowKind.INSERT", None, None),
+        ("common.types", "Row.no_such_method", (), "it is not there"),
+        ("common.no_such_module", "Row", None, "there is no such module"),
+    ],
+)
+def test_calls_of_pyflink_are_bound_to_ours(
+    module: str, path: str, parameters: tuple[str, ...] | None, wrong: str | None
+) -> None:
+    found = comparison.refused_call(Name(module, path, parameters))
+    assert found == wrong or (found and wrong and found.startswith(wrong))
+
+
+def test_what_is_missing_does_not_take_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = dict(comparison.reasons())
+    missing = next(name for name in comparison.names() if difference(name) == "it is not there")
+    key = comparison.reason_of(missing)
+    assert key is not None
+    monkeypatch.setattr(comparison, "reasons", lambda: {**known, key: "otherwise: it is there"})
+    assert any("'otherwise' in tests/pyflink" in each for each in comparison.compare())
+
+
 def test_values_of_enumerations_are_compared() -> None:
     def wrong(value: str) -> str | None:
         return difference(Name("datastream.time_domain", "TimeDomain.EVENT_TIME", None, "", value))
