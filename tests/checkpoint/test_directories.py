@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import pickle
+import re
 import shutil
 import stat
 import subprocess
@@ -199,6 +200,29 @@ def test_directories_in_reach_of_others_are_refused(
             (record,) = caplog.records
             assert f"{directory} can be {word} by other users" in record.getMessage()
             assert f"chmod -R go-rwx {directory}" in record.getMessage()
+    directory.chmod(0o700)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "local"])
+def test_a_directory_that_all_users_share_is_not_to_be_closed_to_them(
+    tmp_path: Path, name: str
+) -> None:
+    configuration = configured(tmp_path)
+    check_directories(configuration)
+    directory = tmp_path / name
+    directory.chmod(0o1777)
+    with pytest.raises(DirectoryError, match=r"shared by all users.*mode 1777") as caught:
+        check_directories(configuration)
+    own = re.search(
+        rf"to a directory of your own in it, such as ({directory}/\S+):", str(caught.value)
+    )
+    assert own is not None
+    assert "chmod" not in str(caught.value)
+    assert "chown" not in str(caught.value)
+    # What it advises works.
+    key = "execution.checkpointing.dir" if name == "checkpoints" else "millstream.local-directory"
+    configuration.set_string(key, own[1])
+    check_directories(configuration)
     directory.chmod(0o700)
 
 

@@ -119,7 +119,14 @@ def require_private(use: DirectoryUse, path: Path, *, signed: bool = False) -> N
     if not stat.S_ISDIR(found.st_mode):
         return  # said by whoever makes it
     mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid not in (os.geteuid(), 0):
+    if mode & stat.S_IWOTH and (mode & stat.S_ISVTX or found.st_uid == 0 != os.geteuid()):
+        # As /tmp: to close it would take it from the others who use it.
+        problem = (
+            f"is shared by all users of the machine (mode {mode:04o}, as that of /tmp), who could"
+            f" run code in the job through what they put there. Set {use.setting} to a directory of"
+            f" your own in it, such as {path / _own_name()}: Millstream makes it private"
+        )
+    elif found.st_uid not in (os.geteuid(), 0):
         problem = (
             f"belongs to {_user(found.st_uid)}, and this process runs as {_user(os.geteuid())}:"
             " its owner could run code in the job through what is stored there. Run"
@@ -153,6 +160,11 @@ def require_private(use: DirectoryUse, path: Path, *, signed: bool = False) -> N
         return
     message = f"the {use.name} {path} {problem}"
     raise DirectoryError(message)
+
+
+def _own_name() -> str:
+    """The name of a directory that is nobody else's by chance."""
+    return f"millstream-{_user(os.geteuid()).rpartition(' ')[2]}"
 
 
 def make_own(use: DirectoryUse, path: Path) -> None:
