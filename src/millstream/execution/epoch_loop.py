@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from millstream.configuration import options
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointExpiredError
+from millstream.execution.fence_watch import FenceWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,12 +63,15 @@ class EpochLoop:
         """Run epochs until the job is over or to be stopped (True), or cancelled (False)."""
         interval = self._run.job.interval / 1000
         due = time.monotonic()
+        fence = FenceWatch(self._run.coordinator)
         while not cancelled.wait(max(0.0, due - time.monotonic())):
             if self._run.position["final"] or self._run.stop.is_asked:
                 return True
             started = time.monotonic()
             if self.run_next():
                 due = started + interval
+            else:
+                fence.look()
         return False
 
     def run_next(self) -> bool:

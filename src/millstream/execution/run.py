@@ -155,17 +155,23 @@ class Run:
                 if node.source is not None:
                     node.source.start()
                     self._closing.callback(node.source.stop)
-            self._planner = self._make_planner(job)
-            if last is not None:
-                self._planner.observe(last.splits)
-                self._planner.committed(last.splits)
-                if last.in_flight:
-                    self._planner.owe(last.epoch)
-                elif self._after is None and has_declared_states(last, self._program):
-                    # Functions declare their states when they are opened: restored at once, those
-                    # that do not fit end the job now, and not when the first record comes.
-                    self._planner.owe()
+            self.plan_again()
         return True
+
+    def plan_again(self) -> None:
+        """Plan from the last manifest on, whatever was planned and has not run."""
+        planner = self._planner = self._make_planner(self.job)
+        last = self.last
+        if last is None:
+            return
+        planner.observe(last.splits)
+        planner.committed(last.splits)
+        if last.in_flight:
+            planner.owe(last.epoch)
+        elif self._after is None and has_declared_states(last, self._program):
+            # Functions declare their states when they are opened: restored at once, those that do
+            # not fit end the job now, and not when the first record comes.
+            planner.owe()
 
     def close(self) -> None:
         """Stop the sources' monitoring, and let go of the log and the sinks."""

@@ -27,6 +27,7 @@ from millstream.engines.spark.split_source import OffsetServer, split_rows
 from millstream.errors import JobError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
+from millstream.execution.fence_watch import FenceWatch
 from millstream.execution.offsets import initial_offset
 from millstream.types.pickling import dumps_by_value
 
@@ -52,6 +53,10 @@ _STOP_SECONDS: Final = 30.0
 _STARTS: Final = 4
 #: What Spark says then.  It waits 10 s for the process, which cannot be changed.
 _NOT_CONNECTED: Final = "failed to connect back"
+#: What Spark says where two queries write one log: two drivers of a job, till the older one ends.
+_CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+#: Longer than an older driver takes to notice that it is fenced.
+_DISTURBED_SECONDS: Final = 3.0
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
@@ -109,6 +114,13 @@ class SparkEngine(Engine):
         for start in range(1, _STARTS + 1):
             try:
                 return self._run_query(run, cancelled)
+            except _DisturbedQueryError as error:
+                # If this is the older run, it ends; else the older one does, within seconds.
+                if start == _STARTS or run.coordinator.is_fenced():
+                    raise error.__cause__ or error from None
+                _LOG.info("an older driver still writes to Spark's log: starting the query again")
+                cancelled.wait(_DISTURBED_SECONDS)
+                run.plan_again()
             except _UntouchedQueryError as error:
                 if start == _STARTS:
                     raise error.__cause__ or error from None
@@ -135,8 +147,10 @@ class SparkEngine(Engine):
             # Spark runs the jobs of a query in the group of this name.
             run_id = str(query.runId)
             epochs.cancel_jobs = lambda: context.cancelJobGroup(run_id)
+            fence = FenceWatch(run.coordinator)
             while query.isActive and not cancelled.is_set() and not epochs.drained.is_set():
                 epochs.drained.wait(_POLL_SECONDS)
+                fence.look()
             if epochs.drained.is_set():
                 return True
             if cancelled.is_set():
@@ -147,6 +161,8 @@ class SparkEngine(Engine):
             failure = query.exception() or JobError("query ended")
             if not epochs.touched and _NOT_CONNECTED in str(failure):
                 raise _UntouchedQueryError from failure
+            if _CONCURRENT in str(failure):
+                raise _DisturbedQueryError from failure
             raise failure
 
     def _start_query(self, run: Run, epochs: QueryEpochs, server: OffsetServer) -> StreamingQuery:
@@ -167,6 +183,10 @@ class SparkEngine(Engine):
                 .option("checkpointLocation", str(Path(job.storage.location) / "spark"))
                 .start()
             )
+
+
+class _DisturbedQueryError(Exception):
+    """A query met what the query of another driver had written into the same log of Spark's."""
 
 
 class _UntouchedQueryError(Exception):
