@@ -18,6 +18,7 @@ from millstream.contracts.operator import OperatorContext
 from millstream.functions.watermark_strategy import WatermarkStrategy
 from millstream.runtime.exchange import ExchangeWriter, WatermarkValve
 from millstream.runtime.frames import Outbox
+from millstream.runtime.last_given import watch
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.output_check import OutputCheck
 from millstream.runtime.partitioners import create_partitioner
@@ -187,6 +188,7 @@ class StageInstance:
             else:
                 output.side.setdefault(edge.tag, []).append(receiver)
         self.operators[node.id].setup(self._context(node), output)
+        watch(self.operators[node.id])
 
     def _exchange(self, node: StreamNode, edge: StreamEdge) -> ExchangeWriter:
         target = self.graph.nodes[edge.target]

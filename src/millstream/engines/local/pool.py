@@ -17,13 +17,14 @@ import pickle
 import signal
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.engines.local.nursery import Nursery
 from millstream.engines.local.worker import TaskOutput, serve, serve_and_outlive
 from millstream.errors import EngineError, WorkerLostError
+from millstream.runtime.last_given import last_given
 from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class WorkerPool:
         )
         self._workers: list[_Worker | None] = [None] * workers
         self._run: RunMessage | None = None
+        #: A worker was lost since the last run began.
+        self._has_lost = False
         #: The tasks that are at work are to be given up.
         self.giving_up = threading.Event()
 
@@ -73,7 +76,8 @@ class WorkerPool:
 
     def begin_run(self, run: RunMessage) -> None:
         """Let the tasks that follow be of another run."""
-        self._run = run
+        self._run = replace(run, careful=self._has_lost)
+        self._has_lost = False
 
     def run(
         self, tasks: Sequence[TaskRequest], cancelled: threading.Event | None = None
@@ -170,11 +174,12 @@ class WorkerPool:
     def _lost(self, index: int, task: TaskRequest) -> WorkerLostError:
         worker = self._worker(index)
         self._workers[index] = None
+        self._has_lost = True
         worker.connection.close()
         code = self._nursery.wait(worker.pid)
         return WorkerLostError(
             f"worker process {worker.pid} {how_it_ended(code)} while it ran subtask {task.subtask}"
-            f" of stage {task.level}"
+            f" of stage {task.level}{last_given(worker.pid)}"
         )
 
     def _stop(self, indices: Sequence[int]) -> None:
@@ -189,6 +194,7 @@ class WorkerPool:
             if not _ends(worker.connection):
                 os.kill(worker.pid, signal.SIGKILL)
             self._nursery.wait(worker.pid)
+            last_given(worker.pid)  # nobody asks any more
             worker.connection.close()
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import cloudpickle
 
 from millstream.runtime.job_files import bring_files, working_directory
+from millstream.runtime.last_given import end_care
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 
@@ -43,6 +44,7 @@ class TaskHost:
         self._pickled = graph
         self._files = files
         self._instances: dict[tuple[int, int], StageInstance] = {}
+        self._first_epoch: int | None = None
 
     def bring_files(self) -> None:
         """Bring the files of the job, before plan and graph, which may be of what they hold."""
@@ -62,6 +64,10 @@ class TaskHost:
         Returns:
             The frames that it makes, and its acknowledgement.
         """
+        if self._first_epoch is None:
+            self._first_epoch = plan.epoch
+        elif plan.epoch != self._first_epoch:
+            end_care()
         key = (level, subtask)
         with working_directory(self._files):
             instance = self._instances.pop(key, None) or self._open(level, subtask)

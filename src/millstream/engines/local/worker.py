@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millstream.engines.local.frame_files import addressed, read_frames, write_frames
 from millstream.engines.local.task_host import TaskHost
+from millstream.runtime.last_given import begin_notes
 from millstream.runtime.portable_error import portable_error
 from millstream.runtime.user_code import exit_error
 
@@ -48,6 +49,8 @@ class RunMessage:
 
     graph: bytes
     files: JobFiles
+    #: A worker was lost in the run before.
+    careful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ def serve_and_outlive(connection: Connection) -> None:
                         # this one.
                         with contextlib.suppress(Exception):
                             host.close()
+                    begin_notes(careful=message.careful)
                     host = TaskHost(message.graph, message.files)
                 elif host is not None:
                     connection.send_bytes(_answer(host, message))

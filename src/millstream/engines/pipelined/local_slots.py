@@ -12,6 +12,7 @@ Read next: ``engines/local/nursery.py``, ``runtime/pipelined/slot.py``.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import logging
 import os
@@ -26,6 +27,7 @@ from millstream.engines.local.nursery import Nursery
 from millstream.engines.local.pool import how_it_ended
 from millstream.engines.pipelined.slot_host import SlotHost
 from millstream.errors import AuthenticationError, EngineError, WorkerLostError
+from millstream.runtime.last_given import begin_notes, last_given
 from millstream.runtime.pipelined.control import FENCED, close_in_forks
 from millstream.runtime.pipelined.slot import run_slot
 
@@ -68,6 +70,8 @@ class LocalSlots(SlotHost):
         self._nursery = Nursery(serve or serve_slot)
         self._processes: list[_Process] = []
         self._lost: BaseException | None = None
+        #: A process was lost since slots were started.
+        self._is_careful = False
         #: With which the process ended that is lost.
         self._code = 0
 
@@ -84,8 +88,9 @@ class LocalSlots(SlotHost):
     def start(self, settings: Sequence[SlotSettings]) -> None:
         """Fork a process for each slot."""
         self._processes, self._lost = [], None
+        careful, self._is_careful = self._is_careful, False
         for each in settings:
-            self._fork(each)
+            self._fork(dataclasses.replace(each, careful=careful))
 
     def _fork(self, settings: SlotSettings) -> None:
         try:
@@ -105,7 +110,7 @@ class LocalSlots(SlotHost):
     def replace(self, settings: SlotSettings) -> None:
         """Fork another process for a slot."""
         self._processes.remove(self._process(settings.slot))
-        self._fork(settings)
+        self._fork(dataclasses.replace(settings, careful=True))
 
     def lost_slot(self, slot: int) -> BaseException | None:
         """How the process of a slot has ended."""
@@ -149,12 +154,13 @@ class LocalSlots(SlotHost):
         code = self._nursery.wait(process.pid)
         process.gone = True
         process.connection.close()
+        given = last_given(process.pid)
         if process.killed or code is None or code == FENCED:
             return None
-        process.code = code
+        process.code, self._is_careful = code, True
         return WorkerLostError(
             f"slot {process.slot} (worker process {process.pid} of this machine)"
-            f" {how_it_ended(code)}"
+            f" {how_it_ended(code)}{given}"
         )
 
     def _note(self, process: _Process, lost: WorkerLostError | None) -> None:
@@ -187,7 +193,9 @@ def serve_slot(connection: Connection) -> None:
     except (EOFError, OSError):
         return  # the driver was gone before it began
     try:
-        run_slot(cast("SlotSettings", pickle.loads(settings)))
+        given = cast("SlotSettings", pickle.loads(settings))
+        begin_notes(careful=given.careful)
+        run_slot(given)
     except (AuthenticationError, WorkerLostError) as error:
         # The driver has fenced before the slot was there: this process is of no use any more.
         _LOG.debug("a slot ends: %s", error)

@@ -29,6 +29,7 @@ import cloudpickle
 
 from millstream.configuration import options
 from millstream.graph.stages import by_chain
+from millstream.runtime.last_given import end_care
 from millstream.runtime.pipelined.links import (
     CREDIT,
     Frame,
@@ -549,6 +550,8 @@ class MainLoop:
     def _hear_of_end(self, message: Completed | Abandoned) -> None:
         for task in self.tasks:
             is_lost = isinstance(message, Abandoned)
+            if not is_lost:
+                end_care()
             orders = task.abandon(message.epoch) if is_lost else task.confirm(message.epoch)
             for order in orders:
                 self._do_aside(order)

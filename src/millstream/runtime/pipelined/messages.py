@@ -83,6 +83,8 @@ class SlotSettings:
     restarts_regions: bool = False
     #: Whether the slot goes on when others are lost; new ones take their places.
     outlives_others: bool = False
+    #: Whether a process was lost that did the same (``runtime/last_given.py``).
+    careful: bool = False
 
 
 # -- from the driver ---------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""A worker process that user code ends is named with the operator and record that it had last."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.environments import environments
+
+from millstream.common import Types
+from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.datastream import KeyedProcessFunction, MapFunction, RestartStrategies
+from millstream.errors import JobError, WorkerLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from millstream.datastream import DataStream
+
+    Build = Callable[[DataStream], DataStream]
+
+
+def exits(number: int) -> int:
+    if number == 33:
+        os._exit(7)
+    return number
+
+
+def kills(number: int) -> Iterator[int]:
+    if number == 33:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield number
+
+
+class Crashes(MapFunction):
+    """As a library in C may: no code of Python's hears of it."""
+
+    def map(self, value: int) -> int:
+        if value == 33:
+            ctypes.CDLL(None).kill(os.getpid(), signal.SIGKILL)
+        return value
+
+
+class Keyed(KeyedProcessFunction):
+    def process_element(self, value: int, ctx: Any) -> Iterator[int]:
+        yield exits(value)
+
+
+BY_PYTHON: dict[str, tuple[Build, str]] = {
+    "map": (lambda s: s.map(exits, Types.LONG()).name("last"), "exited with code 7"),
+    "flat_map": (lambda s: s.flat_map(kills, Types.LONG()).name("last"), "SIGKILL"),
+    "keyed": (
+        lambda s: s.key_by(lambda n: n % 3).process(Keyed(), Types.LONG()).name("last"),
+        "exited with code 7",
+    ),
+}
+
+
+def lost(directory: Path, execution: str, build: Build, restarts: int = 0) -> str:
+    settings = {
+        "execution.target": "local",
+        "millstream.execution": execution,
+        "execution.checkpointing.interval": "100 ms",
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+    }
+    env = environments(directory, settings)(2, settings)
+    if restarts:
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(restarts, 1))
+    build(env.from_sequence(1, 60)).sink_to(BlackholeSink())
+    with pytest.raises((WorkerLostError, JobError)) as caught:
+        env.execute("lost")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+@pytest.mark.parametrize("name", BY_PYTHON)
+def test_operator_and_record_are_named(name: str, execution: str, tmp_path: Path) -> None:
+    build, ended = BY_PYTHON[name]
+    message = lost(tmp_path, execution, build)
+    assert ended in message
+    found = re.search(r"it was last in operator '(.*)' \((.*):\d+\) with record 33$", message)
+    assert found is not None, message
+    assert found.groups() == ("last", "test_last_given.py")
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_a_crash_names_the_operator_and_when_it_comes_again_the_record(
+    execution: str, tmp_path: Path
+) -> None:
+    def build(stream: DataStream) -> DataStream:
+        return stream.map(lambda n: n, Types.LONG()).name("before").map(Crashes()).name("last")
+
+    first = lost(tmp_path / "1", execution, build)
+    assert re.search(r"last in operator 'last' \(test_last_given.py:\d+\) with \d+ records$", first)
+    again = lost(tmp_path / "2", execution, build, restarts=1)
+    assert re.search(r"last in operator 'last' \(test_last_given.py:\d+\) with record 33$", again)
