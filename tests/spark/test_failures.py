@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -22,13 +23,21 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.signature import seal_of
 from millstream.common import Types
-from millstream.datastream import MapFunction, RestartStrategies
+from millstream.datastream import (
+    KeyedProcessFunction,
+    MapFunction,
+    RestartStrategies,
+    RuntimeContext,
+)
+from millstream.datastream.connectors import DiscardingSink
+from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import (
     DirectoryError,
     FencedError,
     JobError,
     MillstreamError,
     SignatureError,
+    StateError,
     UserFunctionError,
 )
 from millstream.execution import driver
@@ -63,6 +72,41 @@ def job() -> Iterator[ModuleType]:
     yield module
     cloudpickle.unregister_pickle_by_value(module)
     del sys.modules["counting_job"]
+
+
+class Leaves(MapFunction):
+    """Ends its process."""
+
+    def map(self, value: Any) -> Any:
+        sys.exit(3)
+
+
+class KeepsLock(KeyedProcessFunction):
+    """Keep what cannot be pickled."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.lock = runtime_context.get_state(ValueStateDescriptor("lock"))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        del ctx
+        self.lock.update(threading.Lock())
+        return [value]
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_errors_of_tasks_come_without_the_lines_of_spark(make: Make, execution: str) -> None:
+    settings = {"restart-strategy.type": "none", "millstream.execution": execution}
+    env = make(1, settings)
+    env.from_collection([1]).map(Leaves()).name("leaver").sink_to(DiscardingSink())
+    with pytest.raises(UserFunctionError, match=r"of operator 'leaver'.*SystemExit: 3") as left:
+        env.execute("leaves")
+    env = make(1, settings)
+    keyed = env.from_collection([1]).key_by(lambda n: n).process(KeepsLock()).name("keeper")
+    keyed.sink_to(DiscardingSink())
+    with pytest.raises(StateError, match=r"operator 'keeper'.*cannot be pickled") as kept:
+        env.execute("keeps")
+    for caught in (left, kept):
+        assert "py4j" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("place", ["first", "second"])

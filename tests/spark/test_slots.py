@@ -25,7 +25,7 @@ from millstream.engines.spark import slots
 from millstream.engines.spark.java_process import JavaProcess
 from millstream.engines.spark.presence import Presence
 from millstream.engines.spark.slot_function import host_of
-from millstream.engines.spark.slots import SparkSlotHost
+from millstream.engines.spark.slots import SparkSlotHost, _BarrierJob
 from millstream.errors import EngineError, SourceError, WorkerLostError
 from millstream.graph.job_files import JobFiles
 from millstream.runtime.pipelined.control import end_process
@@ -284,6 +284,31 @@ def test_a_host_that_stops_before_spark_has_begun(begin: Callable[..., Run]) -> 
     run.host.stop(LONGEST)
     assert run.host.lost() is None
     assert not any(is_running(pid) for pid in run.pids())
+
+
+@pytest.mark.parametrize(
+    ("slots_there", "come", "levels"),
+    [
+        (0, True, ["INFO"]),  # executors that register by and by
+        (0, False, ["INFO", "WARNING"]),
+        (2, False, ["WARNING"]),  # nothing is to be waited for
+    ],
+)
+def test_executors_that_are_starting_are_no_warning(
+    slots_there: int, come: bool, levels: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "millstream")
+    host = _BarrierJob.__new__(_BarrierJob)
+    host._slots = 2
+    shortage = {"total": lambda: slots_there, "shortage": lambda *_: "why"}
+    host._task_slots = cast("Any", SimpleNamespace(**shortage, has_started=lambda *_: False))
+    waits = {"came": 0, "wait_for_all": lambda _: come}
+    host._presence = cast("Any", SimpleNamespace(**waits))
+    host._group = "group"
+    host._over = host._stopping = threading.Event()
+    host._say_missing(5.0, 30.0)
+    assert [record.levelname for record in caplog.records] == levels
+    assert "after 5 s 0 of 2 slots have started: why" in caplog.text or slots_there == 0
 
 
 def test_cores_that_another_job_has(
