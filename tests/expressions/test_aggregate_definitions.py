@@ -55,8 +55,8 @@ def test_result_types(name: str, types: list[LogicalType], expected: str) -> Non
 def test_json_aggregates_know_what_null_does() -> None:
     on_null = Literal("NULL", SymbolType(nullable=False))
     key, value = InputReference(0, "k", VarCharType()), InputReference(1, "v", IntType())
-    assert str(resolve_call("JSON_OBJECTAGG", on_null, key, value).type) == "STRING NOT NULL"
-    assert str(resolve_call("JSON_ARRAYAGG", on_null, value).type) == "STRING NOT NULL"
+    assert str(resolve_call("JSON_OBJECTAGG", on_null, key, value).type) == "VARCHAR(2000) NOT NULL"
+    assert str(resolve_call("JSON_ARRAYAGG", on_null, value).type) == "VARCHAR(2000) NOT NULL"
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,8 @@ def special_values(name: str, type_: LogicalType) -> list[Any]:
     found = [None, *boundaries(type_)]
     if type_.is_a(TypeFamily.CHARACTER_STRING):
         found += UNREADABLE
+    if isinstance(type_, DateType):
+        found += [2**31 - 1, -(2**31)]
     if name in LENGTHS and type_.is_a(TypeFamily.INTEGER_NUMERIC):
         found = [value for value in found if value is None or value <= LONGEST]
     return found

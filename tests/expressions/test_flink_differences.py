@@ -29,6 +29,12 @@ LOS_ANGELES = "America/Los_Angeles"
         ("REGEXP_REPLACE('a😀b', '', '-')", "UTC", "-a-😀-b-", "-a-?-?-b-"),
         # Flink's smallest number of milliseconds, taken for a date.
         ("TO_DATE('yesterday', 'yyyy-MM-dd')", "UTC", "NULL", "5471-09-27"),
+        # Milliseconds taken for days.
+        ("TIMESTAMPDIFF(MONTH, TIME '10:00:00', TIME '12:30:00')", "UTC", "0", "295693"),
+        ("FLOOR(TIME '10:00:00' TO MONTH)", "UTC", "10:00:00", "09:59:59"),
+        # A time of day has 24 hours; the digits of years are not lost.
+        ("CEIL(TIME '23:30:00' TO HOUR)", "UTC", "00:00:00", "24:00:00"),
+        ("DATE '9999-12-31' + INTERVAL '1' DAY", "UTC", "10000-01-01", "0000-01-01"),
         # A NULL that Flink's constant folding loses.
         ("ARRAY[1, 2, 3][4]", "UTC", "NULL", "-1"),
         ("MAP['a', 1]['x']", "UTC", "NULL", "-1"),
@@ -45,6 +51,8 @@ def test_right_where_flink_is_not(expression: str, zone: str, result: str, flink
         # Types that Flink's code generator does not take, or a NULL in what it calls NOT NULL.
         ("SUBSTRING('hello', CAST(2 AS BIGINT))", "ello"),
         ("LPAD('hi', -1, 'x')", "NULL"),
+        # Flink takes it of a column.
+        ("SUBSTRING(SHA2('abc', 1), 1, 8)", "a9993e36"),
         ("RPAD('hi', 4, '')", "NULL"),
         ("REGEXP_REPLACE('abc', '(', 'x')", "NULL"),
         ("""JSON_VALUE('{"a": 1}', '$.a' RETURNING DOUBLE)""", "1.0"),

@@ -14,10 +14,13 @@ import pyarrow.compute as pc
 
 from millstream.expressions.java.time_zones import zone_of
 
-__all__ = ["is_utc", "local_column"]
+__all__ = ["has_plain_years", "is_utc", "local_column"]
 
 #: 2037-01-01: from then on Arrow (26.0) leaves out daylight saving time.
 _LAST_RULES: Final = 2_114_380_800
+#: 0001-01-01 and the day after 9999-12-31, in days since 1970.
+_FIRST_DAY: Final = -719_162
+_BEHIND_DAYS: Final = 2_932_897
 _PER_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -36,6 +39,18 @@ def local_column(column: Any, zone: str) -> Any:
         return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone)))
     except (pa.ArrowInvalid, OSError):
         return None
+
+
+def has_plain_years(column: Any) -> bool:
+    """Whether all years of dates or timestamps are from 1 to 9999; Arrow errs beyond some."""
+    if isinstance(column, pa.Scalar):
+        column = pa.repeat(column, 1)
+    is_date = pa.types.is_date(column.type)
+    per_day = 1 if is_date else 86_400 * _PER_SECOND[column.type.unit]
+    ends = pc.min_max(column.cast(pa.int32() if is_date else pa.int64())).as_py()
+    if ends["min"] is None:
+        return True
+    return bool(_FIRST_DAY * per_day <= ends["min"] and ends["max"] < _BEHIND_DAYS * per_day)
 
 
 def is_utc(zone: str) -> bool:

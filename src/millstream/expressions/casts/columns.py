@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from millstream.expressions.decimals import fit_column, to_decimal_column
 from millstream.expressions.integers import is_integer
-from millstream.expressions.local_times import is_utc, local_column
+from millstream.expressions.local_times import has_plain_years, is_utc, local_column
 from millstream.types.logical_types import (
     BinaryType,
     CharType,
@@ -105,8 +105,10 @@ def _text(info: CallInfo, column: Any, source: LogicalType) -> Any:  # noqa: PLR
     """The column in the format of its type."""
     if isinstance(source, CharType | VarCharType):
         return column
-    if is_integer(source) or isinstance(source, DateType):
+    if is_integer(source):
         return column.cast(pa.string())
+    if isinstance(source, DateType):
+        return column.cast(pa.string()) if has_plain_years(column) else NotImplemented
     if source.root is TypeRoot.BOOLEAN:
         return pc.if_else(column, "TRUE", "FALSE")
     if isinstance(source, DecimalType) and source.scale <= _PLAIN_SCALE:
@@ -133,6 +135,8 @@ def _double_text(column: Any) -> Any:
 
 
 def _timestamp_text(column: Any, precision: int) -> Any:
+    if not has_plain_years(column):
+        return NotImplemented
     text = column.cast(pa.string())
     if precision == _UNIT_DIGITS[column.type.unit]:
         return text

@@ -25,7 +25,7 @@ __all__ = ["functions"]
 
 functions = FunctionGroup("hash")
 
-_SHA2: Final = (224, 256, 384, 512)
+_SHA2: Final = (1, 224, 256, 384, 512)
 
 
 def _hashed(name: str, data: str | bytes) -> str:
@@ -66,7 +66,10 @@ _register("SHA512", "sha512", 128, "ddaf35a1")
     examples=(("SUBSTRING(SHA2('abc', 256), 1, 8)", "ba7816bf"),),
 )
 def sha2(data: str | bytes, bits: int) -> str:
-    """The SHA-2 hash of a string, in UTF-8, or of bytes: 224, 256, 384 or 512 bits of it."""
+    """The SHA-2 hash of a string, in UTF-8, or of bytes: 224, 256, 384 or 512 bits of it.
+
+    As in Flink, 1 stands for SHA-1.
+    """
     if bits not in _SHA2:
         message = f"SHA2: there are 224, 256, 384 and 512 bits, not {bits}"
         raise ValueError(message)

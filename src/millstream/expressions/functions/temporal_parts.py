@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from millstream.expressions.functions.definition import FunctionGroup
 from millstream.expressions.functions.signatures import BIGINT, root, same_as, signature, symbol
+from millstream.expressions.integers import wrap
 from millstream.expressions.java.time_zones import zone_of
-from millstream.expressions.local_times import local_column
+from millstream.expressions.local_times import has_plain_years, local_column
 from millstream.types.logical_types import TimestampType
 from millstream.types.type_roots import TypeRoot
 from millstream.types.value_texts import civil_of_days, days_of_civil
@@ -35,6 +36,7 @@ functions = FunctionGroup("temporal")
 
 _NANOS: Final = 1_000_000_000
 _DAY: Final = 86_400 * _NANOS
+_INT_BITS: Final = 32
 _LTZ: Final = TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE
 _DATE: Final = TypeRoot.DATE
 _TIME: Final = TypeRoot.TIME_WITHOUT_TIME_ZONE
@@ -167,6 +169,8 @@ _PART_KERNELS: Final[Mapping[str, Callable[[Any], Any]]] = {
 def local_kernel_column(info: CallInfo, column: Any, type_: LogicalType) -> Any:
     """A column of DATE, TIMESTAMP or TIMESTAMP_LTZ on the session's clocks; else NotImplemented."""
     if not isinstance(column, pa.Array) or type_.root not in {_DATE, _TIMESTAMP, _LTZ}:
+        return NotImplemented
+    if not has_plain_years(column):
         return NotImplemented
     if type_.root is not _LTZ:
         return column
@@ -307,13 +311,14 @@ def _rounded(unit: str, value: int, type_: LogicalType, *, up: bool) -> int:
     found: int | None
     if type_.root is _DATE:
         found = value if unit in _SHORT else (_date_ceil if up else _date_floor)(unit, value)
+        found = None if found is None else wrap(found, _INT_BITS)
     elif unit in _SHORT or (unit == "DAY" and type_.root is not _TIME):
         length = _SHORT.get(unit, _DAY)
         found = -(-value // length) * length if up else value // length * length
         if type_.root is _TIME:
             found %= _DAY
     elif type_.root is _TIME:
-        found = value if unit == "DAY" else None
+        found = value  # a unit of whole days, which a time of day is not rounded to
     else:
         days = (_date_ceil if up else _date_floor)(unit, value // _DAY)
         found = None if days is None else days * _DAY

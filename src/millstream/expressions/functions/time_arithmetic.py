@@ -72,13 +72,6 @@ def _shifted_type(types: Sequence[LogicalType], constants: Sequence[object]) -> 
     return time
 
 
-def _shiftable(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
-    has_months = any(type_.root is TypeRoot.INTERVAL_YEAR_MONTH for type_ in types)
-    if has_months and any(isinstance(type_, TimeType) for type_ in types):
-        return None
-    return tuple(types)
-
-
 def _alike(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
     common = common_type(list(types)) if types[0].root is types[1].root else None
     if common is None:
@@ -98,10 +91,10 @@ def _time(name: str) -> Any:
 _SUM_OF_INTERVALS: Final = signature(
     interval("interval1"), interval("interval2"), result=_interval_type, unify=_alike
 )
-_SHIFTED: Final = signature(_time("time"), interval(), result=_shifted_type, unify=_shiftable)
+_SHIFTED: Final = signature(_time("time"), interval(), result=_shifted_type)
 PLUS: Final = (
     _SHIFTED,
-    signature(interval(), _time("time"), result=_shifted_type, unify=_shiftable),
+    signature(interval(), _time("time"), result=_shifted_type),
     _SUM_OF_INTERVALS,
 )
 MINUS: Final = (
@@ -196,6 +189,8 @@ def _scaled_interval(operation: str, info: CallInfo, left: Any, right: Any) -> o
 def _plus_months(type_: LogicalType, value: int, months: int) -> int:
     if isinstance(type_, DateType):
         return wrap(add_months(value, months), _INT_BITS)
+    if isinstance(type_, TimeType):
+        return value  # months are whole days
     days, of_day = divmod(value, NANOS_PER_DAY)
     return add_months(days, months) * NANOS_PER_DAY + of_day
 

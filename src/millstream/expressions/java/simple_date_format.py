@@ -112,7 +112,8 @@ class SimpleDateFormat:
                 at = _read(field, text, at, found)
         except _NoMatchError:
             return None
-        return _instant(found, zone)
+        # As in Java, a text of which nothing was read is none.
+        return _instant(found, zone) if at else None
 
 
 @lru_cache(maxsize=256)
@@ -142,7 +143,7 @@ def _compile(pattern: str) -> list[_Field]:
         else:
             fields.append(_Field("", 0, pattern[at]))
             at += 1
-    touching = [*(field.is_number for field in fields[1:]), False]
+    touching = [field.is_number for field in (*fields, _Field("", 0))][1:]
     return [
         _Field(field.letter, field.count, field.text, touches and field.is_number)
         for field, touches in zip(fields, touching, strict=True)

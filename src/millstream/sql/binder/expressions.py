@@ -28,7 +28,16 @@ from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import SOURCE_WATERMARK
-from millstream.types.logical_types import BooleanType, CharType, RowType, SymbolType, VarCharType
+from millstream.types.logical_types import (
+    BigIntType,
+    BooleanType,
+    CharType,
+    DecimalType,
+    IntType,
+    RowType,
+    SymbolType,
+    VarCharType,
+)
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
@@ -41,6 +50,9 @@ if TYPE_CHECKING:
     from millstream.sql.parser.syntax import Node
 
 __all__ = ["ExpressionBinder", "is_time_attribute"]
+
+#: The type of 9223372036854775808.
+_NINETEEN_DIGITS: Final = DecimalType(19, 0, nullable=False)
 
 
 def is_time_attribute(kind: object) -> bool:
@@ -191,7 +203,8 @@ class ExpressionBinder:
         operand = self.bind(node.operand)
         if node.operator == "+":
             return operand
-        return self.call(node, "MINUS" if node.operator == "-" else "NOT", operand)
+        found = self.call(node, "MINUS" if node.operator == "-" else "NOT", operand)
+        return _least_integer(found) if isinstance(operand, Literal) else found
 
     def _binary(self, node: Any) -> Expression:
         return self.call(node, node.operator, self.bind(node.left), self.bind(node.right))
@@ -490,3 +503,13 @@ _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.InQuery: ExpressionBinder._subquery,  # noqa: SLF001
     nodes.ScalarQuery: ExpressionBinder._subquery,  # noqa: SLF001
 }
+
+
+def _least_integer(negative: Expression) -> Expression:
+    """The negative of a literal in the type that holds it, if its positive is one too large."""
+    if isinstance(negative, Literal) and negative.value is not None:
+        if negative.type == BigIntType(nullable=False) and negative.value == -(1 << 31):
+            return Literal(negative.value, IntType(nullable=False))
+        if negative.type == _NINETEEN_DIGITS and negative.value == -(1 << 63):
+            return Literal(-(1 << 63), BigIntType(nullable=False))
+    return negative
