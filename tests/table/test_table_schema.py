@@ -8,10 +8,14 @@ from millstream.errors import ValidationError
 from millstream.table import (
     DataTypes,
     EnvironmentSettings,
+    FormatDescriptor,
     ResolvedSchema,
+    Schema,
+    TableDescriptor,
     TableEnvironment,
     TableSchema,
 )
+from millstream.table.catalog import ObjectPath, UniqueConstraint
 
 NAMES = ["a", "b"]
 TYPES = [DataTypes.INT(), DataTypes.STRING().not_null()]
@@ -76,8 +80,6 @@ def test_all_parts_of_a_schema_are_printed() -> None:
     )
     catalog = env.get_catalog("default_catalog")
     assert catalog is not None
-    from millstream.table.catalog import ObjectPath
-
     shown = str(catalog.get_table(ObjectPath("default_database", "t")).get_schema())
     assert shown.splitlines() == [
         "root",
@@ -88,3 +90,49 @@ def test_all_parts_of_a_schema_are_printed() -> None:
         " |-- WATERMARK FOR ts: TIMESTAMP(3) AS ts - INTERVAL '5' SECOND",
         " |-- CONSTRAINT PK_id PRIMARY KEY (id)",
     ]
+
+
+def test_a_schema_that_is_not_resolved_is_printed() -> None:
+    first = Schema.new_builder().column("a", "ROW<x INT>").column("b", TYPES[1]).build()
+    schema = (
+        Schema.new_builder()
+        .from_schema(first)
+        .primary_key_named("by_b", "b")
+        .column_by_metadata("m", DataTypes.STRING(), None, is_virtual=True)
+        .column_by_metadata("n", DataTypes.STRING(), "other")
+        .column_by_expression("c", "b || 'x'")
+        .column("ts", DataTypes.TIMESTAMP(3))
+        .watermark("ts", "ts - INTERVAL '5' SECOND")
+        .build()
+    )
+    assert str(schema).splitlines() == [
+        "(",
+        "  `a` [ROW<x INT>],",
+        "  `b` STRING NOT NULL,",
+        "  `m` METADATA VIRTUAL,",
+        "  `n` METADATA FROM 'other',",
+        "  `c` AS [b || 'x'],",
+        "  `ts` TIMESTAMP(3),",
+        "  WATERMARK FOR `ts` AS [ts - INTERVAL '5' SECOND],",
+        "  CONSTRAINT `by_b` PRIMARY KEY (`b`) NOT ENFORCED",
+        ")",
+    ]
+
+
+def test_the_name_of_a_primary_key_is_kept() -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    builder = Schema.new_builder().column("a", DataTypes.INT().not_null())
+    schema = builder.primary_key_named("by_a", "a").build()
+    env.create_table("t", TableDescriptor.for_connector("datagen").schema(schema).build())
+    with env.execute_sql("SHOW CREATE TABLE t").collect() as rows:
+        assert "CONSTRAINT `by_a` PRIMARY KEY (`a`) NOT ENFORCED" in str(list(rows))
+    copied = Schema.new_builder().from_resolved_schema(schema.resolved()).build()
+    assert copied == schema
+    assert builder.primary_key("a").build().resolved().primary_key == UniqueConstraint(
+        "PK_a", ("a",)
+    )
+
+
+def test_a_format_is_printed_with_its_options() -> None:
+    made = FormatDescriptor.for_format("json").option("a", "x").option("b", "y").build()
+    assert str(made) == "json[{a=x, b=y}]"

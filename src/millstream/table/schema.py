@@ -56,7 +56,7 @@ def resolved(
             made.append(each)
     specs = [] if schema.watermark is None else [schema.watermark]
     whole = ResolvedSchema(made, specs)
-    return with_key(whole, schema.key) if schema.key else whole
+    return with_key(whole, schema.key, schema.key_name) if schema.key else whole
 
 
 def _of_no_session(schema: Schema) -> ResolvedSchema:

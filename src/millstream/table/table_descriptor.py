@@ -43,7 +43,8 @@ class FormatDescriptor:
 
     def __str__(self) -> str:
         """The name and the options."""
-        return f"{self.format}[{self.options}]"
+        pairs = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.format}[{{{pairs}}}]"
 
     @staticmethod
     def for_format(format: str) -> FormatDescriptor.Builder:  # noqa: A002 - PyFlink's

@@ -27,6 +27,7 @@ __all__ = [
     "ResolvedSchema",
     "UniqueConstraint",
     "WatermarkSpec",
+    "key_name",
 ]
 
 
@@ -130,6 +131,11 @@ class UniqueConstraint(Constraint):
     def as_summary_string(self) -> str:
         names = ", ".join(map(quoted, self.columns))
         return f"CONSTRAINT {quoted(self.name)} {self.get_type_string()} ({names}) NOT ENFORCED"
+
+
+def key_name(columns: Sequence[str]) -> str:
+    """The name of a primary key that nobody has named."""
+    return f"PK_{'_'.join(columns)}"
 
 
 #: What catalogs and statements call it.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from millstream.errors import ProgramError
 from millstream.sql.catalog.columns import Column, ComputedColumn, MetadataColumn, PhysicalColumn
 from millstream.sql.catalog.identifiers import quoted
-from millstream.sql.catalog.schema import ResolvedSchema, WatermarkSpec
+from millstream.sql.catalog.schema import ResolvedSchema, WatermarkSpec, key_name
 from millstream.sql.parser.parser import parse_type
 from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.types.logical_types import LogicalType
 
@@ -50,6 +50,10 @@ class Schema:
     columns: tuple[Column | UnresolvedComputed, ...] = ()
     watermark: WatermarkSpec | None = None
     key: tuple[str, ...] = ()
+    #: Of the constraint; None: it is made of the columns.
+    key_name: str | None = None
+    #: Types of columns as the program wrote them, where it wrote texts.
+    texts: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def resolved(self) -> ResolvedSchema:
         """With the types of expressions, in which functions of users are not known.
@@ -72,11 +76,15 @@ class Schema:
         _columns: list[Column | UnresolvedComputed] = field(default_factory=list)
         _watermark: WatermarkSpec | None = None
         _key: tuple[str, ...] = ()
+        _key_name: str | None = None
+        _texts: dict[str, str] = field(default_factory=dict)
 
         def column(self, column_name: str, data_type: str | LogicalType) -> Self:
             """Add a physical column; the type may be a text as in SQL."""
-            kind = parse_type(data_type) if isinstance(data_type, str) else data_type
-            self._columns.append(PhysicalColumn(column_name, kind))
+            if isinstance(data_type, str):
+                self._texts[column_name] = data_type
+                data_type = parse_type(data_type)
+            self._columns.append(PhysicalColumn(column_name, data_type))
             return self
 
         def column_by_expression(self, column_name: str, expr: object) -> Self:
@@ -104,7 +112,7 @@ class Schema:
 
         def primary_key(self, *column_names: str) -> Self:
             """Name the columns that are unique."""
-            self._key = column_names
+            self._key, self._key_name = column_names, key_name(column_names)
             return self
 
         def from_fields(
@@ -119,7 +127,9 @@ class Schema:
             """Add all of another schema."""
             self._columns += unresolved_schema.columns
             self._watermark = unresolved_schema.watermark or self._watermark
-            self._key = unresolved_schema.key or self._key
+            self._texts |= unresolved_schema.texts
+            if unresolved_schema.key:
+                self._key, self._key_name = unresolved_schema.key, unresolved_schema.key_name
             return self
 
         def from_resolved_schema(self, resolved_schema: ResolvedSchema) -> Self:
@@ -130,7 +140,9 @@ class Schema:
                     made = UnresolvedComputed(each.name, each.expression, each.comment)
                 self._columns.append(made)
             self._watermark = resolved_schema.watermark or self._watermark
-            self._key = resolved_schema.key_columns or self._key
+            if resolved_schema.primary_key is not None:
+                key = resolved_schema.primary_key
+                self._key, self._key_name = key.columns, key.name
             return self
 
         def from_row_data_type(self, data_type: LogicalType) -> Self:
@@ -145,22 +157,33 @@ class Schema:
             return self.from_fields(data_type.names, data_type.children)
 
         def primary_key_named(self, constraint_name: str, *column_names: str) -> Self:
-            """Name the columns that are unique; the name of the constraint is only shown."""
-            del constraint_name
-            return self.primary_key(*column_names)
+            """Name the columns that are unique, and the constraint."""
+            self._key, self._key_name = column_names, constraint_name
+            return self
 
         def build(self) -> Schema:
             """The schema."""
-            return Schema(tuple(self._columns), self._watermark, self._key)
+            columns = tuple(self._columns)
+            return Schema(columns, self._watermark, self._key, self._key_name, dict(self._texts))
+
+    def _shown(self, column: Column | UnresolvedComputed) -> str:
+        """A column; what nobody has resolved is in brackets."""
+        if isinstance(column, MetadataColumn):
+            comment = "" if column.comment is None else f" COMMENT '{column.comment}'"
+            return f"{quoted(column.name)} {column.explain_extras()}{comment}"
+        if column.name in self.texts and isinstance(column, PhysicalColumn):
+            return f"{quoted(column.name)} [{self.texts[column.name]}]"
+        return str(column)
 
     def __str__(self) -> str:
-        """As in CREATE TABLE."""
-        lines = [str(each) for each in self.columns]
+        """As Flink shows a schema that is not resolved."""
+        lines = [self._shown(each) for each in self.columns]
         if self.watermark is not None:
             lines.append(
                 f"WATERMARK FOR `{self.watermark.rowtime}` AS [{self.watermark.expression}]"
             )
         if self.key:
             keys = ", ".join(f"`{each}`" for each in self.key)
-            lines.append(f"CONSTRAINT `PK_{'_'.join(self.key)}` PRIMARY KEY ({keys}) NOT ENFORCED")
+            name = self.key_name or key_name(self.key)
+            lines.append(f"CONSTRAINT {quoted(name)} PRIMARY KEY ({keys}) NOT ENFORCED")
         return "(\n  " + ",\n  ".join(lines) + "\n)"

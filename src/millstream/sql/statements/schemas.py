@@ -13,7 +13,7 @@ from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import Scope
 from millstream.sql.binder.tables import is_source_watermark, watermarked
 from millstream.sql.catalog.columns import Column, ComputedColumn, MetadataColumn, PhysicalColumn
-from millstream.sql.catalog.schema import PrimaryKey, ResolvedSchema, WatermarkSpec
+from millstream.sql.catalog.schema import PrimaryKey, ResolvedSchema, WatermarkSpec, key_name
 from millstream.sql.parser import nodes
 from millstream.sql.parser.unparser import unparse
 from millstream.sql.planner.logical import ProjectNode, ValuesNode, references, row_of
@@ -89,17 +89,22 @@ def schema_of(
             None if base is None else base.primary_key,
         )
         if key is not None:
-            schema = with_key(schema, [each.value for each in key.columns], key.name)
+            schema = with_key(schema, [each.value for each in key.columns], _value_of(key.name))
     except ValidationError as error:
         raise context.error(key or (columns[0] if columns else None), str(error)) from error
     _check_watermark(context, schema, watermark)
     return schema
 
 
-def with_key(schema: ResolvedSchema, columns: Sequence[str], name: Any = None) -> ResolvedSchema:
+def _value_of(name: Any) -> str | None:
+    return None if name is None else name.value
+
+
+def with_key(
+    schema: ResolvedSchema, columns: Sequence[str], name: str | None = None
+) -> ResolvedSchema:
     """The schema with a primary key, whose columns are NOT NULL then."""
-    named = f"PK_{'_'.join(columns)}" if name is None else name.value
-    key = PrimaryKey(named, tuple(columns))
+    key = PrimaryKey(name or key_name(columns), tuple(columns))
     ResolvedSchema(schema.columns, None, key)  # refuses what is no column
     made = [
         each.copy(each.type.with_nullability(False)) if each.name in columns else each  # noqa: FBT003
