@@ -123,6 +123,51 @@ BUFFER_TIMEOUT: Final = ConfigOption(
     without_effect="records leave a task batch by batch",
     pipelined=True,
 )
+BUFFER_DEBLOAT_ENABLED: Final = ConfigOption(
+    "taskmanager.network.memory.buffer-debloat.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - Flink's default
+    "whether what waits for a task is limited by its throughput, with millstream.execution: "
+    "pipelined, where it is if this is not set",
+    without_effect="an epoch reads what it can process",
+    pipelined=True,
+)
+BUFFER_DEBLOAT_TARGET: Final = ConfigOption(
+    "taskmanager.network.memory.buffer-debloat.target",
+    parse_duration,
+    1000,
+    "how long a task should need to process what waits for it; 2 MiB wait on a connection at most",
+    minimum=1,
+    without_effect="an epoch reads what it can process",
+    pipelined=True,
+)
+BUFFER_DEBLOAT_PERIOD: Final = ConfigOption(
+    "taskmanager.network.memory.buffer-debloat.period",
+    parse_duration,
+    200,
+    "time between two measurements of the throughput of a task",
+    minimum=1,
+    without_effect="an epoch reads what it can process",
+    pipelined=True,
+)
+BUFFER_DEBLOAT_SAMPLES: Final = ConfigOption(
+    "taskmanager.network.memory.buffer-debloat.samples",
+    parse_integer,
+    20,
+    "measurements of throughput that the moving average consists of, where it becomes less",
+    minimum=1,
+    without_effect="an epoch reads what it can process",
+    pipelined=True,
+)
+BUFFER_DEBLOAT_THRESHOLD: Final = ConfigOption(
+    "taskmanager.network.memory.buffer-debloat.threshold-percentages",
+    parse_integer,
+    25,
+    "smaller changes of what may wait, in percent, are not made",
+    minimum=0,
+    without_effect="an epoch reads what it can process",
+    pipelined=True,
+)
 BUFFER_TIMEOUT_ENABLED: Final = ConfigOption(
     "execution.buffer-timeout.enabled",
     parse_boolean,

@@ -8,14 +8,16 @@ its link at once.
 What it is not: the way of bytes between two slots (``runtime/pipelined/transport.py``), nor the
 alignment of barriers (``runtime/pipelined/task.py``).
 
-Credit only decides whether a task is run: what it has made is always taken, so a barrier never
-waits for credit, and a link holds at most its limit and what one run of the task makes.
+Credit only decides whether a task is run, and how many records it takes at a time: what it has made
+is always taken, so a barrier never waits for credit, and a link holds at most its limit and what
+one batch of the task makes.  The consumer sets the limit (``runtime/pipelined/debloating.py``).
 
 Read next: ``runtime/pipelined/task.py``.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -51,7 +53,8 @@ __all__ = [
 DATA_REFERENCE: Final = 16
 #: ``number`` is that of the checkpoint, the payload a ``Barrier``.
 BARRIER: Final = 17
-#: ``number`` bytes were processed; goes against the direction of its link.
+#: ``number`` bytes were processed, and ``edge`` bytes may be under way from now on; goes against
+#: the direction of its link.
 CREDIT: Final = 18
 #: On the wire: kind, the four numbers of the link, attempt, edge, channel, number.
 HEADER: Final = struct.Struct("<BHHHHIiiq")
@@ -60,6 +63,10 @@ _BARRIER: Final = struct.Struct("<?q")
 RECORDS: Final = frozenset({DATA_ARROW, DATA_PICKLE, DATA_REFERENCE})
 #: Of a frame beside its payload, so that a million empty ones are bounded too.
 _FRAME_BYTES: Final = 64
+#: Bytes that a task sends for a record, before it is known.
+_GUESSED_BYTES: Final = 100.0
+#: After so many records the older ones count half.
+_REMEMBERED_RECORDS: Final = 20_000
 
 
 class TaskId(NamedTuple):
@@ -281,6 +288,10 @@ class LinkOutbox(Outbox):
         self._links = links
         self._near = {target for target in links if is_near(target)}
         self._deliver = deliver
+        #: Bytes sent, and records processed for them; the older count less.
+        self._sent, self._taken = _GUESSED_BYTES, 1.0
+        #: Records processed since something was sent, or nothing was left to send.
+        self._unsent = 0
 
     def add(
         self,
@@ -330,9 +341,14 @@ class LinkOutbox(Outbox):
                 sequence=sequence,
             )
         seen = batch.conformed
-        size = seen.arrow.nbytes + 8 * len(seen) + _FRAME_BYTES
+        size = self.size_of_columns(seen) + _FRAME_BYTES
         self._send(target, Frame(DATA_REFERENCE, edge, channel, 0, seen, size))
         return 1
+
+    @staticmethod
+    def size_of_columns(batch: Batch) -> int:
+        """Bytes of records that are columns, with their timestamps."""
+        return int(batch.arrow.nbytes) + 8 * len(batch)
 
     @staticmethod
     def size_of(kind: int, length: int) -> int:
@@ -350,6 +366,34 @@ class LinkOutbox(Outbox):
         """Whether the task may be run: all its consumers keep up."""
         return all(link.has_credit for link in self._links.values())
 
+    def processed(self, records: int) -> None:
+        """Take that the task has processed records: for them it sends something, now or later."""
+        self._unsent += records
+
+    def flushed(self) -> None:
+        """Take that nothing is gathered: all was sent that comes of the records so far."""
+        self._taken += self._unsent
+        self._unsent = 0
+        if self._taken > _REMEMBERED_RECORDS:
+            self._sent, self._taken = self._sent / 2, self._taken / 2
+
+    @property
+    def _room(self) -> float:
+        """Bytes for which the consumers have credit, without what is gathered and not sent."""
+        least = min((e.limit - e.in_flight for e in self._links.values()), default=math.inf)
+        return least - self._unsent * self._sent / self._taken
+
+    def allowed(self, records: int) -> int:
+        """How many of so many records the task may process at a time; at least one."""
+        each = self._sent / self._taken
+        room = self._room
+        return records if records * each <= room else max(1, int(room / each))
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether what is gathered and not sent takes all credit."""
+        return self._unsent > 0 and self._room <= 0
+
     @property
     def is_full(self) -> bool:
         """Never: what a task makes is taken as it is made."""
@@ -361,6 +405,9 @@ class LinkOutbox(Outbox):
 
     def _send(self, target: TaskId, frame: Frame) -> None:
         link = self._links[target]
+        if frame.size:
+            self._sent += frame.size
+            self.flushed()
         link.in_flight += frame.size
         self._deliver(link.link, frame)
 

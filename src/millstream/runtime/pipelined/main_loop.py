@@ -30,6 +30,7 @@ import cloudpickle
 from millstream.configuration import options
 from millstream.graph.stages import by_chain
 from millstream.runtime.last_given import end_care
+from millstream.runtime.pipelined.debloating import CreditLimits
 from millstream.runtime.pipelined.links import (
     CREDIT,
     Frame,
@@ -98,6 +99,8 @@ _TIMES: Final = 1.0
 _FLUSH: Final = 0.005
 #: Bytes on one link that its consumer has not processed.
 _CREDIT: Final = 2 << 20
+#: The same until throughput is known.
+_FIRST_CREDIT: Final = 4 << 10
 
 
 class _Times:
@@ -232,6 +235,8 @@ class MainLoop:
         shape = by_chain(graph())
         #: Seconds after which records that were gathered are sent.
         self._flush_after = flush_after(shape.configuration)
+        self._limits = CreditLimits.of(shape.configuration, _FIRST_CREDIT, _CREDIT)
+        self._first_credit = _CREDIT if self._limits is None else self._limits.first
         self._links = list(links_of(shape))
         self._in: dict[Link, InLink] = {}
         self._out: dict[Link, OutLink] = {}
@@ -280,9 +285,9 @@ class MainLoop:
         for link in self._links:
             attempt = self._regions[link.source.stage].attempt
             if link.target.subtask == self._number and link.target.stage in numbers:
-                self._in[link] = InLink(link, _CREDIT, attempt)
+                self._in[link] = InLink(link, self._first_credit, attempt)
             if link.source.subtask == self._number and link.source.stage in numbers:
-                self._out[link] = OutLink(link, _CREDIT, attempt)
+                self._out[link] = OutLink(link, self._first_credit, attempt)
         graphs = itertools.chain(
             [] if shape is None else [shape],
             (by_chain(self._graph()) for _ in itertools.count()),
@@ -316,6 +321,7 @@ class MainLoop:
             self._clock,
             self._seconds,
             self._work_seconds,
+            self._limits,
         )
 
     def _is_here(self, task: TaskId) -> bool:
@@ -402,10 +408,12 @@ class MainLoop:
         self._transport.send(link.target.subtask, header, cast("bytes", frame.payload))
 
     def _give_back(self, link: Link, credit: int) -> None:
+        end = self._in[link]
         if self._is_here(link.source):
             self._out[link].in_flight -= credit
+            self._out[link].limit = end.limit
             return
-        header = Header(CREDIT, link, self._in[link].attempt, -1, -1, credit).pack()
+        header = Header(CREDIT, link, end.attempt, end.limit, -1, credit).pack()
         self._transport.send(link.source.subtask, header, b"")
 
     def _receive(self, timeout: float) -> None:
@@ -421,6 +429,7 @@ class MainLoop:
                 self._early.append((header, payload))
         elif isinstance(end, OutLink):
             end.in_flight -= number
+            end.limit = edge
         else:
             size = LinkOutbox.size_of(kind, len(payload))
             end.put(Frame(kind, edge, channel, number, payload, size))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import SplitState
     from millstream.contracts.source import SplitCursor
+    from millstream.runtime.pipelined.links import LinkOutbox
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
 
@@ -121,6 +122,7 @@ class SplitTurns:
         attempt: of the task.
         clock: milliseconds since 1970.
         seconds: a clock for short times, which stands still while the thread is not run.
+        outbox: of the task.
     """
 
     def __init__(
@@ -130,8 +132,10 @@ class SplitTurns:
         attempt: str,
         clock: Callable[[], int],
         seconds: Callable[[], float],
+        outbox: LinkOutbox,
     ) -> None:
         self._instance = instance
+        self._outbox = outbox
         self._plan = plan
         self._clock = clock
         self._seconds = seconds
@@ -271,6 +275,8 @@ class SplitTurns:
                 split.looked = self._clock()
                 break
             worked = True
+            if not self._outbox.has_credit:
+                break
             if self._waits(split) and split.settled:
                 break  # it is too far ahead, or was read on only for the sake of its position
         if split.is_over:
@@ -290,6 +296,11 @@ class SplitTurns:
         began = self._seconds()
         self._feed(split, batch)
         sizer.processed(len(batch), self._seconds() - began)
+        self._outbox.processed(len(batch))
+        if self._outbox.is_used_up:
+            for writer in split.chain.writers:
+                writer.flush()
+            self._outbox.flushed()
         return True
 
     def _gather(self, split: _OpenSplit, sizer: BatchSizer) -> SourceBatch | None:
@@ -303,14 +314,14 @@ class SplitTurns:
             self._poll(split, sizer)
         if not split.rest:
             return None
-        first, limit = split.rest.popleft(), sizer.limit
+        first, limit = split.rest.popleft(), self._outbox.allowed(sizer.limit)
         if len(first) > limit:
             # A source may give more at once than it is asked for.
             split.rest.appendleft(first.slice(limit, len(first)))
             first = first.slice(0, limit)
         parts, count = [first], len(first)
         while sizer.is_costly and count < sizer.wanted:
-            part = self._following(split, parts[-1], sizer, sizer.limit - count)
+            part = self._following(split, parts[-1], sizer, limit - count)
             if part is None:
                 break
             parts.append(part)
@@ -339,7 +350,7 @@ class SplitTurns:
         split.known = split.cursor.position
         began = self._seconds()
         with reading(split.label, split.assignment.split.id):
-            found = split.cursor.poll(sizer.limit)
+            found = split.cursor.poll(self._outbox.allowed(sizer.limit))
         if found is not None:
             sizer.polled(self._seconds() - began)
             split.rest.append(found)

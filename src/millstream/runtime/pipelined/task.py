@@ -42,12 +42,14 @@ from millstream.runtime.frames import WATERMARK, decode_batch, decode_long, enco
 from millstream.runtime.live_counts import RecordCounts, counts_of
 from millstream.runtime.pipelined.alignment import Alignment
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
+from millstream.runtime.pipelined.debloating import Debloater
 from millstream.runtime.pipelined.links import (
     BARRIER,
     DATA_REFERENCE,
     RECORDS,
     Barrier,
     Frame,
+    LinkOutbox,
     TaskId,
 )
 from millstream.runtime.pipelined.pending_ack import PendingAck
@@ -64,7 +66,8 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import PendingOutput
     from millstream.runtime.frames_in_flight import RestoredFrame
     from millstream.runtime.pipelined.alignment import Recording
-    from millstream.runtime.pipelined.links import InLink, Link, LinkOutbox
+    from millstream.runtime.pipelined.debloating import CreditLimits
+    from millstream.runtime.pipelined.links import InLink, Link
     from millstream.runtime.pipelined.messages import TakeCheckpoint
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
@@ -85,12 +88,13 @@ class PipelinedTask:
         plan: what is restored; of this task alone, which moves it on from epoch to epoch.
         inputs: the links into it.
         outbox: the links out of it.
-        give_back: tells the producer of a link how many bytes are processed.
+        give_back: tells the producer of a link how many bytes are processed, and its limit.
         take: takes what a checkpoint leaves to be finished.
         clock: milliseconds since 1970.
         seconds: a clock for short times.
         work_seconds: one that stands still while the thread is not run; deadlines are of it, and
             batch sizes follow it.  None: ``seconds``.
+        limits: of the credit of its inputs; None: it stays as it is.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class PipelinedTask:
         clock: Callable[[], int],
         seconds: Callable[[], float],
         work_seconds: Callable[[], float] | None = None,
+        limits: CreditLimits | None = None,
     ) -> None:
         self.id = TaskId(instance.number, instance.subtask)
         self._instance = instance
@@ -119,9 +124,14 @@ class PipelinedTask:
         self._state = TaskState(instance, plan, self._attempt, goes_on=True, clock=clock)
         self._unconfirmed = Unconfirmed()
         self._frames = FrameReader(instance)
+        self._debloater: Debloater | None = None
+        if limits is not None and inputs:
+            self._debloater = Debloater(inputs, limits, seconds())
         self.splits: SplitTurns | None = None
         if instance.level == 0:
-            self.splits = SplitTurns(instance, plan, self._attempt, clock, self._work_seconds)
+            self.splits = SplitTurns(
+                *(instance, plan, self._attempt, clock, self._work_seconds), outbox
+            )
         mode = CheckpointingMode[instance.graph.configuration.get(options.CHECKPOINTING_MODE)]
         self._blocks = mode is CheckpointingMode.EXACTLY_ONCE
         #: The last checkpoint that it knows to be complete, and what it has counted for later ones.
@@ -214,6 +224,7 @@ class PipelinedTask:
 
     def begin_turn(self, now: float) -> None:
         """Take that it has its turn, by the clock for short times."""
+        self._set_credit(now)
         if not self.has_credit:
             self.hold()
             return
@@ -225,6 +236,14 @@ class PipelinedTask:
             self._is_held = False
         else:
             self._turns = last, now
+
+    def _set_credit(self, now: float) -> None:
+        """Let producers send as much as is processed in the target time."""
+        if self._debloater is None:
+            return
+        batch = max((e.wanted for e in self._sizers.values() if e.is_costly), default=0)
+        for link in self._debloater.look(now, has_input=self.is_ready, batch=batch):
+            self._give_back(link.link, 0)
 
     def run(self, deadline: float) -> bool:
         """Work until the deadline, or until there is nothing to do or no credit.
@@ -240,6 +259,7 @@ class PipelinedTask:
             worked = True
         while self.has_credit and self._process_next():
             worked = True
+            self._send_if_used_up()
             if self._work_seconds() >= deadline:
                 return True
         if self._waiting:
@@ -247,6 +267,13 @@ class PipelinedTask:
         if self.splits is None or not self.has_credit:
             return worked
         return self.splits.read(deadline) or worked
+
+    def _send_if_used_up(self) -> None:
+        """Send what is gathered if it takes all credit: what is not sent holds nobody back."""
+        if self._outbox.is_used_up:
+            for writer in self._instance.writers:
+                writer.flush()
+            self._outbox.flushed()
 
     def _process_next(self) -> bool:
         """Process a frame, those first that the task was restored with; whether there was any."""
@@ -304,7 +331,8 @@ class PipelinedTask:
             Bytes whose credit is to be given back.
         """
         sizer = self._sizer(frame.edge)
-        limit, wanted = sizer.limit, sizer.wanted
+        limit = self._outbox.allowed(sizer.limit)
+        wanted = min(limit, sizer.wanted)
         batches: list[Batch] = []
         count = size = 0
         following: Frame | None = frame
@@ -313,13 +341,20 @@ class PipelinedTask:
             batches.append(batch)
             count += len(batch)
             if rest is not None:
-                # Credit for the whole comes with its last records.
-                link.put_back(following._replace(kind=DATA_REFERENCE, payload=rest))
+                # Credit comes back as its records are processed.
+                left = following.size * len(rest) // (len(batch) + len(rest))
+                size += following.size - left
+                link.put_back(following._replace(kind=DATA_REFERENCE, payload=rest, size=left))
                 break
             size += following.size
             following = link.take_following(following) if count < wanted else None
         for run in [batches] if len(batches) == 1 else runs(batches):
             self._process_batch(frame.edge, concatenate(run), sizer)
+        if self._debloater is not None:
+            # Columns without what a frame has besides, of which short ones consist for the most.
+            columns = [LinkOutbox.size_of_columns(each) for each in batches if each.is_columnar]
+            net = sum(columns) if len(columns) == len(batches) else size
+            self._debloater.processed(link, min(net, size), count)
         return size
 
     def _sizer(self, edge: int) -> BatchSizer:
@@ -340,6 +375,7 @@ class PipelinedTask:
         began = self._work_seconds()
         self._instance.operators[edge.target].process_batch(batch, edge.input_index)
         sizer.processed(len(batch), self._work_seconds() - began)
+        self._outbox.processed(len(batch))
 
     def _is_early_end(self, link: InLink, frame: Frame) -> bool:
         """Whether a source's end waits for the ends of other producers of its edge.
@@ -602,6 +638,7 @@ class PipelinedTask:
         for writer in self._instance.writers:
             if writer.holds_records:
                 writer.flush()
+        self._outbox.flushed()
 
     def write_some(self, deadline: float) -> bool:
         """Write some of what the next snapshot would have to; whether there is more.
