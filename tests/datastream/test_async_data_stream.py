@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.common import Time, Types
+from millstream.contracts.batch import Batch
 from millstream.datastream import (
     AsyncDataStream,
     AsyncFunction,
@@ -97,6 +98,75 @@ def test_capacity() -> None:
     with harness(Counting(), capacity=7) as operator:
         process(operator, [(number, 0) for number in range(50)])
         assert max(map(int, map(str, operator.outputs))) == 7
+
+
+class Meeting(AsyncFunction[int, int]):
+    """No record is done before so many are under way."""
+
+    def __init__(self, count: int) -> None:
+        self.missing = count
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.all_are_there = asyncio.Event()
+
+    async def async_invoke(self, value: int) -> list[int]:
+        self.missing -= 1
+        if not self.missing:
+            self.all_are_there.set()
+        await self.all_are_there.wait()
+        return [value]
+
+
+def fed_with_watermarks(operator: OperatorHarness, values: list[int]) -> None:
+    """Give the operator short batches with a watermark behind each, as a running task does."""
+    for value in values:
+        operator.operator.process_batch(
+            Batch(operator.input_type, values=[value], timestamps=[value])
+        )
+        operator.operator.process_watermark(value)
+
+
+def test_batches_with_watermarks_between_them_are_under_way_together() -> None:
+    with harness(Meeting(20), timeout=30_000, capacity=20) as operator:
+        fed_with_watermarks(operator, list(range(20)))
+        operator.operator.finish_pending()
+        assert operator.outputs == list(range(20))
+        assert operator.watermarks == list(range(20))
+        kinds = [event[0] for event in operator.events]
+        assert kinds == kinds[:2] * 20, "each watermark follows its record"
+
+
+def test_no_more_than_the_capacity_is_under_way_in_several_batches() -> None:
+    class Counting(AsyncFunction[int, int]):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.now = 0
+
+        async def async_invoke(self, value: int) -> list[int]:
+            self.now += 1
+            most = self.now
+            await asyncio.sleep(0.001)
+            self.now -= 1
+            return [most]
+
+    with harness(Counting(), capacity=7) as operator:
+        fed_with_watermarks(operator, list(range(100)))
+        operator.operator.finish_pending()
+        assert max(map(int, map(str, operator.outputs))) == 7
+        assert len(operator.outputs) == 100
+
+
+def test_a_checkpoint_has_all_that_was_under_way() -> None:
+    with harness(Meeting(5), timeout=30_000) as operator:
+        fed_with_watermarks(operator, list(range(5)))
+        operator.end_epoch()
+        assert operator.outputs == list(range(5))
+
+
+def test_what_is_under_way_is_dropped_when_the_operator_is_closed() -> None:
+    operator = harness(Meeting(2))
+    fed_with_watermarks(operator, [1])
+    operator.close()
+    assert operator.outputs == []
 
 
 class Never(AsyncFunction[int, str]):

@@ -283,6 +283,12 @@ class Operator(ABC):
         they end with each epoch, never: the snapshot has the same effect.
         """
 
+    def finish_pending(self) -> None:
+        """Emit all that is under way, and wait for it: records of another split follow.
+
+        Called between any two calls of rule 4, where the output is switched to another channel.
+        """
+
     def committed(self, epoch: int) -> Callable[[], None] | None:
         """Take that checkpoint ``epoch`` is published and its output committed; where tasks go on.
 

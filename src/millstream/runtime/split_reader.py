@@ -198,6 +198,9 @@ class SplitReader:
             assignment: of the split that was entered last.
         """
         instance = self._instance
+        # What comes later would go out in the channel, and the time, of another split.
+        for node in chain.nodes:
+            instance.operators[node.id].finish_pending()
         checkpoint = Checkpoint(self._plan.epoch)
         states: dict[str, tuple[int, ChannelStates]] = {}
         # In the order of the chain: the last watermark of one is for the next.

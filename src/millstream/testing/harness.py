@@ -202,6 +202,8 @@ class OperatorHarness:
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Process a batch, and write some state ahead of the snapshot if tasks live on."""
         self.operator.process_batch(batch, input_index)
+        # What tests look at next is there, as it would be a little later in a job.
+        self.operator.finish_pending()
         if self.long_lived:
             self.operator.write_some(0.0)
 

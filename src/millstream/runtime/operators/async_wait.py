@@ -1,10 +1,13 @@
 """The async wait operator: runs an AsyncFunction for many records at a time.
 
-What it is: an event loop in a thread of the subtask, as in PyFlink.  The records of a batch are
-under way together, as many as the capacity allows; a batch is over when all of them are.  So
-nothing is under way at a checkpoint or when a watermark comes, and there is no state.
+An event loop runs in a thread of the subtask, as in PyFlink.  The records of several batches are
+under way together, as many as the capacity allows, with the watermarks between them in a queue::
 
-What it is not: of use where one record in a batch takes very long: the others wait for it.
+    process_batch -> [batch 7: under way] [watermark] [batch 6: done] -> output
+
+Results leave in the order of batches and watermarks, as soon as those before them have left; within
+a batch in the order of records, or as they come.  A checkpoint waits for all that is under way, so
+there is no state.
 
 Read next: ``functions/async_functions.py``.
 """
@@ -12,9 +15,13 @@ Read next: ``functions/async_functions.py``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.functions.async_functions import AsyncFunctionDescriptor
@@ -24,14 +31,33 @@ from millstream.types.row import Row
 from millstream.types.time import milliseconds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
 
     from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
 
 __all__ = ["AsyncWaitOperator"]
 
+#: Seconds that functions may take to end when their operator is closed.
+_ENDING: Final = 1.0
 #: A position in the batch, and the records that its record gives.
 _Result = tuple[int, Iterable[Any]]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A batch whose records are under way."""
+
+    results: Future[list[_Result]]
+    timestamps: list[int]
+
+
+@dataclass(slots=True)
+class _Status:
+    """A watermark, or an idleness, that follows what is under way."""
+
+    send: Callable[[], None]
 
 
 class AsyncWaitOperator(FunctionOperator):
@@ -41,7 +67,7 @@ class AsyncWaitOperator(FunctionOperator):
         super().__init__(descriptor.async_function)
         milliseconds = milliseconds_of(descriptor.timeout)
         self._timeout = milliseconds / 1000 if milliseconds > 0 else None
-        self.concurrency = descriptor.capacity
+        self.concurrency = self._capacity = descriptor.capacity
         self._strategy = descriptor.async_retry_strategy
         predicate = self._strategy.get_retry_predicate()
         self._is_bad_result = predicate.result_predicate() or _never
@@ -49,11 +75,15 @@ class AsyncWaitOperator(FunctionOperator):
         self._is_ordered = descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
         self._loop: asyncio.AbstractEventLoop | None = None
         self._collector = Collector(self, self.emit)
+        #: What is under way, and what has to follow it.
+        self._queue: deque[_UnderWay | _Status] = deque()
+        self._records = 0
 
     def open(self) -> None:
         """Open the function, then start the loop."""
         super().open()
         self._loop = asyncio.new_event_loop()
+        self._room = asyncio.Semaphore(self._capacity)
         # What is under way when the process ends is not waited for.
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -61,33 +91,99 @@ class AsyncWaitOperator(FunctionOperator):
     def close(self) -> None:
         """End the loop, then close the function."""
         if self._loop is not None:
+            self._give_up()
+            with contextlib.suppress(TimeoutError):  # a function that does not let itself be ended
+                asyncio.run_coroutine_threadsafe(_ended(), self._loop).result(_ENDING)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
             self._loop = None
         super().close()
 
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._give_up()
+
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
         assert self._loop is not None  # noqa: S101 - it is open
         self.records_in += len(batch)
-        under_way = asyncio.run_coroutine_threadsafe(self._all(batch.values), self._loop)
+        results = asyncio.run_coroutine_threadsafe(self._all(batch.values), self._loop)
+        self._queue.append(_UnderWay(results, batch.timestamp_list))
+        self._records += len(batch)
+        self._emit_done(most=self._capacity)
+
+    def process_watermark(self, watermark: int) -> None:
+        self._follow(partial(super().process_watermark, watermark))
+
+    def process_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
+        self._follow(partial(super().process_idle, idle))
+
+    def process_processing_time(self, now: int) -> None:
+        super().process_processing_time(now)
+        self._emit_done()
+
+    def flush(self) -> None:
+        super().flush()
+        self._emit_done()
+
+    def finish_pending(self) -> None:
+        self._emit_done(most=0)
+
+    def end_input(self) -> None:
+        self._emit_done(most=0)
+        super().end_input()
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        self._emit_done(most=0)
+        return super().snapshot(checkpoint)
+
+    def _follow(self, send: Callable[[], None]) -> None:
+        """Send something behind all that is under way."""
+        self._queue.append(_Status(send))
+        self._emit_done()
+
+    def _emit_done(self, most: int | None = None) -> None:
+        """Emit the results that are there, in order.
+
+        Args:
+            most: wait until so many records are under way at most; None: wait for none.
+        """
+        while self._queue:
+            first = self._queue[0]
+            if isinstance(first, _Status):
+                first.send()
+            elif first.results.done() or (most is not None and self._records > most):
+                self._emit(first)
+            else:
+                break
+            self._queue.popleft()
+
+    def _emit(self, batch: _UnderWay) -> None:
         try:
-            results = under_way.result()
+            results = batch.results.result()
         except BaseException:
-            under_way.cancel()
+            self._give_up()
             raise
+        self._records -= len(batch.timestamps)
         if self._is_ordered:
             results.sort(key=lambda result: result[0])
-        timestamps = batch.timestamp_list
         for position, records in results:
-            self._collector.collect(records, timestamps[position])
+            self._collector.collect(records, batch.timestamps[position])
         self._collector.flush()
+
+    def _give_up(self) -> None:
+        """Drop what is under way."""
+        for each in self._queue:
+            if isinstance(each, _UnderWay):
+                each.results.cancel()
+        self._queue.clear()
+        self._records = 0
 
     async def _all(self, values: list[Any]) -> list[_Result]:
         """The results of a batch, in the order in which they came."""
         records, results = iter(enumerate(values)), list[_Result]()
-        some = min(self.concurrency, len(values))
+        some = min(self._capacity, len(values))
         workers = [asyncio.ensure_future(self._work(records, results)) for _ in range(some)]
         try:
             await asyncio.gather(*workers)
@@ -100,7 +196,8 @@ class AsyncWaitOperator(FunctionOperator):
     async def _work(self, records: Iterator[tuple[int, Any]], results: list[_Result]) -> None:
         for position, value in records:
             try:
-                found = _checked(await self._in_time(value))
+                async with self._room:
+                    found = _checked(await self._in_time(value))
             except Exception as error:
                 raise user_error(self.context, error, value) from error
             results.append((position, found))
@@ -126,6 +223,14 @@ class AsyncWaitOperator(FunctionOperator):
                     raise
             await asyncio.sleep(strategy.get_backoff_time_millis(attempts) / 1000)
             attempts += 1
+
+
+async def _ended() -> None:
+    """Wait for all that was cancelled."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def _never(_: object) -> bool:
