@@ -36,13 +36,14 @@ def test_gauges_have_flinks_names_and_a_value_by_subtask(graph: JobGraph) -> Non
     times = {
         (0, 0): SubtaskTimes(100.04, 0.0, 899.96),
         (0, 1): SubtaskTimes(200.0, 300.0, 500.0),
-        (1, 1): SubtaskTimes(1000.0, 0.0, 0.0),
+        (1, 1): SubtaskTimes(1000.0, 0.0, 0.0, 4096),
     }
     found = gauges(graph, LABELS, times)
     assert found["numbers.busyTimeMsPerSecond"] == {"0": 100.0, "1": 200.0}
     assert found["numbers.idleTimeMsPerSecond"] == {"0": 0.0, "1": 300.0}
     assert found["numbers.backPressuredTimeMsPerSecond"] == {"0": 900.0, "1": 500.0}
     assert found["counts.busyTimeMsPerSecond"] == {"1": 1000.0}
+    assert found["counts.inputQueueSize"] == {"1": 4096}
 
 
 def test_the_progress_line_names_who_is_busy_and_who_waits_for_it(graph: JobGraph) -> None:

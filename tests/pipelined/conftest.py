@@ -10,6 +10,7 @@ from tests.support.environments import environments, wait_until
 
 from millstream.engines.pipelined import in_process
 from millstream.engines.pipelined.in_process import PipelinedTasks
+from millstream.runtime.pipelined import main_loop
 from millstream.runtime.pipelined.task import PipelinedTask
 from millstream.testing.mini_cluster import MiniCluster
 
@@ -51,6 +52,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     monkeypatch.setattr(PipelinedTask, "_process_next", gated)
     monkeypatch.setattr(in_process, "_MOST_TURNS", 2000)
+    # All that is read has room in front of them.
+    monkeypatch.setattr(main_loop, "_FIRST_CREDIT", main_loop._CREDIT)
     return closed
 
 

@@ -142,7 +142,8 @@ def job(build: Callable[[StreamExecutionEnvironment], None]) -> JobGraph:
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes of credit of a link."""
-    monkeypatch.setattr(main_loop, "_CREDIT", 200_000)
+    for name in ("_CREDIT", "_FIRST_CREDIT"):
+        monkeypatch.setattr(main_loop, name, 200_000)
     return 200_000
 
 

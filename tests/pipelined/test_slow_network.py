@@ -43,6 +43,7 @@ ROW: Final = 5000
 #: Bytes of credit of a link; of what a task makes in one run, which it is not stopped in; and a
 #: second on the wire, which is much less than what the source can make.
 CREDIT: Final = 200_000
+CONSTANTS: Final = {"_CREDIT": CREDIT, "_FIRST_CREDIT": CREDIT}
 ONE_RUN: Final = 400_000
 RATE: Final = 1_500_000
 LINKS: Final = ((0, 1), (1, 0))
@@ -73,7 +74,8 @@ def run(
 ) -> ProxiedSlots:
     """Run the job to its end, and compare what it has written."""
     # Of slots that are forked from this process, too.
-    monkeypatch.setattr(main_loop, "_CREDIT", CREDIT)
+    for name, value in CONSTANTS.items():
+        monkeypatch.setattr(main_loop, name, value)
     settings = {
         "execution.checkpointing.interval": "50",
         "execution.checkpointing.dir": str(directory / "checkpoints"),
@@ -81,7 +83,7 @@ def run(
         "restart-strategy.fixed-delay.delay": "1 ms",
     }
     env = make(2, settings)
-    source = InPieces(0, NUMBERS - 1, splits=2, constants={"_CREDIT": CREDIT})
+    source = InPieces(0, NUMBERS - 1, splits=2, constants=CONSTANTS)
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
     rows = numbers.map(blown_up, Types.STRING()).uid("rows")
     keyed = rows.key_by(lambda row: int(row.partition(":")[0]) % KEYS, Types.LONG())

@@ -25,7 +25,7 @@ NAMES = ("busyTimeMsPerSecond", "idleTimeMsPerSecond", "backPressuredTimeMsPerSe
 
 
 #: So that a task is busy or waits for a while, and not for long.
-CONSTANTS = {"_TIMES": 0.3, "_CREDIT": 200_000}
+CONSTANTS = {"_TIMES": 0.3, "_CREDIT": 200_000, "_FIRST_CREDIT": 200_000}
 
 
 def test_a_slow_consumer_is_busy_and_its_producer_waits(

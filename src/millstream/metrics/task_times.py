@@ -32,6 +32,7 @@ _METRICS: Final[dict[str, Callable[[SubtaskTimes], float]]] = {
     "busyTimeMsPerSecond": attrgetter("busy"),
     "idleTimeMsPerSecond": attrgetter("idle"),
     "backPressuredTimeMsPerSecond": attrgetter("backpressured"),
+    "inputQueueSize": attrgetter("waiting"),
 }
 
 
@@ -44,8 +45,8 @@ def gauges(graph: JobGraph, labels: Mapping[str, str], times: Times) -> dict[str
         times: (stage, subtask) -> times.
 
     Returns:
-        "operator.metric" -> subtask -> milliseconds of the last second, as those of functions;
-        subtasks of which nothing is known are not in it.
+        "operator.metric" -> subtask -> milliseconds of the last second, or bytes that wait for
+        it, as those of functions; subtasks of which nothing is known are not in it.
     """
     found: dict[str, object] = {}
     for stage in by_chain(graph).stages:

@@ -135,7 +135,13 @@ class Checkpoints:
         )
 
     def trigger(
-        self, now: float, time: int, *, final: bool = False, last: bool = False
+        self,
+        now: float,
+        time: int,
+        *,
+        final: bool = False,
+        last: bool = False,
+        overtakes: bool = False,
     ) -> TakeCheckpoint:
         """Begin the next.
 
@@ -144,10 +150,12 @@ class Checkpoints:
             time: milliseconds since 1970.
             final: the input is over, and this is the last.
             last: this is the last, whether the input is over or not.
+            overtakes: its barriers may overtake although it is the last.
         """
         self._is_over = final or last
         # As in Flink's savepoints, nothing is in flight in the last one.
-        deadline = deadline_of(None if self._is_over else self._patience, time)
+        waits = self._is_over and not overtakes
+        deadline = deadline_of(None if waits else self._patience, time)
         message = TakeCheckpoint(self._next, final=final, time=time, deadline=deadline)
         self._next += 1
         span = now - self._triggered

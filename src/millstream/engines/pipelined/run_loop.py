@@ -53,6 +53,7 @@ from millstream.engines.pipelined.failover import Failover
 from millstream.engines.pipelined.readers import Readers
 from millstream.engines.pipelined.regions import Regions
 from millstream.engines.pipelined.replacements import Replacements
+from millstream.engines.pipelined.stopping import Stopping
 from millstream.engines.pipelined.triggers import Triggers
 from millstream.errors import EngineError, WorkerLostError
 from millstream.execution.inquiries import UnwantedError
@@ -161,9 +162,9 @@ class RunLoop:
         )
         self._committing = CommittingThread(run, self._events.put)
         first = cast("int", run.position["epoch"]) + 1
-        names = {stage.number: graph.nodes[stage.nodes[0]].name for stage in run.stages}
+        self._names = {stage.number: graph.nodes[stage.nodes[0]].name for stage in run.stages}
         self._checkpoints = Checkpoints(
-            self._configuration, run.tasks(), first, time.monotonic(), names
+            self._configuration, run.tasks(), first, time.monotonic(), self._names
         )
         self._triggers = Triggers(run, self._checkpoints, self._sources, self._server, clock)
         self._readers = Readers(self._sources, self._server)
@@ -175,7 +176,8 @@ class RunLoop:
         #: Slots whose tasks are restored.
         self._running: set[int] = set()
         #: The slots were told that the job is to stop.
-        self._stopping = False
+        self._stopping: Stopping | None = None
+        self._stop_timeout = self._configuration.get(options.CHECKPOINTING_TIMEOUT) / 1000
         self._draining = Draining(overtakes=is_unaligned(self._configuration) and bool(graph.edges))
         #: The last checkpoint is committed.
         self._over = False
@@ -392,18 +394,44 @@ class RunLoop:
         drains = self._run.stop.drains
         if not self._failover.all_run:
             return  # its tasks would not hear of it
-        if not self._stopping:
-            self._stopping = True
+        now = time.monotonic()
+        if self._stopping is None:
+            self._stopping = Stopping(self._names, self._stop_timeout, now)
             self._readers.stop(drains=drains)
+        words = self._stopping.report(now, self.task_times)
+        if words is not None:
+            _LOG.warning("%s", words)
         self._triggers.give_up_expired()
-        if self._checkpoints.is_over or self._checkpoints.pending:
+        if self._checkpoints.is_over or not self._all_run:
             return
-        if not self._all_run or (drains and not self._readers.all_is_read):
-            return
-        if drains:
+        if not drains:
+            self._trigger_while_stopping(self._stopping, now)
+        elif self._readers.all_is_read and not self._checkpoints.pending:
             for each in self._planned:
                 self._server.tell_all(SourceEnded(each.uid))
-        self._triggers.trigger(time.monotonic(), final=drains, last=True)
+            self._triggers.trigger(now, final=True, last=True)
+
+    def _trigger_while_stopping(self, stopping: Stopping, now: float) -> None:
+        """Trigger the last checkpoint, where barriers overtake behind others.
+
+        What is processed meanwhile is committed, and nothing is in flight in the last one.
+        """
+        checkpoints, draining = self._checkpoints, self._draining
+        draining.look(checkpoints.next, now, is_over=True)
+        if stopping.is_late(now) and not draining.is_done:
+            if not checkpoints.pending:
+                _LOG.warning(
+                    "the stop took longer than %s (%g s): the last checkpoint has records in"
+                    " flight, so continue from it with the same program",
+                    *(options.CHECKPOINTING_TIMEOUT.key, self._stop_timeout),
+                )
+                self._triggers.trigger(now, last=True, overtakes=True)
+        elif draining.is_done:
+            if not checkpoints.pending:
+                self._triggers.trigger(now, last=True)
+        elif checkpoints.is_due(now) or (draining.is_due(now) and not checkpoints.pending):
+            self._triggers.trigger(now)
+            draining.triggered()
 
     @property
     def _all_run(self) -> bool:

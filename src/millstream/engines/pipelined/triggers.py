@@ -54,15 +54,20 @@ class Triggers:
         self._server = server
         self._clock = clock
 
-    def trigger(self, now: float, *, final: bool = False, last: bool = False) -> None:
+    def trigger(
+        self, now: float, *, final: bool = False, last: bool = False, overtakes: bool = False
+    ) -> None:
         """Let barriers flow.
 
         Args:
             now: monotonic seconds.
             final: the input is over.
             last: this is the last checkpoint.
+            overtakes: its barriers may overtake although it is the last.
         """
-        message = self._checkpoints.trigger(now, self._clock(), final=final, last=last)
+        message = self._checkpoints.trigger(
+            now, self._clock(), final=final, last=last, overtakes=overtakes
+        )
         run = self._run
         # Before any task can write for it.
         run.coordinator.begin_epoch(

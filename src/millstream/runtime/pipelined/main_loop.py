@@ -144,8 +144,8 @@ class _Times:
         """
         self._left = now if is_ready else 0.0
 
-    def take(self, now: float) -> SubtaskTimes:
-        """Per second, in milliseconds; begins anew."""
+    def take(self, now: float, waiting: int = 0) -> SubtaskTimes:
+        """Per second, in milliseconds, and the bytes that wait; begins again."""
         is_stuck, is_left = bool(self._stuck), bool(self._left)
         self.begin(now)
         self._stuck, self._left = now if is_stuck else 0.0, now if is_left else 0.0
@@ -155,7 +155,7 @@ class _Times:
         stuck = min(1000.0 - busy, 1000 * self.backpressured / whole)
         self.busy = self.backpressured = 0.0
         self.since = now
-        return SubtaskTimes(busy, 1000.0 - busy - stuck, stuck)
+        return SubtaskTimes(busy, 1000.0 - busy - stuck, stuck, waiting)
 
 
 @dataclass(slots=True)
@@ -531,7 +531,14 @@ class MainLoop:
         if now < self._next_times:
             return None
         self._next_times = now + _TIMES
-        return {(t.stage, t.subtask): each.take(now) for t, each in self._times.items()}
+        waiting = dict.fromkeys(self._times, 0)
+        for link, end in self._in.items():
+            if link.target in waiting:
+                waiting[link.target] += sum(frame.size for frame in end.frames)
+        return {
+            (task.stage, task.subtask): each.take(now, waiting[task])
+            for task, each in self._times.items()
+        }
 
     def counts(self) -> tuple[RecordCounts, ...]:
         """What each task has counted since the last checkpoint that it knows to be complete."""

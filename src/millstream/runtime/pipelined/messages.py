@@ -370,6 +370,8 @@ class SubtaskTimes:
     busy: float
     idle: float
     backpressured: float
+    #: Bytes of records that have come and are not processed.
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

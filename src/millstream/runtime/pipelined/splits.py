@@ -153,6 +153,7 @@ class SplitTurns:
         #: Channels in the order of their turns.
         self._order: list[int] = []
         self._current: _OpenSplit | None = None
+        self._is_settling = False
         #: The job is to stop, and its time to end.
         self._drains = False
         #: Read to their ends since the last checkpoint.
@@ -303,6 +304,10 @@ class SplitTurns:
             self._outbox.flushed()
         return True
 
+    def _allowed(self, sizer: BatchSizer) -> int:
+        """Records of the next batch at most; a barrier that waits for positions needs no credit."""
+        return sizer.limit if self._is_settling else self._outbox.allowed(sizer.limit)
+
     def _gather(self, split: _OpenSplit, sizer: BatchSizer) -> SourceBatch | None:
         """The next batch, of as many records as are worth a call; None if there are none now.
 
@@ -314,7 +319,7 @@ class SplitTurns:
             self._poll(split, sizer)
         if not split.rest:
             return None
-        first, limit = split.rest.popleft(), self._outbox.allowed(sizer.limit)
+        first, limit = split.rest.popleft(), self._allowed(sizer)
         if len(first) > limit:
             # A source may give more at once than it is asked for.
             split.rest.appendleft(first.slice(limit, len(first)))
@@ -350,7 +355,7 @@ class SplitTurns:
         split.known = split.cursor.position
         began = self._seconds()
         with reading(split.label, split.assignment.split.id):
-            found = split.cursor.poll(self._outbox.allowed(sizer.limit))
+            found = split.cursor.poll(self._allowed(sizer))
         if found is not None:
             sizer.polled(self._seconds() - began)
             split.rest.append(found)
@@ -465,10 +470,12 @@ class SplitTurns:
 
     def settle(self, deadline: float) -> None:
         """Read only what is needed for that."""
+        self._is_settling = True
         for split in list(self._splits.values()):
             while not split.settled and self._seconds() < deadline:
                 if not self._step(split):
                     break
+        self._is_settling = False
 
     def snapshot(self) -> list[SplitState]:
         """Where all splits stand; those that are over are told once."""
