@@ -1,7 +1,7 @@
 """What one measurement returns, and how its rate and memory are computed.
 
 What it is: the ``Outcome`` that every measured process leaves behind as a JSON file, the
-steady-state rate, and a sampler of the memory of a process tree.
+steady-state rate, and a sampler of the memory and the CPU time of a process tree.
 
 Read next: ``bench/run.py``.
 """
@@ -9,12 +9,13 @@ Read next: ``bench/run.py``.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Batch", "MemorySampler", "Outcome", "process_tree", "steady_rate"]
+__all__ = ["Batch", "Outcome", "Sampler", "process_tree", "steady_rate"]
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,27 @@ def _memory_bytes(process: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
-class MemorySampler:
-    """Samples the memory of a process tree until stopped; ``peak`` is in bytes."""
+def _cpu_seconds(process: int) -> float:
+    """User and system time of a process; 0 if it is gone."""
+    try:
+        stat = Path("/proc", str(process), "stat").read_text()
+    except OSError:
+        return 0.0
+    # The name in parentheses may hold blanks; these are the 12th and 13th field behind it.
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Sampler:
+    """Samples memory and CPU time of a process tree until stopped.
+
+    ``peak`` is in bytes.  ``cpu_seconds`` has all processes that were seen, but for what one does
+    after it was seen last.
+    """
 
     def __init__(self, root: int, interval: float = 0.5) -> None:
         self.peak = 0
+        self._cpu: dict[int, float] = {}
         self._root = root
         self._interval = interval
         self._stopped = threading.Event()
@@ -112,7 +129,15 @@ class MemorySampler:
         self._stopped.set()
         self._thread.join()
 
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all processes together."""
+        return sum(self._cpu.values())
+
     def _sample(self) -> None:
         while not self._stopped.wait(self._interval):
-            total = sum(_memory_bytes(process) for process in process_tree(self._root))
-            self.peak = max(self.peak, total)
+            processes = process_tree(self._root)
+            for process in processes:
+                spent = _cpu_seconds(process)
+                self._cpu[process] = max(spent, self._cpu.get(process, 0.0))
+            self.peak = max(self.peak, sum(_memory_bytes(process) for process in processes))

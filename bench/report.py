@@ -27,6 +27,7 @@ __all__ = [
     "Line",
     "buffered_line",
     "checkpoint_line",
+    "cpu_words",
     "idle_line",
     "latency_line",
     "ratio_line",
@@ -50,6 +51,8 @@ _HEADINGS = (
     "",
     "memory",
     "peer's memory",
+    "CPU per row",
+    "peer's CPU",
 )
 
 
@@ -68,6 +71,9 @@ class Line:
     verdict: str
     memory: str
     peer_memory: str
+    #: CPU time per row, with start and warm-up.
+    cpu: str = ""
+    peer_cpu: str = ""
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -83,6 +89,8 @@ class Line:
             self.verdict,
             self.memory,
             self.peer_memory,
+            self.cpu,
+            self.peer_cpu,
         )
 
 
@@ -94,8 +102,18 @@ def _rate(rows_per_second: float) -> str:
     return f"{rows_per_second:,.0f}" if rows_per_second else "-"
 
 
-def ratio_line(comparison: Comparison, rates: tuple[float, float], memory: tuple[int, int]) -> Line:
-    """A comparison; rates and memory of Millstream and of the peer."""
+def cpu_words(seconds: float) -> str:
+    """CPU time of a row."""
+    return f"{1e6 * seconds:,.1f} us" if seconds else ""
+
+
+def ratio_line(
+    comparison: Comparison,
+    rates: tuple[float, float],
+    memory: tuple[int, int],
+    cpu: tuple[float, float] = (0.0, 0.0),
+) -> Line:
+    """A comparison; rates, memory and CPU seconds per row of Millstream and of the peer."""
     own, others = rates
     ratio = own / others if own and others else 0.0
     target = comparison.at_least
@@ -116,6 +134,8 @@ def ratio_line(comparison: Comparison, rates: tuple[float, float], memory: tuple
         verdict=verdict if ratio else "failed",
         memory=_memory(memory[0]),
         peer_memory=_memory(memory[1]),
+        cpu=cpu_words(cpu[0]),
+        peer_cpu=cpu_words(cpu[1]),
     )
 
 
@@ -276,6 +296,11 @@ def render(lines: list[Line], sink: str, load: float) -> str:
     what = "written as Parquet and equal to DuckDB's" if sink == "parquet" else "dropped unchecked"
     text.append("")
     text.append(f"Rows per second of the steady state, first epoch left out; results {what}.")
+    if any(line.cpu for line in lines):
+        text.append(
+            "CPU per row: of all processes of a system, with their start and warm-up, so that"
+            " streams of the same length compare."
+        )
     if any(line.workload.startswith("Kafka, ") and "latency" in line.workload for line in lines):
         text.append("Latency: from write to read_committed; the first 10 s of the job left out.")
     if any(line.workload.startswith("Kafka") for line in lines):

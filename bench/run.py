@@ -20,6 +20,7 @@ Read next: ``bench/workloads.py``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -31,16 +32,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.check import CheckFailedError, check
 from bench.growing import Point, quantities, render_growing, verdicts
-from bench.measure import MemorySampler, Outcome
+from bench.measure import Outcome, Sampler
 from bench.report import (
     Line,
     buffered_line,
     checkpoint_line,
+    cpu_words,
     idle_line,
     latency_line,
     ratio_line,
@@ -55,12 +58,16 @@ from bench.start_up import StartUp, measure_start_up, render_start_up, verdict
 from bench.workloads import (
     Measurement,
     comparisons,
+    costly_comparisons,
     flink_comparisons,
     own_measurements,
     pipelined_comparisons,
     pyflink_comparisons,
     sql_comparisons,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["main"]
 
@@ -77,6 +84,9 @@ class Run:
     measurement: str
     rows_per_second: float = 0.0
     peak_memory: int = 0
+    #: Of all processes, with start and warm-up.
+    cpu_seconds: float = 0.0
+    rows: int = 0
     #: Load average of the machine before the start; above the number of cores figures are low.
     load: float = 0.0
     batches: int = 0
@@ -96,9 +106,10 @@ def _run(measurement: Measurement, sink: str) -> Run:
     measurement.dataset.ensure()
     scratch = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
     try:
-        run.peak_memory = _execute(measurement, sink, scratch)
+        with _hogs(measurement.hogs):
+            run.peak_memory, run.cpu_seconds = _execute(measurement, sink, scratch)
         outcome = Outcome.load(scratch / "report.json")
-        run.rows_per_second = outcome.rows_per_second
+        run.rows_per_second, run.rows = outcome.rows_per_second, outcome.rows
         run.batches = len(outcome.batches)
         run.figures = outcome.figures
         run.status = "not checked"
@@ -114,8 +125,20 @@ def _run(measurement: Measurement, sink: str) -> Run:
     return run
 
 
-def _execute(measurement: Measurement, sink: str, scratch: Path) -> int:
-    """Start a measurement and wait for its end; returns the peak memory in bytes."""
+@contextlib.contextmanager
+def _hogs(count: int) -> Iterator[None]:
+    """Let so many processes be busy beside a measurement."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def _execute(measurement: Measurement, sink: str, scratch: Path) -> tuple[int, float]:
+    """Start a measurement and wait for its end; returns peak memory in bytes and CPU seconds."""
     dataset = measurement.dataset
     arguments = [*measurement.arguments]
     arguments += ["--events", str(dataset.events), "--keys", str(dataset.keys)]
@@ -123,8 +146,10 @@ def _execute(measurement: Measurement, sink: str, scratch: Path) -> int:
     return _execute_module(measurement.name, measurement.module, arguments, scratch)
 
 
-def _execute_module(name: str, module: str, arguments: list[str], scratch: Path) -> int:
-    """Start the process and wait for its end; returns the peak memory in bytes.
+def _execute_module(
+    name: str, module: str, arguments: list[str], scratch: Path
+) -> tuple[int, float]:
+    """Start the process and wait for its end; returns peak memory in bytes and CPU seconds.
 
     Raises:
         RuntimeError: it failed or took too long; the message ends with its last words.
@@ -143,7 +168,7 @@ def _execute_module(name: str, module: str, arguments: list[str], scratch: Path)
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        with MemorySampler(process.pid) as memory:
+        with Sampler(process.pid) as sampler:
             try:
                 code = process.wait(_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
@@ -156,7 +181,7 @@ def _execute_module(name: str, module: str, arguments: list[str], scratch: Path)
         last = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         message = f"{name} {reason}:\n{last}"
         raise RuntimeError(message)
-    return memory.peak
+    return sampler.peak, sampler.cpu_seconds
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -242,6 +267,11 @@ class Bench:
         """The largest of its runs, in bytes."""
         return max(run.peak_memory for run in self.runs[measurement.name])
 
+    def cpu_per_row(self, measurement: Measurement) -> float:
+        """The median of its runs, in seconds; 0 if rows are not what was measured."""
+        runs = [run for run in self.runs[measurement.name] if run.rows]
+        return statistics.median(run.cpu_seconds / run.rows for run in runs) if runs else 0.0
+
     @property
     def failed(self) -> bool:
         """Whether a run failed or gave a wrong result."""
@@ -273,7 +303,7 @@ def _arguments() -> argparse.Namespace:
 def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
     lines: list[Line] = []
     quick = arguments.quick
-    rows = [comparisons, pipelined_comparisons, sql_comparisons]
+    rows = [comparisons, pipelined_comparisons, costly_comparisons, sql_comparisons]
     if arguments.flink:
         rows += [flink_comparisons, pyflink_comparisons]
     for comparison in (row for each in rows for row in each(quick=quick)):
@@ -283,7 +313,8 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         bench.measure(pair, comparison.repeat)
         rates = (bench.rate(comparison.millstream), bench.rate(comparison.peer))
         memory = (bench.peak_memory(comparison.millstream), bench.peak_memory(comparison.peer))
-        lines.append(ratio_line(comparison, rates, memory))
+        cpu = (bench.cpu_per_row(comparison.millstream), bench.cpu_per_row(comparison.peer))
+        lines.append(ratio_line(comparison, rates, memory, cpu))
     own_lines = (
         *(idle_line, session_line, state_line, buffered_line, latency_line),
         *(latency_line, record_line, latency_line, record_line, checkpoint_line),
@@ -293,7 +324,8 @@ def _lines(bench: Bench, arguments: argparse.Namespace) -> list[Line]:
         if arguments.only in measurement.name:
             bench.measure([measurement])
             run = bench.runs[measurement.name][-1]
-            lines.append(line(measurement, run.rows_per_second, run.figures, run.peak_memory))
+            made = line(measurement, run.rows_per_second, run.figures, run.peak_memory)
+            lines.append(replace(made, cpu=cpu_words(bench.cpu_per_row(measurement))))
     return lines
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "Comparison",
     "Measurement",
     "comparisons",
+    "costly_comparisons",
     "flink_comparisons",
     "own_measurements",
     "pipelined_comparisons",
@@ -74,6 +75,14 @@ RECOVERY_SECONDS = 2.0
 _PIPELINED_ROWS_PER_SECOND = 1_000_000
 #: Wanted: from Kafka to Kafka, compared with what Kafka's client does alone.
 _FLOOR_RATIO = 2 / 3
+#: Wanted: functions that are costly per call, compared with micro-batches, start included; and
+#: their records.
+_COSTLY_RATIO = 0.5
+_COSTLY_EVENTS = 50_000
+#: Busy processes beside a job on two cores, and the part of its rate that is wanted then: of its
+#: share of the cores, half.
+_HOGS = 2
+_CROWDED_RATIO = 0.25
 #: Events per second where latency is measured, beside 1,000; seconds that they come.
 _FAST_RATE = 20_000
 _FAST_SECONDS = 30
@@ -94,13 +103,16 @@ class Measurement:
     arguments: tuple[str, ...] = ()
     #: Windows that are open at the end stay out of the result.
     closed_only: bool = False
+    #: Processes that are busy beside it.
+    hogs: int = 0
 
     @property
     def name(self) -> str:
         """A unique name for files and messages."""
         extra = "-".join(argument.strip("-") for argument in self.arguments)
         dataset = self.dataset
-        return f"{self.module}-{extra or self.kind}-{dataset.keys}-{dataset.events}"
+        name = f"{self.module}-{extra or self.kind}-{dataset.keys}-{dataset.events}"
+        return f"{name}-hogs-{self.hogs}" if self.hogs else name
 
 
 @dataclass(frozen=True)
@@ -308,11 +320,41 @@ def pipelined_comparisons(*, quick: bool) -> list[Comparison]:
             None,
         ),
     ]
+    crowded, in_crowded_epochs = (replace(each, hogs=_HOGS) for each in (count[0], in_epochs))
+    rows += [
+        Comparison("running count beside CPU hogs", crowded, count[0], _CROWDED_RATIO),
+        Comparison("running count beside CPU hogs", crowded, in_crowded_epochs, None),
+    ]
     at_least, exactly = (_slow_channel(mode) for mode in ("at_least_once", "exactly_once"))
     rows.append(
         Comparison("one slow channel, at-least-once", at_least, exactly, None, _KAFKA_REPEAT)
     )
     return [replace(row, workload=f"{row.workload}, pipelined") for row in rows]
+
+
+def _costly(function: str, execution: str, events: int) -> Measurement:
+    arguments = ("--function", function, "--execution", execution)
+    dataset = Dataset(events, 1)
+    return Measurement(f"Millstream {execution}", "costly_calls", "", dataset, arguments)
+
+
+def costly_comparisons(*, quick: bool) -> list[Comparison]:
+    """Functions that are costly per call, pipelined against micro-batches."""
+    events = _COSTLY_EVENTS // 5 if quick else _COSTLY_EVENTS
+    names = {
+        "async": "asynchronous enrichment",
+        "pandas": "pandas function",
+        "model": "model inference by map_batches",
+    }
+    return [
+        Comparison(
+            f"{name}, pipelined",
+            _costly(function, "pipelined", events),
+            _costly(function, "epochs", events),
+            _COSTLY_RATIO,
+        )
+        for function, name in names.items()
+    ]
 
 
 def sql_comparisons(*, quick: bool) -> list[Comparison]:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from bench.measure import MemorySampler, process_tree
+from bench.measure import Sampler, process_tree
 
 __all__ = ["Meter", "Taken"]
 
@@ -74,7 +74,7 @@ class Meter:
         """Take what is measured, and where its checkpoints will be."""
         self.taken = Taken(query)
         self._checkpoints = checkpoints
-        self._memory = MemorySampler(os.getpid())
+        self._memory = Sampler(os.getpid())
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
