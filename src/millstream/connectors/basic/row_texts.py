@@ -8,13 +8,13 @@ Read next: ``connectors/basic/print_sink.py``.
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.types.bitmaps import bitmap_text
 from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_types import (
     ArrayType,
+    DateType,
     DoubleType,
     FloatType,
     IntType,
@@ -22,9 +22,18 @@ from millstream.types.logical_types import (
     MapType,
     MultisetType,
     RowType,
+    TimestampType,
+    TimeType,
 )
 from millstream.types.row import RowKind
-from millstream.types.value_texts import double_text, float_text
+from millstream.types.value_texts import (
+    NANOS_PER_DAY,
+    NANOS_PER_SECOND,
+    date_text,
+    double_text,
+    float_text,
+)
+from millstream.types.values import values_of_column
 from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:
@@ -50,7 +59,7 @@ class RowTexts:
 
     def __call__(self, batch: Batch) -> Sequence[str]:
         columns = [
-            [java_text(value, kind) for value in column.to_pylist()]
+            [java_text(value, kind) for value in values_of_column(column, kind)]
             for column, kind in zip(batch.arrow.columns, self._row.children, strict=True)
         ]
         kinds = [0] * len(batch) if batch.row_kinds is None else batch.row_kinds.tolist()
@@ -58,20 +67,14 @@ class RowTexts:
         return [f"{_KINDS[kind]}[{', '.join(row)}]" for kind, row in zip(kinds, rows, strict=True)]
 
 
-def java_text(value: Any, kind: LogicalType) -> str:  # noqa: C901, PLR0911 - a table
-    """The text of a value as pyarrow gives it: what Java's ``toString`` says of Flink's."""
+def java_text(value: Any, kind: LogicalType) -> str:  # noqa: PLR0911 - a table
+    """The text of a value as SQL's functions have it: what Java's ``toString`` says of Flink's."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(kind, FloatType | DoubleType):
         return float_text(value) if isinstance(kind, FloatType) else double_text(value)
-    if isinstance(value, dt.datetime):
-        zoned = isinstance(kind, LocalZonedTimestampType)
-        clock = _clock_text(value, whole=zoned)
-        return f"{value.date().isoformat()}T{clock}{'Z' if zoned else ''}"
-    if isinstance(value, dt.time):
-        return _clock_text(value, whole=False)
     if isinstance(kind, BitmapType):
         return bitmap_text(value)
     if isinstance(kind, VariantType):
@@ -79,13 +82,26 @@ def java_text(value: Any, kind: LogicalType) -> str:  # noqa: C901, PLR0911 - a 
     if isinstance(value, bytes):
         return _listed(str(each - 256 if each > 127 else each) for each in value)  # noqa: PLR2004
     if isinstance(kind, RowType):
-        return f"+I{_listed(java_text(value[each.name], each.type) for each in kind.fields)}"
+        parts = zip(value, kind.children, strict=True)
+        return f"+I{_listed(java_text(each, child) for each, child in parts)}"
     if isinstance(kind, ArrayType):
         return _listed(java_text(each, kind.element) for each in value)
     if isinstance(kind, MapType | MultisetType):
         one, other = kind.children if isinstance(kind, MapType) else (kind.element, IntType())
-        pairs = (f"{java_text(name, one)}={java_text(each, other)}" for name, each in value)
+        pairs = (f"{java_text(key, one)}={java_text(each, other)}" for key, each in value.items())
         return "{" + ", ".join(pairs) + "}"
+    return _time_text(value, kind)
+
+
+def _time_text(value: Any, kind: LogicalType) -> str:
+    if isinstance(kind, DateType):
+        return date_text(value)
+    if isinstance(kind, TimeType):
+        return _clock_text(value, whole=False)
+    if isinstance(kind, TimestampType | LocalZonedTimestampType):
+        zoned = isinstance(kind, LocalZonedTimestampType)
+        days, of_day = divmod(value, NANOS_PER_DAY)
+        return f"{date_text(days)}T{_clock_text(of_day, whole=zoned)}{'Z' if zoned else ''}"
     return str(value)
 
 
@@ -93,12 +109,12 @@ def _listed(texts: Iterable[str]) -> str:
     return f"[{', '.join(texts)}]"
 
 
-def _clock_text(value: dt.datetime | dt.time, *, whole: bool) -> str:
+def _clock_text(of_day: int, *, whole: bool) -> str:
     """``13:05``, with seconds if there are any or ``whole``, and 3, 6 or 9 digits of them."""
-    nanos = value.microsecond * 1000 + int(getattr(value, "nanosecond", 0))
-    text = f"{value.hour:02d}:{value.minute:02d}"
-    if whole or value.second or nanos:
-        text += f":{value.second:02d}"
+    seconds, nanos = divmod(of_day, NANOS_PER_SECOND)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
+    if whole or seconds % 60 or nanos:
+        text += f":{seconds % 60:02d}"
     if not nanos:
         return text
     digits = 9 if nanos % 1000 else 6 if nanos % 1_000_000 else 3
