@@ -350,8 +350,6 @@ def test_what_cannot_be_read_in_order(tmp_path: Path) -> None:
 
     with pytest.raises(ProgramError, match=r"source 'Source: records' .* feeds both of its inputs"):
         graph(both=True)
-    with pytest.raises(ProgramError, match=r"cannot be run with millstream\.execution: pipelined"):
-        graph({"millstream.execution": "pipelined"})
     of_spark = graph()
     next(node for node in of_spark.nodes.values() if node.uid == "ruled").source = None
     with pytest.raises(ProgramError, match="Spark reads its sources in no order"):

@@ -131,6 +131,10 @@ class SplitEnumerator:
         #: Epoch -> what the slots were told before its barrier.
         self._told: dict[int, Told] = {}
         self._time = cast("int", start["time"])
+        #: Epoch -> sources that were over and said so before its barrier.
+        self._over_in: dict[int, frozenset[str]] = {}
+        #: Sources of which all is processed, as a checkpoint shows; others may wait for it.
+        self._passed: set[str] = set()
 
     # -- what is read --------------------------------------------------------------------------
 
@@ -239,6 +243,7 @@ class SplitEnumerator:
         now = self._clock()
         gone: list[int] = []
         made: list[SplitAssignment] = []
+        self._passed -= uids
         for number, old in enumerate(self._readings):
             if old.planned.uid not in uids:
                 continue
@@ -271,6 +276,8 @@ class SplitEnumerator:
         made: list[SplitAssignment] = []
         for reading in self._readings:
             with error_context(reading.planned.label):
+                if reading.untaken and not reading.is_busy and not self._waits(reading):
+                    self._with(reading, partial(self._take_untaken, reading, now, made))
                 self._ask(reading, now, made, update)
                 if not reading.is_busy and (reading.waiting or reading.committed is not None):
                     self._with(reading, partial(self._catch_up, reading, now, made))
@@ -338,6 +345,24 @@ class SplitEnumerator:
             return None
         return Question(source, planned.table.seen if looks else None, splits)
 
+    def _waits(self, reading: Reading) -> bool:
+        """Whether another source is to be read first, in BATCH mode, and is not processed yet."""
+        return not reading.planned.after <= self._passed
+
+    @property
+    def waits_for_checkpoint(self) -> bool:
+        """Whether a source waits for a checkpoint that shows that others are processed."""
+        ended = {each.planned.uid for each in self._readings if each.ended}
+        return any(
+            each.untaken and self._waits(each) and each.planned.after <= ended
+            for each in self._readings
+        )
+
+    def _take_untaken(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
+        untaken, reading.untaken = reading.untaken, []
+        self._take_in(reading, untaken, now, made)
+        self._assign_waiting(reading, now, made)
+
     def _hear(
         self,
         reading: Reading,
@@ -367,6 +392,9 @@ class SplitEnumerator:
         self, reading: Reading, numbers: Iterable[int], now: int, made: list[SplitAssignment]
     ) -> None:
         """Assign new splits that are read side by side; others wait for a subtask."""
+        if self._waits(reading):
+            reading.untaken += numbers
+            return
         table = reading.planned.table
         for number in numbers:
             split = table.splits.get(number)
@@ -478,6 +506,7 @@ class SplitEnumerator:
         for older in [number for number in self._told if number < epoch]:
             del self._told[older]  # of checkpoints that were given up
         positions: dict[str, object] = {}
+        self._over_in[epoch] = told.ended
         for reading in self._readings:
             uid = reading.planned.uid
             reading.move(states.get(uid, []), told.channels)
@@ -499,6 +528,8 @@ class SplitEnumerator:
         splits: Mapping[str, Mapping[str, SplitState]],
         offset: Offset | None = None,
         is_unwanted: Callable[[], bool] = lambda: False,
+        *,
+        is_aligned: bool = True,
     ) -> None:
         """Take that a checkpoint is published: a run may go on from it, and from older ones kept.
 
@@ -509,12 +540,15 @@ class SplitEnumerator:
             splits: source uid -> split id -> state, as in the manifest.
             offset: that of the manifest; None: the one that the run begins with.
             is_unwanted: whether to wait no longer for a source that is told.
+            is_aligned: nothing is in flight in it: all that was read before it is processed.
 
         Raises:
             UnwantedError: it was not waited for.
         """
         if offset is not None:
             self._splits.begin_at(offset)
+            over = self._over_in.pop(cast("int", offset["epoch"]), frozenset())
+            self._passed |= over if is_aligned else frozenset()
         for reading in self._readings:
             reading.committed = splits.get(reading.planned.uid, {})
             if not reading.is_busy:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.configuration import options
 from millstream.contracts.operator import first_input
 from millstream.errors import ProgramError
 
@@ -71,8 +70,6 @@ def _check(graph: JobGraph, node: StreamNode, before: dict[str, set[str]]) -> No
             )
         elif uids and any(sources[each].source is None for each in (uid, *uids)):
             reason = "Spark reads its sources in no order; write the DataFrame to a file first"
-    if graph.configuration.get(options.EXECUTION) == "pipelined":
-        reason = "it cannot be run with millstream.execution: pipelined yet; leave that option out"
     if reason:
         message = f"operator {node.name!r} ({node.location}) in BATCH mode: {reason}"
         raise ProgramError(message)

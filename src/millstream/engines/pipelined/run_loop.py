@@ -455,7 +455,10 @@ class RunLoop:
             # Behind it nothing may follow, so nothing may be under way that could fail.
             if checkpoints.pending == 0:
                 self._triggers.trigger(now, final=True, last=True)
-        elif checkpoints.is_due(now) or (draining.is_due(now) and checkpoints.pending == 0):
+        elif checkpoints.is_due(now) or (
+            checkpoints.pending == 0
+            and (draining.is_due(now) or self._sources.waits_for_checkpoint)
+        ):
             self._triggers.trigger(now)
             draining.triggered()
 
@@ -481,7 +484,9 @@ class RunLoop:
         crash_point("notify.before")
         self._server.tell_all(Completed(event.epoch))
         crash_point("notify.after")
-        self._sources.committed(manifest.splits, manifest.offsets)
+        self._sources.committed(
+            manifest.splits, manifest.offsets, is_aligned=not manifest.in_flight
+        )
 
     def _note_commit(self, event: Committed) -> Manifest:
         self._committing.ended.popleft()
