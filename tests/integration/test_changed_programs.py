@@ -143,6 +143,21 @@ def test_max_parallelism_is_taken_from_the_checkpoint(job: Job, stored: Any) -> 
     assert Counter(collected(job.directory)) == expected()
 
 
+def test_max_parallelism_that_was_derived_from_another_parallelism_stays(job: Job) -> None:
+    def wide(env: StreamExecutionEnvironment) -> DataStream:
+        return counting()(env).set_parallelism(86)
+
+    hashmap = {"state.backend.type": "hashmap"}
+    cluster = job.start(wide, 1, hashmap)
+    cluster.run(2)
+    cluster.coordinator.close()
+    manifest = job.start(counting(), 1, hashmap).run()
+    assert manifest is not None
+    assert manifest.operators["counts"][-1].state is not None
+    assert manifest.operators["counts"][-1].state["key_groups"][1] == 256
+    assert Counter(collected(job.directory)) == expected()
+
+
 @pytest.mark.both_engines
 @pytest.mark.parametrize("changed", [counting(64), counting(of_operator=64)])
 def test_another_max_parallelism_is_refused_with_both_numbers(job: Job, changed: Any) -> None:

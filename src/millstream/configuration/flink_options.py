@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration.options import ALL_OPTIONS
@@ -39,7 +39,7 @@ __all__ = [
     "why_without_effect",
 ]
 
-_LIST: Final = Path(__file__).with_name("flink_options.tsv")
+_LIST: Final = "flink_options.tsv"
 _PARSERS: Final[dict[str, Callable[[object], object]]] = {
     "boolean": parse_boolean,
     "int": parse_float,
@@ -329,7 +329,9 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
 def flink_options() -> tuple[FlinkOption, ...]:
     """Return all options of Flink's, in order of their keys."""
     found = []
-    for line in _LIST.read_text(encoding="utf-8").splitlines():
+    # The package may be an archive on a worker's path.
+    listed = resources.files(__package__).joinpath(_LIST).read_text(encoding="utf-8")
+    for line in listed.splitlines():
         if not line.startswith("#"):
             key, kind, default, aliases, *_ = (*line.split("\t"), "", "")
             found.append(FlinkOption(key, kind, default, tuple(filter(None, aliases.split(",")))))
