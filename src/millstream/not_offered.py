@@ -93,7 +93,6 @@ _RENAMED: Final = {
     "FlinkKafkaProducer": "take KafkaSink of millstream.datastream.connectors.kafka",
     "PostgresSink": "import it from millstream.datastream.connectors.postgres",
     "PostgresSource": "import it from millstream.datastream.connectors.postgres",
-    "StreamingFileSink": "take FileSink",
 }
 
 

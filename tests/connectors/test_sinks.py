@@ -33,7 +33,13 @@ from millstream.connectors.formats.json_text import json_lines
 from millstream.contracts.batch import Batch
 from millstream.contracts.serialization import Encoder
 from millstream.contracts.sink import CommitRequest, DeliveryGuarantee, Sink, WriterContext
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream.connectors.file_system import (
+    OnCheckpointRollingPolicy,
+    StreamingFileSink,
+)
 from millstream.errors import SinkError
+from millstream.testing import MiniCluster
 from millstream.testing.conformance import check_sink
 from millstream.testing.sinks import FailingSink
 from millstream.types.row import Row
@@ -386,3 +392,20 @@ def test_collected_values_come_in_order_of_epochs(tmp_path: Path) -> None:
         (epoch, subtask, i) for epoch in (9, 10) for subtask in (0, 1) for i in (0, 1)
     ]
     assert list(read_collected(tmp_path / "nowhere")) == []
+
+
+def test_the_deprecated_file_sink_writes_what_the_file_sink_does(tmp_path: Path) -> None:
+    builder = StreamingFileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder())
+    config = OutputFileConfig.builder().with_part_prefix("old").with_part_suffix(".txt").build()
+    sink = (
+        builder.with_rolling_policy(policy=OnCheckpointRollingPolicy())
+        .with_output_file_config(config)
+        .with_bucket_check_interval(1)
+        .build()
+    )
+    assert isinstance(sink, StreamingFileSink)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection(["a", "b"], Types.STRING()).add_sink(sink)
+    MiniCluster(env.get_job_graph("test")).run()
+    written = [each for each in tmp_path.iterdir() if each.name.startswith("old")]
+    assert sorted("".join(each.read_text() for each in written).split()) == ["a", "b"]

@@ -69,7 +69,9 @@ __all__ = [
     "TableAggregateFunction",
     "TableFunction",
     "UserDefinedAggregateFunctionWrapper",
+    "UserDefinedAsyncScalarFunctionWrapper",
     "UserDefinedFunction",
+    "UserDefinedFunctionWrapper",
     "UserDefinedScalarFunctionWrapper",
     "UserDefinedTableFunctionWrapper",
     "registered",
@@ -119,8 +121,16 @@ _ANNOTATED: Final[dict[object, LogicalType]] = {
 _Function: TypeAlias = "Callable[..., Any] | ScalarFunction | AsyncScalarFunction | type"
 
 
+#: PyFlink's name of what ``udf`` and its sisters make.
+UserDefinedFunctionWrapper = FunctionWrapper
+
+
 class UserDefinedScalarFunctionWrapper(FunctionWrapper):
     """What ``udf`` makes: a function with its types."""
+
+
+class UserDefinedAsyncScalarFunctionWrapper(UserDefinedScalarFunctionWrapper):
+    """What ``udf`` makes of an async function."""
 
 
 def _annotated_result(function: Any, name: str) -> LogicalType:
@@ -211,6 +221,8 @@ def udf(
         deterministic=is_deterministic(function, deterministic),
         kind=func_type,
     )
+    if func_type == "async":
+        return UserDefinedAsyncScalarFunctionWrapper(function, definition)
     return UserDefinedScalarFunctionWrapper(function, definition)
 
 

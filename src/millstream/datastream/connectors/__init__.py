@@ -39,6 +39,7 @@ from millstream.datastream.connectors.file_system import (
     OutputFileConfig,
     RollingPolicy,
     StreamFormat,
+    StreamingFileSink,
 )
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.not_offered import missing_connector
@@ -73,6 +74,7 @@ __all__ = [
     "SocketTextStreamSource",
     "Source",
     "StreamFormat",
+    "StreamingFileSink",
     "TwoPhaseCommitSinkFunction",
     "UpsertSink",
 ]

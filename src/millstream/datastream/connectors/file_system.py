@@ -5,11 +5,18 @@ Read next: ``connectors/files/source.py``, ``connectors/files/sink.py``.
 
 from __future__ import annotations
 
-from millstream.connectors.files.file_writers import BulkWriter, BulkWriterFactory
+from typing import ClassVar
+
+from millstream.connectors.files.file_writers import (
+    BulkWriter,
+    BulkWriterFactory,
+    EncoderWriterFactory,
+)
 from millstream.connectors.files.sink import (
     BucketAssigner,
     DefaultRollingPolicy,
     FileSink,
+    FileSinkBuilder,
     OnCheckpointRollingPolicy,
     OutputFileConfig,
     RollingPolicy,
@@ -42,6 +49,7 @@ __all__ = [
     "OutputFileConfig",
     "RollingPolicy",
     "StreamFormat",
+    "StreamingFileSink",
 ]
 
 
@@ -52,3 +60,42 @@ class StreamFormat(_StreamFormat):
     def text_line_format(charset_name: str = "UTF-8") -> _StreamFormat:
         """Lines of text in ``charset_name``, as records of type STRING."""
         return TextLineFormat(charset_name)
+
+
+class _StreamingFileSinkBuilder(FileSinkBuilder):
+    """The builder of a FileSink, with the names of parameters of the older class."""
+
+    def with_rolling_policy(self, policy: RollingPolicy) -> _StreamingFileSinkBuilder:
+        """Set when another file is begun between two checkpoints."""
+        super().with_rolling_policy(policy)
+        return self
+
+    def build(self) -> StreamingFileSink:
+        """Return the sink."""
+        made = super().build()
+        return StreamingFileSink(
+            str(made.directory),
+            made.writer_factory,
+            bucket_assigner=made.bucket_assigner,
+            rolling_policy=made.rolling_policy,
+            output_file_config=made.output_file_config,
+        )
+
+
+class StreamingFileSink(FileSink):
+    """The deprecated name of FileSink, for programs that still use it with ``add_sink``."""
+
+    BaseBuilder: ClassVar[type[FileSinkBuilder]] = _StreamingFileSinkBuilder
+    DefaultRowFormatBuilder = DefaultBulkFormatBuilder = _StreamingFileSinkBuilder
+
+    @staticmethod
+    def for_row_format(base_path: str, encoder: Encoder) -> _StreamingFileSinkBuilder:
+        """Start building a sink that encodes record by record."""
+        return _StreamingFileSinkBuilder(base_path, EncoderWriterFactory(encoder))
+
+    @staticmethod
+    def for_bulk_format(
+        base_path: str, writer_factory: BulkWriterFactory
+    ) -> _StreamingFileSinkBuilder:
+        """Start building a sink that writes many records at a time."""
+        return _StreamingFileSinkBuilder(base_path, writer_factory)
