@@ -356,7 +356,7 @@ def test_schemas_are_made_of_others() -> None:
     resolved = environment().from_elements([(1,)], ["x"]).get_resolved_schema()
     third = Schema.new_builder().from_resolved_schema(resolved).build()
     assert str(second) == (
-        "(\n  `a` INT NOT NULL,\n  `b` AS [a + 1],\n"
+        "(\n  `a` [INT NOT NULL],\n  `b` AS [a + 1],\n"
         "  CONSTRAINT `PK_a` PRIMARY KEY (`a`) NOT ENFORCED\n)"
     )
     assert str(third) == "(\n  `x` BIGINT\n)"

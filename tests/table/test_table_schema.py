@@ -16,6 +16,7 @@ from millstream.table import (
     TableSchema,
 )
 from millstream.table.catalog import ObjectPath, UniqueConstraint
+from millstream.table.expressions import call_sql
 
 NAMES = ["a", "b"]
 TYPES = [DataTypes.INT(), DataTypes.STRING().not_null()]
@@ -101,6 +102,7 @@ def test_a_schema_that_is_not_resolved_is_printed() -> None:
         .column_by_metadata("m", DataTypes.STRING(), None, is_virtual=True)
         .column_by_metadata("n", DataTypes.STRING(), "other")
         .column_by_expression("c", "b || 'x'")
+        .column_by_expression("d", call_sql("a.x  + 1"))
         .column("ts", DataTypes.TIMESTAMP(3))
         .watermark("ts", "ts - INTERVAL '5' SECOND")
         .build()
@@ -112,6 +114,7 @@ def test_a_schema_that_is_not_resolved_is_printed() -> None:
         "  `m` METADATA VIRTUAL,",
         "  `n` METADATA FROM 'other',",
         "  `c` AS [b || 'x'],",
+        "  `d` AS [a.x  + 1],",
         "  `ts` TIMESTAMP(3),",
         "  WATERMARK FOR `ts` AS [ts - INTERVAL '5' SECOND],",
         "  CONSTRAINT `by_b` PRIMARY KEY (`b`) NOT ENFORCED",

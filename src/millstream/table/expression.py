@@ -68,6 +68,9 @@ class Expression(
 ):
     """A value computed of columns."""
 
+    #: As the program wrote it in SQL; None: it made it by methods.
+    written: str | None = None
+
     def _binary(self, operator: str, other: Any, *, swapped: bool = False) -> Self:
         left, right = self.node, as_node(other)
         if swapped:
@@ -76,6 +79,8 @@ class Expression(
 
     def __str__(self) -> str:
         """As SQL writes it; what only the Table API has, as it is."""
+        if self.written is not None:
+            return self.written
         try:
             return unparse(self.node)
         except TypeError:

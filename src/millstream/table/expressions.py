@@ -141,7 +141,9 @@ def call_sql(sql_expression: str) -> Expression:
     Raises:
         SqlParserError: it is none.
     """
-    return Expression(parse_expression(sql_expression))
+    made = Expression(parse_expression(sql_expression))
+    made.written = sql_expression
+    return made
 
 
 # -- logic -----------------------------------------------------------------------------------------
