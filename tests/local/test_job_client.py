@@ -52,7 +52,8 @@ def test_a_running_job_answers_and_is_cancelled(make: Make, eventually: Eventual
     totals = result.result().get_all_accumulator_results()
     assert totals["measured.subtask"] == {"0": 0, "1": 1}
     values: Any = totals["measured.values"]
-    assert values["count"] == totals["measured.numRecordsIn"]
+    assert values["count"] == result.result().get_accumulator_result("measured.numRecordsIn")
+    assert set(totals) == {"measured.subtask", "measured.values"}
     assert values["mean"] == values["sum"] / values["count"]
     assert env.get_jobs() == []
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from millstream.errors import MissingMethodError, ProgramError
 from millstream.execution.completable_future import CompletableFuture
@@ -55,6 +55,23 @@ class JobStatus(Enum):
         return self.is_globally_terminal_state() or self is JobStatus.SUSPENDED
 
 
+#: What operators count by themselves, which is no accumulator of the program's.
+_COUNTED_BY_OPERATORS: Final = frozenset(
+    {
+        "busyTimeMsPerSecond",
+        "backPressuredTimeMsPerSecond",
+        "idleTimeMsPerSecond",
+        "numLateRecordsDropped",
+        "numLookups",
+        "numNullRowTimeRecordsDropped",
+        "numRecordsIn",
+        "numRecordsInErrors",
+        "numRecordsOut",
+        "numSideOutputRecordsUnread",
+    }
+)
+
+
 @dataclass(frozen=True)
 class JobExecutionResult:
     """What a finished job leaves."""
@@ -75,12 +92,16 @@ class JobExecutionResult:
         return self.net_runtime
 
     def get_accumulator_result(self, accumulator_name: str) -> object:
-        """One accumulator; None if there is none of that name."""
+        """One accumulator, or one of the counters of operators; None if there is none."""
         return self.accumulators.get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, object]:
-        """All accumulators."""
-        return dict(self.accumulators)
+        """All that the program's own functions have counted and measured, as in Flink."""
+        return {
+            name: value
+            for name, value in self.accumulators.items()
+            if name.rpartition(".")[2] not in _COUNTED_BY_OPERATORS
+        }
 
     def is_job_execution_result(self) -> bool:
         """True; Flink has a result without content for detached jobs."""
@@ -93,9 +114,10 @@ class JobExecutionResult:
             f"Job with JobID {self.job_id} has finished.",
             f"Job Runtime: {self.net_runtime} ms",
         ]
-        if self.accumulators:
+        found = self.get_all_accumulator_results()
+        if found:
             lines.append("Accumulator Results:")
-            lines += [f"- {name}: {value}" for name, value in self.accumulators.items()]
+            lines += [f"- {name}: {value}" for name, value in found.items()]
         return "\n".join(lines)
 
 
