@@ -338,9 +338,13 @@ def test_a_sink_with_another_key_gets_a_materializer(
         "CREATE TABLE by_count (n BIGINT, name STRING, PRIMARY KEY (n) NOT ENFORCED) "
         "WITH ('connector' = 'blackhole')"
     )
-    text = "INSERT INTO by_count SELECT COUNT(*), name FROM people GROUP BY name"
+    text = (
+        "INSERT INTO by_count SELECT COUNT(*), name FROM people GROUP BY name "
+        "ON CONFLICT DO DEDUPLICATE"
+    )
     plan = env.explain_sql(text, "CHANGELOG_MODE")
-    assert "fields=[n, name], upsertMaterialize=[true], changelogMode=[NONE])" in plan
+    sink = "upsertMaterialize=[true], conflictStrategy=[DEDUPLICATE], changelogMode=[NONE])"
+    assert f"fields=[n, name], {sink}" in plan
     assert "select=[name, COUNT(*) AS EXPR$0], changelogMode=[I,UB,UA])" in plan
     statement: Any = parse_statement(text)
     session = env.session
