@@ -19,6 +19,7 @@ from millstream.expressions.nodes import Literal
 from millstream.expressions.resolution import cast as implicit_cast
 from millstream.expressions.resolution import resolve_call, resolve_definition
 from millstream.sql.binder.aggregates import AGGREGATES
+from millstream.sql.binder.constant_checks import check_constants
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.types.logical_types import IntType
 from millstream.types.type_casts import (
@@ -95,13 +96,18 @@ class Binds(Protocol):
     def bind_all(self, found: Sequence[Any]) -> list[Expression]:
         """Several."""
 
+    def json_argument(self, node: Any) -> Expression:
+        """A value in a JSON constructor, which may be JSON(...)."""
+
     def call(self, node: Any, function: str, *arguments: Expression) -> Expression:
         """A call of a built-in function."""
 
 
 def resolve(function: str, arguments: Sequence[Expression]) -> Expression:
     """A call of a built-in function; ProgramError lists the signatures that exist."""
-    return resolve_call(_NAMES.get(function, function), *arguments)
+    found = resolve_call(_NAMES.get(function, function), *arguments)
+    check_constants(function, arguments)
+    return found
 
 
 def is_known(name: str) -> bool:

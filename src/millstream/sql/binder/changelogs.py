@@ -59,7 +59,7 @@ def changelog(queries: QueryBinder, call: Any) -> LogicalNode:
     else:
         raise context.error(data, f"{name} takes TABLE t as its argument INPUT.")
     column = _op(context, given.get("OP"))
-    pairs = _pairs(context, given.get("OP_MAPPING"))
+    pairs = _pairs(context, given.get("OP_MAPPING"), from_codes=name == "FROM_CHANGELOG")
     if name == "TO_CHANGELOG":
         return _to(context, call, plan, column, pairs)
     return _from(context, call, plan, column, pairs)
@@ -74,8 +74,12 @@ def _op(context: BindingContext, node: Any) -> str:
     return node.columns[0].value
 
 
-def _pairs(context: BindingContext, node: Any) -> list[tuple[str, str]] | None:
-    """The keys and values of the map, a pair for each of the keys of a list; None: no map."""
+def _pairs(context: BindingContext, node: Any, *, from_codes: bool) -> list[tuple[str, str]] | None:
+    """The keys and values of the map, a pair for each of the keys of a list; None: no map.
+
+    Raises:
+        ValidationError: it is no map of constant texts, or maps a code or a kind twice.
+    """
     if node is None:
         return None
     made = ExpressionBinder(context, Scope.of(row_of([], []))).bind(node)
@@ -83,12 +87,13 @@ def _pairs(context: BindingContext, node: Any) -> list[tuple[str, str]] | None:
     if not isinstance(made, Call) or made.function != "MAP" or None in texts:
         message = "The argument 'op_mapping' must be a MAP of constant texts."
         raise context.error(node, message)
-    keys_and_values = zip(texts[::2], texts[1::2], strict=True)
-    return [
-        (part.strip(), str(value))
-        for keys, value in keys_and_values
-        for part in str(keys).split(",")
-    ]
+    # Of two entries with one key a map has the last.
+    entries = dict(zip(map(str, texts[::2]), map(str, texts[1::2]), strict=True))
+    pairs = [(part.strip(), value) for keys, value in entries.items() for part in keys.split(",")]
+    _check_once(context, node, [key for key, _ in pairs])
+    if from_codes:
+        _check_once(context, node, list(entries.values()))
+    return pairs
 
 
 def _text(expression: Expression) -> str | None:
@@ -96,6 +101,20 @@ def _text(expression: Expression) -> str | None:
         return _text(expression.arguments[0])
     value = expression.value if isinstance(expression, Literal) else None
     return value if isinstance(value, str) else None
+
+
+def _check_once(context: BindingContext, call: Any, keys: list[str]) -> None:
+    """Refuse a key of the map that stands there twice.
+
+    Raises:
+        ValidationError: one does.
+    """
+    twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    if twice:
+        message = (
+            f"Invalid target mapping for argument 'op_mapping'. Duplicate mapping for '{twice[0]}'."
+        )
+        raise context.error(call, message)
 
 
 def _known(context: BindingContext, call: Any, kind: str) -> str:

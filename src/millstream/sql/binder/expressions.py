@@ -376,6 +376,12 @@ class ExpressionBinder:
         return self.context.error(node, f"Function '{'.'.join(node.name.names)}' not found.{hint}")
 
     def _built_in(self, node: Any, name: str) -> Expression:
+        if name == "JSON":
+            message = (
+                "The JSON() function is only supported as an element of JSON_ARRAY() or as a VALUE "
+                "of JSON_OBJECT(), as in JSON_OBJECT('a' VALUE JSON('{\"key\": 1}'))."
+            )
+            raise self.context.error(node, message)
         if name in OVER_ONLY:
             message = f"{name} needs OVER: {name}(...) OVER (ORDER BY ...)."
             raise self.context.error(node, message)
@@ -411,6 +417,13 @@ class ExpressionBinder:
             return self._json_by_user(node, user)
         self._check_not_hidden(node, "JSON_VALUE")
         return json.json_value(self, node)
+
+    def json_argument(self, node: Any) -> Expression:
+        """Bind a value in JSON_OBJECT or JSON_ARRAY, which may be JSON(...)."""
+        is_json = isinstance(node, nodes.FunctionCall) and node.name.names[0].upper() == "JSON"
+        if is_json and calls.user_function(self.context, node) is None:
+            return self.call(node, "JSON", *self.bind_all(node.arguments))
+        return self.bind(node)
 
     def _json_by_user(self, node: Any, user: CatalogFunction) -> Expression:
         arguments = self.bind_all([node.operand, node.path])

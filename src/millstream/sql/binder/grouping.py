@@ -434,6 +434,9 @@ def aggregate_call(
     """
     name = node.name.last.upper()
     arguments = [each for each in node.arguments if not isinstance(each, nodes.Star)]
+    if node.distinct and name == "COUNT" and len(arguments) > 1:
+        message = "COUNT(DISTINCT ...) takes one argument; count a ROW of the columns."
+        raise base.context.error(node, message)
     if name != "COUNT" and (not arguments or len(arguments) < len(node.arguments)):
         raise base.context.error(node, f"{name} needs an argument.")
     if name == "COUNT" and not node.arguments:

@@ -93,13 +93,13 @@ def json_query(binder: Binds, node: Any) -> Expression:
 
 def json_object(binder: Binds, node: Any) -> Expression:
     """``JSON_OBJECT``."""
-    pairs = [(binder.bind(key), binder.bind(value)) for key, value in node.entries]
+    pairs = [(binder.bind(key), binder.json_argument(value)) for key, value in node.entries]
     on_null = "ABSENT" if node.absent_on_null else "NULL"
     return _called(binder, node, lambda: json_calls.json_object(pairs, on_null))
 
 
 def json_array(binder: Binds, node: Any) -> Expression:
     """``JSON_ARRAY``."""
-    values = binder.bind_all(node.elements)
+    values = [binder.json_argument(each) for each in node.elements]
     on_null = "NULL" if node.absent_on_null is False else "ABSENT"
     return _called(binder, node, lambda: json_calls.json_array(values, on_null))

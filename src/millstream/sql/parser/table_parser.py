@@ -311,7 +311,7 @@ class TableParser(QueryParser):
         if word == "SET":
             return SetOptions(self.options(), position=self.span(start))
         if word == "RESET":
-            return ResetOptions(self.option_keys(), position=self.span(start))
+            return ResetOptions(self._reset_keys(), position=self.span(start))
         if word == "DROP":
             return self._drop(start)
         if word == "ADD" and (self.at("PARTITION") or self.at("IF", "NOT", "EXISTS")):
@@ -325,6 +325,17 @@ class TableParser(QueryParser):
             return ()
         keys = self.listed(self.string)
         self.expect(")")
+        return keys
+
+    def _reset_keys(self) -> tuple[str, ...]:
+        """Take the keys of RESET, of which there is at least one, and ``connector`` none."""
+        start = self.index
+        keys = self.option_keys()
+        if not keys:
+            self.refuse_span(self.span(start), "ALTER TABLE RESET does not support empty key")
+        if "connector" in keys:
+            message = "ALTER TABLE RESET does not support changing 'connector'"
+            self.refuse_span(self.span(start), message)
         return keys
 
     def _rename(self, start: int) -> AlterAction:
