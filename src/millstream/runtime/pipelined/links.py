@@ -63,6 +63,8 @@ _BARRIER: Final = struct.Struct("<?q")
 RECORDS: Final = frozenset({DATA_ARROW, DATA_PICKLE, DATA_REFERENCE})
 #: Of a frame beside its payload, so that a million empty ones are bounded too.
 _FRAME_BYTES: Final = 64
+#: A batch may take so large a part of the credit of a link, whatever is left of it.
+_LEAST_PART: Final = 0.25
 #: Bytes that a task sends for a record, before it is known.
 _GUESSED_BYTES: Final = 100.0
 #: After so many records the older ones count half.
@@ -384,9 +386,15 @@ class LinkOutbox(Outbox):
         return least - self._unsent * self._sent / self._taken
 
     def allowed(self, records: int) -> int:
-        """How many of so many records the task may process at a time; at least one."""
+        """How many of so many records the task may process at a time; at least one.
+
+        Where little is left, it is a part of the whole credit: credit comes back in small portions,
+        and batches would stay as small as these.
+        """
         each = self._sent / self._taken
         room = self._room
+        if records * each > room:
+            room = max(room, _LEAST_PART * min(end.limit for end in self._links.values()))
         return records if records * each <= room else max(1, int(room / each))
 
     @property
