@@ -75,6 +75,8 @@ _RECOVERY: Final[dict[type[BaseException], Recovery]] = {
     errors.ValidationError: Recovery.NEVER,
     errors.ArgumentValueError: Recovery.NEVER,
     errors.ArgumentTypeError: Recovery.NEVER,
+    errors.ElementValueError: Recovery.NEVER,
+    errors.ElementTypeError: Recovery.NEVER,
     errors.CatalogError: Recovery.NEVER,
     errors.DatabaseAlreadyExistError: Recovery.NEVER,
     errors.DatabaseNotEmptyError: Recovery.NEVER,
