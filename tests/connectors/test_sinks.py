@@ -394,6 +394,7 @@ def test_collected_values_come_in_order_of_epochs(tmp_path: Path) -> None:
     assert list(read_collected(tmp_path / "nowhere")) == []
 
 
+@pytest.mark.both_engines
 def test_the_deprecated_file_sink_writes_what_the_file_sink_does(tmp_path: Path) -> None:
     builder = StreamingFileSink.for_row_format(str(tmp_path), Encoder.simple_string_encoder())
     config = OutputFileConfig.builder().with_part_prefix("old").with_part_suffix(".txt").build()

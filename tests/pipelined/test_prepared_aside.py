@@ -252,6 +252,7 @@ class _Output:
 class _Ack:
     operators: Sequence[Any] = ()
     committables: Sequence[bytes] = ()
+    in_flight: Any = None
 
 
 @pytest.mark.parametrize("stopped", [False, True])
