@@ -11,7 +11,7 @@ from tests.table.query_running import environment, materialised
 
 from millstream.connectors.basic.collect import read_collected
 from millstream.errors import ProgramError, UnsupportedSqlError, ValidationError
-from millstream.table.expressions import col, lit, row_interval
+from millstream.table.expressions import call, col, lit, row_interval
 from millstream.table.udf import udaf
 from millstream.table.window import Over, Session, Slide, Tumble
 from millstream.testing import MiniCluster
@@ -86,6 +86,16 @@ def test_windows_without_keys_and_of_aggregate(tmp_path: Path) -> None:
     found = result(made.select(col("k"), col("t")), tmp_path / "2")
     assert sum(value for _, value in found.elements()) == sum(range(1, 10))
     assert len(list(found.elements())) == 3
+
+
+def test_aggregates_of_users_are_called_by_name(tmp_path: Path) -> None:
+    env = environment(1)
+    table = timed(env, [("a", each) for each in range(1, 5)])
+    total = udaf(lambda values: int(values.sum()), result_type="BIGINT", func_type="pandas")
+    env.create_temporary_function("total", total)
+    window = Tumble.over(row_interval(2)).on(col("pt")).alias("w")
+    made = table.window(window).group_by(col("w"), col("k")).select(call("total", col("v")))
+    assert result(made, tmp_path) == Counter([(3,), (7,)])
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -565,7 +565,10 @@ class WindowGroupedTable:
         if isinstance(groups, RowCountGroups):
             items = groups.items(given)
             table = table._made(groups.counted)  # noqa: SLF001 - a friend
-            table = table._made(lambda source: groups.aggregated(source, items))  # noqa: SLF001
+            context = table._environment.session.context(None)  # noqa: SLF001
+            table = table._made(  # noqa: SLF001
+                lambda source: groups.aggregated(source, items, context)
+            )
             return table._made(lambda source: groups.complete(source, items))  # noqa: SLF001
         items = tuple(replace(each, expression=groups.item(each.expression)) for each in given)
         return table._made(  # noqa: SLF001 - a friend

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ProgramError, UnsupportedSqlError
+from millstream.sql.binder import calls
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import unique_names
 from millstream.table.building import aggregates_of, expression_of, shown_name
@@ -21,6 +22,7 @@ from millstream.types.logical_types import TimestampKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.sql.binder.context import BindingContext
     from millstream.table.window import GroupWindow
     from millstream.types.logical_types import RowType
 
@@ -125,14 +127,19 @@ class RowCountGroups(_Groups):
         return nodes.Select(items=items, source=source)
 
     def aggregated(
-        self, source: nodes.TableReference, given: Sequence[nodes.SelectItem]
+        self,
+        source: nodes.TableReference,
+        given: Sequence[nodes.SelectItem],
+        context: BindingContext,
     ) -> nodes.Select:
         """Return the query of the items over the last rows of each, and of the count."""
         aggregates = aggregates_of(each.expression for each in given)
         name = nodes.Name(self._window_name)
 
         def change(node: Any) -> Any:
-            return replace(node, over=name) if node in aggregates else node
+            # Those of users may be called by name.
+            named = isinstance(node, nodes.FunctionCall) and calls.aggregate_of(context, node)
+            return replace(node, over=name) if named or node in aggregates else node
 
         items = [replace(each, expression=rewritten(each.expression, change)) for each in given]
         count = nodes.SelectItem(nodes.identifier(self._count), nodes.Name(self._count))
