@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from bench.kafka_broker import (
     running_broker,
     to_parquet,
 )
-from bench.measure import Outcome, steady_rate
+from bench.measure import Outcome, add_measurement_arguments, steady_rate
 from bench.millstream_jobs import (
     FIRST_EPOCH,
     INTERVALS,
@@ -68,6 +67,7 @@ from millstream.datastream.state import ValueStateDescriptor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from millstream.datastream import StreamExecutionEnvironment
 
@@ -330,12 +330,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     workloads = (*_GUARANTEES, "kafka_latency")
     parser.add_argument("--workload", choices=workloads, required=True)
-    parser.add_argument("--events", type=int, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    add_measurement_arguments(parser)
     parser.add_argument("--rate", type=int, default=1_000, help="events per second, of latency")
     parser.add_argument("--execution", choices=sorted(INTERVALS), default="epochs")
     parser.add_argument(

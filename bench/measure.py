@@ -13,9 +13,29 @@ import os
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-__all__ = ["Batch", "Outcome", "Sampler", "process_tree", "steady_rate"]
+if TYPE_CHECKING:
+    import argparse
+
+__all__ = [
+    "Batch",
+    "Outcome",
+    "Sampler",
+    "add_measurement_arguments",
+    "process_tree",
+    "steady_rate",
+]
+
+
+def add_measurement_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what ``bench/run.py`` gives to each measured process."""
+    parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--keys", type=int, required=True)
+    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--report", type=Path, required=True)
+    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
 
 
 @dataclass(frozen=True)

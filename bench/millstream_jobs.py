@@ -18,12 +18,11 @@ import itertools
 import statistics
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, SESSION_GAP_MS, WINDOW_MS, Dataset
 from bench.functions import is_even, triple, tripled_evens
-from bench.measure import Batch, Outcome, steady_rate
+from bench.measure import Batch, Outcome, add_measurement_arguments, steady_rate
 from bench.spark_session import start_session, warm_up_dataset
 
 from millstream.checkpoint.inspect import list_checkpoints
@@ -51,6 +50,7 @@ from millstream.datastream.window import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from millstream.checkpoint.model import Manifest
     from millstream.datastream import DataStream
@@ -309,12 +309,7 @@ def _run_until_idle(environment: StreamExecutionEnvironment, scratch: Path) -> N
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", choices=sorted(_WORKLOADS), required=True)
-    parser.add_argument("--events", type=int, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    add_measurement_arguments(parser)
     parser.add_argument("--execution", choices=sorted(INTERVALS), default="epochs")
     return parser.parse_args()
 

@@ -29,7 +29,6 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bytewax.operators as op
@@ -38,7 +37,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from bench.data import MAX_OUT_OF_ORDERNESS_MS, WINDOW_MS, Dataset
 from bench.functions import is_even, triple
-from bench.measure import Batch, Outcome
+from bench.measure import Batch, Outcome, add_measurement_arguments
 from bytewax.dataflow import Dataflow
 from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.operators import windowing
@@ -48,6 +47,7 @@ from bytewax.testing import cluster_main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _BATCH = 16_384
 _FROZEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -249,12 +249,7 @@ _FLOWS = {"count": count_flow, "windows": windows_flow, "map_filter": map_filter
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", choices=sorted(_FLOWS), required=True)
-    parser.add_argument("--events", type=int, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    add_measurement_arguments(parser)
     parser.add_argument("--snapshot-interval", type=float, default=10.0, help="seconds")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)

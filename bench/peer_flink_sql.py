@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from bench.data import Dataset
-from bench.measure import Outcome
+from bench.measure import Outcome, add_measurement_arguments
 from bench.nexmark.flink_home import environment, python_of
 from bench.spark_session import warm_up_dataset
 from bench.sql_queries import WORKLOADS
@@ -24,12 +24,7 @@ def main() -> None:
     """Run one workload and save its outcome."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", choices=sorted(WORKLOADS), required=True)
-    parser.add_argument("--events", type=int, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    add_measurement_arguments(parser)
     given = parser.parse_args()
     dataset = Dataset(given.events, given.keys, given.files)
     home = Path(os.environ.get("MILLSTREAM_BENCH_FLINK", "build/flink")).absolute()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bench.data import Dataset
-from bench.measure import Outcome
+from bench.measure import Outcome, add_measurement_arguments
 from bench.nexmark.flink_home import environment, python_of
 from bench.pyflink_program import PANDAS, WORKLOADS, Library, run
 from pyarrow import csv
@@ -74,12 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workload", choices=[*WORKLOADS, PANDAS], required=True)
     parser.add_argument("--mode", choices=[*_PYFLINK_MODES, "epochs", "pipelined"], required=True)
-    parser.add_argument("--events", type=int, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    add_measurement_arguments(parser)
     given = parser.parse_args()
     dataset = Dataset(given.events, given.keys, given.files)
     given.files = f"file://{dataset.ensure_csv()}"

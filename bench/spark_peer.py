@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import argparse
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.data import Dataset
-from bench.measure import Batch, Outcome, steady_rate
+from bench.measure import Batch, Outcome, add_measurement_arguments, steady_rate
 from bench.spark_session import start_session, warm_up_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
@@ -72,12 +72,7 @@ def run_peer(
             are 500,000 events, about as many as Millstream reads in a later epoch.
     """
     parser = argparse.ArgumentParser()
-    parser.add_argument("--events", type=int, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    add_measurement_arguments(parser)
     parser.add_argument("--files-per-batch", type=int, default=files_per_batch)
     # A peer may have options of its own.
     arguments, _ = parser.parse_known_args()

@@ -11,11 +11,10 @@ Run by ``bench/run.py``.  Read next: ``bench/peer_spark_sql.py``.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.data import Dataset
-from bench.measure import Outcome, steady_rate
+from bench.measure import Outcome, add_measurement_arguments, steady_rate
 from bench.millstream_jobs import (
     FIRST_EPOCH,
     INTERVALS,
@@ -33,6 +32,8 @@ from millstream.datastream.connectors.file_system import FileSource
 from millstream.table import Schema, StreamTableEnvironment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from millstream.datastream import StreamExecutionEnvironment
 
 #: Epochs over CSV are cut by bytes.
@@ -101,12 +102,7 @@ def main() -> None:
     parser.add_argument("--workload", choices=sorted(WORKLOADS), required=True)
     parser.add_argument("--mini-batch", action="store_true")
     parser.add_argument("--csv", action="store_true", help="as Flink reads them")
-    parser.add_argument("--events", type=int, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--sink", choices=["parquet", "discard"], default="parquet")
+    add_measurement_arguments(parser)
     parser.add_argument("--execution", choices=sorted(INTERVALS), default="epochs")
     arguments = parser.parse_args()
     scratch: Path = arguments.scratch
