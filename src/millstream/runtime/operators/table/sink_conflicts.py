@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
-import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.state_sections import StateSection
@@ -28,6 +27,7 @@ from millstream.runtime.operators.table.base import (
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.row_changes import RowChanges
+from millstream.runtime.operators.table.sink_materializer import RowNames
 from millstream.runtime.operators.table.timed_rows import TimedRows
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
@@ -121,9 +121,7 @@ class SinkConflictsOperator(TimedTableOperator):
         self._plan = plan
         schema = plan.input_type.to_arrow_schema()
         self._codec = RowCodec(schema)
-        self._name_codec: RowCodec | None = None
-        if plan.upsert_key:
-            self._name_codec = RowCodec(pa.schema([schema.field(i) for i in plan.upsert_key]))
+        self._names = RowNames(schema, plan.upsert_key)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -164,7 +162,8 @@ class SinkConflictsOperator(TimedTableOperator):
         self, kept: list[TimedRows], watermark: int, changes: RowChanges
     ) -> list[TimedRows]:
         """Put the changes of each key that are certain together; gives what is kept then."""
-        names = iter(self._names(list(chain.from_iterable(each.rows for each in kept))))
+        rows = list(chain.from_iterable(each.rows for each in kept))
+        names = iter(self._names.of(self._codec.unpack(rows), rows) if rows else [])
         left: list[TimedRows] = []
         for each in kept:
             named = [(row, next(names)) for row in each.rows]
@@ -181,14 +180,8 @@ class SinkConflictsOperator(TimedTableOperator):
             left.append(rest if after is None else _written(after).added(*_parts(rest)))
         return left
 
-    def _names(self, rows: list[bytes]) -> list[bytes]:
-        if self._name_codec is None or self._plan.upsert_key is None or not rows:
-            return rows
-        columns = self._codec.unpack(rows)
-        return self._name_codec.pack([columns[i] for i in self._plan.upsert_key])
-
     def _apply(self, living: list[_Named], row: _Named, *, takes_back: bool) -> None:
-        by_name = takes_back or self._name_codec is not None
+        by_name = takes_back or self._names.are_keys
         found = (at for at, (_, name) in enumerate(living) if by_name and name == row[1])
         at = next(found, -1)
         if takes_back:

@@ -32,6 +32,8 @@ from millstream.state.expired_rows import ExpiringRows
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext, Output
     from millstream.runtime.operators.table.plans import (
@@ -39,11 +41,33 @@ if TYPE_CHECKING:
         SinkMaterializerPlan,
     )
 
-__all__ = ["DropUpdateBeforeOperator", "SinkMaterializerOperator"]
+__all__ = ["DropUpdateBeforeOperator", "RowNames", "SinkMaterializerOperator"]
 
 _TIME: Final = struct.Struct("<q")
 #: A row as it is kept, and what it is told from others by.
 _Kept = tuple[bytes, bytes]
+
+
+class RowNames:
+    """Tells the rows of one key of a sink apart: by the upsert key of the query, or as a whole.
+
+    Args:
+        schema: of the rows.
+        upsert_key: positions of its columns; None or empty: there is none.
+    """
+
+    def __init__(self, schema: pa.Schema, upsert_key: Sequence[int] | None) -> None:
+        self._key = tuple(upsert_key or ())
+        self._codec = RowCodec(pa.schema([schema.field(i) for i in self._key]))
+
+    @property
+    def are_keys(self) -> bool:
+        """Whether a name is less than its row."""
+        return bool(self._key)
+
+    def of(self, columns: Sequence[pa.Array], rows: list[bytes]) -> list[bytes]:
+        """Return the name of each row, which is given as columns and packed."""
+        return self._codec.pack([columns[i] for i in self._key]) if self._key else rows
 
 
 class SinkMaterializerOperator(KeyedTableOperator):
@@ -55,9 +79,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         self._plan = plan
         schema = plan.input_type.to_arrow_schema()
         self._codec = RowCodec(schema)
-        self._name_codec: RowCodec | None = None
-        if plan.upsert_key:
-            self._name_codec = RowCodec(pa.schema([schema.field(i) for i in plan.upsert_key]))
+        self._names = RowNames(schema, plan.upsert_key)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -69,7 +91,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         groups = self.group(batch, self._plan.keys)
         lists = [self._decoded(stored) for stored in self._kept.get_all(groups.keys)]
         rows = self._codec.pack(batch.arrow.columns)
-        names = self._names(batch, rows)
+        names = self._names.of(batch.arrow.columns, rows)
         changes = RowChanges()
         kinds = kinds_or_inserts(batch).tolist()
         for position, group in enumerate(groups.group_of_row.tolist()):
@@ -78,14 +100,9 @@ class SinkMaterializerOperator(KeyedTableOperator):
         self._kept.put_all(groups.keys, map(self._encoded, lists))
         changes.emit(self, self._codec)
 
-    def _names(self, batch: Batch, rows: list[bytes]) -> list[bytes]:
-        if self._name_codec is None or self._plan.upsert_key is None:
-            return rows
-        return self._name_codec.pack([batch.arrow.column(i) for i in self._plan.upsert_key])
-
     def _add(self, kept: list[_Kept], row: _Kept, changes: RowChanges) -> None:
         changes.add(UPDATE_AFTER if kept else INSERT, row[0])
-        at = _position(kept, row) if self._name_codec is not None else -1
+        at = _position(kept, row) if self._names.are_keys else -1
         if at < 0:
             kept.append(row)
         else:
@@ -98,7 +115,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         if ttl and _TIME.unpack_from(stored)[0] + ttl <= self.expiry_time:
             return []
         parts = unpacked_list(stored[_TIME.size :])
-        if self._name_codec is None:
+        if not self._names.are_keys:
             return [(row, row) for row in parts]
         return list(zip(parts[::2], parts[1::2], strict=True))
 
@@ -106,7 +123,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         if not kept:
             return None
         rows = [row for row, _ in kept]
-        if self._name_codec is not None:
+        if self._names.are_keys:
             rows = [part for pair in kept for part in pair]
         return _TIME.pack(self.expiry_time) + packed_list(rows)
 
