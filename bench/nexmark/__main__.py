@@ -5,7 +5,7 @@ CSV files of the same events, into a blackhole.  A run over a tenth of the event
 same process.  A query that reads bids alone has only bids made or read; they alone are counted.
 With ``--stream`` every query reads the stream of all events, as the benchmark has it, and all are
 counted.
-What it is not: a check of the answers; ``tests/table/test_nexmark.py`` is.
+What it is not: a check of the answers; ``tests/sql/queries/test_nexmark.py`` is.
 
 Read next: ``bench/nexmark/own_job.py``, ``bench/nexmark/flink_job.py``.
 """

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import changelog, environment, materialised
+from tests.support.query_running import changelog, environment, materialised
 
 from millstream.common import Configuration
 from millstream.configuration import accepted

@@ -14,7 +14,7 @@ from tests.options.reference import (
     connector_options,
     known_option,
 )
-from tests.table.query_running import environment
+from tests.support.query_running import environment
 
 import millstream
 from millstream.configuration import accepted

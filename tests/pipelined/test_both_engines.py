@@ -29,9 +29,9 @@ ELSEWHERE: Final = {
     "pipelined/test_ends_in_flight.py": "says itself which engine takes and which restores",
     "pipelined/test_restored_frames.py": "says itself which engine takes and which restores",
     "pipelined/test_unaligned.py": "says itself which engine takes and which restores",
+    "sql/queries/test_bench_check.py": "a check of the benchmark",
+    "sql/random/test_late_rows.py": "says itself which engine runs which part",
     "state/test_reader.py": "files of a checkpoint",
-    "table/test_bench_check.py": "a check of the benchmark",
-    "table/test_late_rows.py": "says itself which engine runs which part",
 }
 
 

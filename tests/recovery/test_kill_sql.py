@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pytest
+from tests.connectors.tables.test_database_tables import url_of
 from tests.databases.server import PostgresServer, execute, prepared_in_schema
 from tests.recovery import sql_job
 from tests.recovery.test_kill_driver import (
@@ -32,7 +33,6 @@ from tests.recovery.test_kill_driver import (
     SEEDS,
     Chain,
 )
-from tests.table.test_database_tables import url_of
 
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.crash_points import points_of

@@ -2,7 +2,7 @@
 
 What it is: parser, binder and evaluator put together, without tables.
 
-What it is not: queries; those are in ``tests/table``.
+What it is not: queries; those are in ``tests/sql``.
 """
 
 from __future__ import annotations

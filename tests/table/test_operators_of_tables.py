@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import environment
+from tests.support.query_running import environment
 
 from millstream.common import Row
 from millstream.errors import ProgramError, ValidationError

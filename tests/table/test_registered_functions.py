@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from tests.table.query_running import environment, materialised
+from tests.support.query_running import environment, materialised
 
 from millstream.common import Row
 from millstream.connectors.basic.collect import read_collected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import environment
+from tests.support.query_running import environment
 
 from millstream.common import Configuration, Row, RowKind, Types
 from millstream.connectors.basic.collect import CollectSink, read_collected

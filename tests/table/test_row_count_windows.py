@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import environment, materialised
+from tests.support.query_running import environment, materialised
 
 from millstream.connectors.basic.collect import read_collected
 from millstream.errors import ProgramError, UnsupportedSqlError, ValidationError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.table.query_running import environment
+from tests.support.query_running import environment
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.table import DataTypes

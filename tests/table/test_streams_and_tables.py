@@ -13,7 +13,7 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.table.query_running import environment, materialised
+from tests.support.query_running import environment, materialised
 
 from millstream.common import Row, RowKind, Types
 from millstream.connectors.basic.collect import CollectSink, read_collected

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import environment, materialised
+from tests.support.query_running import environment, materialised
 
 from millstream.common import Row, RowKind, Types
 from millstream.configuration.config_options import ConfigOptions

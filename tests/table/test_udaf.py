@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import changelog, environment, materialised, table_of
+from tests.support.query_running import changelog, environment, materialised, table_of
 
 from millstream.connectors.basic.collect import read_collected
 from millstream.errors import ProgramError, UserFunctionError, ValidationError

@@ -11,7 +11,7 @@ import cloudpickle
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.table.query_running import environment
+from tests.support.query_running import environment
 
 from millstream.common import Row
 from millstream.errors import CatalogError, ProgramError, UserFunctionError, ValidationError

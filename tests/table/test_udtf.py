@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.table.query_running import environment
+from tests.support.query_running import environment
 
 from millstream.common import Row
 from millstream.errors import ProgramError, UserFunctionError, ValidationError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.table.query_running import environment
+from tests.support.query_running import environment
 
 from millstream.common import Row, RowKind, Types
 from millstream.datastream import StreamExecutionEnvironment

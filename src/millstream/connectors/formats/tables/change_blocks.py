@@ -2,7 +2,8 @@
 
 What it is: what ``change_json.py`` reads one message at a time, by pyarrow over a block.  If one is
 not of the plainest kind there is no answer, and all of the block are read one by one.
-What it is not: another meaning of any message; ``tests/table/test_narrowed_formats.py`` compares.
+What it is not: another meaning of any message;
+``tests/connectors/tables/test_narrowed_formats.py`` compares.
 
 Read next: ``connectors/formats/tables/change_json.py``.
 """
