@@ -1,9 +1,9 @@
 """Start-up: how long a small program takes until its first result and until its end.
 
-What it is: ``examples/words.py`` in sessions without and with an archive of Spark's classes, beside
-a plain PySpark program that counts ten rows; each several times, each time in a process
-of its own, in turn.  Figures are medians; CPU is that of all processes of the program.  The archive
-is made before, in a cache of the measurement's own.
+What it is: ``examples/word_count.py`` in sessions without and with an archive of Spark's
+classes, beside a plain PySpark program that counts ten rows; each several times, each time in a
+process of its own, in turn.  Figures are medians; CPU is that of all processes of the program.
+The archive is made before, in a cache of the measurement's own.
 
 What it is not: speed; the other tables leave the first epoch out.
 
@@ -25,11 +25,11 @@ from pathlib import Path
 __all__ = ["NAME", "StartUp", "measure_start_up", "render_start_up", "verdict"]
 
 NAME = "start-up"
-#: The first result of words.py, with an archive, to that of the plain program.
+#: The first result of word_count.py, with an archive, to that of the plain program.
 AT_MOST = 1.2
 
 _ROOT = Path(__file__).resolve().parent.parent
-_WORDS = ("-c", (_ROOT / "examples" / "words.py").read_text())
+_WORDS = ("-c", (_ROOT / "examples" / "word_count.py").read_text())
 _PLAIN = (
     "-c",
     """
@@ -76,8 +76,8 @@ def measure_start_up(scratch: Path, repeat: int = 3) -> list[StartUp]:
     _wait_for_archive(cache)
     programs = {
         "plain PySpark, ten rows": (_PLAIN, {}, None),
-        "words.py, no archive": (_WORDS, kept | off, None),
-        "words.py, archive": (_WORDS, kept, AT_MOST),
+        "word_count.py, no archive": (_WORDS, kept | off, None),
+        "word_count.py, archive": (_WORDS, kept, AT_MOST),
     }
     runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in programs}
     for _ in range(repeat):

@@ -13,7 +13,7 @@ from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.registry import engine_words
 
 ROOT = Path(__file__).parents[2]
-WORDS = str(ROOT / "examples" / "words.py")
+WORDS = str(ROOT / "examples" / "word_count.py")
 
 
 def test_plan_prints_stages_and_draws_them(

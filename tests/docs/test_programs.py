@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from millstream.cli.main import main
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
+PAGE_PROGRAMS: Final = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs" / "getting-started.md").read_text(), re.DOTALL
+)
 _PROGRAM_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 
 
@@ -78,14 +83,31 @@ def test_first_program_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert result.stdout == output
 
 
-def test_dead_letters(run: Callable[[Path], None], capsys: pytest.CaptureFixture[str]) -> None:
-    run(ROOT / "examples" / "dead_letters.py")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == ["bad: b,not a number", "good: a 1.5", "good: c 3.0"]
-
-
-@pytest.mark.parametrize(("name", "number"), [("words", 0), ("silence", 1), ("hourly", 2)])
+@pytest.mark.parametrize(("name", "number"), [("word_count", 0), ("timers", 1)])
 def test_examples_are_those_of_the_page(name: str, number: int) -> None:
-    page = (ROOT / "docs" / "getting-started.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert (ROOT / "examples" / f"{name}.py").read_text().endswith(blocks[number])
+    assert (ROOT / "examples" / f"{name}.py").read_text().endswith(PAGE_PROGRAMS[number])
+
+
+def test_hourly_means_of_files(tmp_path: Path) -> None:
+    events, means = tmp_path / "events", tmp_path / "means"
+    events.mkdir()
+    minutes = [0, 20, 70, 30, 200]
+    table = pa.table(
+        {
+            "sensor": ["a"] * len(minutes),
+            "time": [minute * 60_000 for minute in minutes],
+            "value": [1.0, 3.0, 5.0, 8.0, 9.0],
+        }
+    )
+    pq.write_table(table, events / "events.parquet")
+    program = tmp_path / "hourly.py"
+    program.write_text(PAGE_PROGRAMS[2])
+    options = ["--target", "local", "--checkpoint-dir", str(tmp_path / "checkpoints")]
+    assert main(["run", *options, str(program), str(events), str(means)]) == 0
+    files = [path for path in means.rglob("*.parquet") if not path.name.startswith(".")]
+    rows = [row for path in files for row in pq.read_table(path).to_pylist()]
+    assert sorted((row["window_start"], row["count"], row["avg_value"]) for row in rows) == [
+        (0, 3, 4.0),
+        (3_600_000, 1, 5.0),
+        (10_800_000, 1, 9.0),
+    ]

@@ -1,4 +1,4 @@
-"""Count words.  Run with ``python examples/words.py``."""
+"""Count words; each word updates its count."""
 
 from millstream.datastream import StreamExecutionEnvironment
 

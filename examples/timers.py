@@ -1,4 +1,4 @@
-"""Warn of sensors that have been silent for a minute of event time."""
+"""Report sensors that have been silent for a minute of event time, with state and timers."""
 
 from millstream.common import Duration, WatermarkStrategy
 from millstream.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -23,15 +23,16 @@ class Silence(KeyedProcessFunction):
             yield f"{ctx.get_current_key()} silent since {since}"
 
 
-env = StreamExecutionEnvironment.get_execution_environment()
-env.set_parallelism(2)
-beats = [("a", 0), ("b", 10_000), ("a", 30_000), ("a", 200_000), ("b", 220_000)]
-strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10))
-warnings = (
-    env.from_collection(beats)
-    .assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(lambda beat, _: beat[1]))
-    .key_by(lambda beat: beat[0])
-    .process(Silence())
-)
-with warnings.execute_and_collect() as results:
-    print(*sorted(results), sep="\n")
+if __name__ == "__main__":
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2)
+    beats = [("a", 0), ("b", 10_000), ("a", 30_000), ("a", 200_000), ("b", 220_000)]
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10))
+    warnings = (
+        env.from_collection(beats)
+        .assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(lambda beat, _: beat[1]))
+        .key_by(lambda beat: beat[0])
+        .process(Silence())
+    )
+    with warnings.execute_and_collect() as results:
+        print(*sorted(results), sep="\n")
