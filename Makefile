@@ -49,11 +49,11 @@ format: $(VENV)/ready ## rewrite the source in the project's format
 	$(BIN)/ruff format .
 
 soak: $(VENV)/ready ## kills of two jobs on Spark, then the crash matrix, SOAK_SECONDS (600) each
-	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) MILLSTREAM_MATRIX_PAGE=docs/crash_matrix.md \
+	MILLSTREAM_SOAK_SECONDS=$(SOAK_SECONDS) MILLSTREAM_MATRIX_PAGE=docs/development/crash-matrix.md \
 	$(BIN)/python -m pytest -m soak -s
 
-attack: $(VENV)/ready ## fifty faults at random on a job with three sinks, on Spark and on slots (docs/attack.md)
-	MILLSTREAM_ATTACK_PAGE=docs/attack.md $(BIN)/python -m pytest tests/attack -m soak -s
+attack: $(VENV)/ready ## fifty faults at random on a job with three sinks, on Spark and on slots (docs/development/fault-injection.md)
+	MILLSTREAM_ATTACK_PAGE=docs/development/fault-injection.md $(BIN)/python -m pytest tests/attack -m soak -s
 
 bench: $(VENV)/ready-bench ## the tables of speed, with peers in the same run
 	$(BIN)/python -m bench

@@ -6,7 +6,7 @@ processes is what is measured.
 
 What it is not: a proof that nothing is lost; ``tests/pipelined/test_failures.py`` has it.
 
-Run by ``bench/run.py``.  Read next: ``docs/barriers.md``.
+Run by ``bench/run.py``.  Read next: ``docs/concepts/checkpoints.md``.
 """
 
 from __future__ import annotations

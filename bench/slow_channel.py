@@ -9,7 +9,7 @@ The rate is that of all records; how long checkpoints take is beside it.
 What it is not: a proof that no record behind a barrier is in its snapshot; the tests of
 ``tests/pipelined`` have it.
 
-Run by ``bench/run.py`` (``--only slow_channel``).  Read next: ``docs/barriers.md``.
+Run by ``bench/run.py`` (``--only slow_channel``).  Read next: ``docs/concepts/checkpoints.md``.
 """
 
 from __future__ import annotations

@@ -71,7 +71,9 @@ def main() -> int:
         "--no-kill", action="store_true", help="let the job run through without killing it"
     )
     parser.add_argument(
-        "--pipelined", action="store_true", help="run it with tasks that live on (docs/engines.md)"
+        "--pipelined",
+        action="store_true",
+        help="run it with tasks that live on (docs/concepts/engines.md)",
     )
     options = parser.parse_args()
     try:

@@ -17,13 +17,13 @@ Fourth: servers and faults for tests of several directories.  A server is starte
 test of a process asks for it, and stopped with the process.
 
 Fifth: what is marked ``both_engines`` runs a second time, with ``MiniCluster`` on the tasks of the
-pipelined engine, unless a mark ``epochs_only`` says why not (``docs/engines.md`` has the list).
+pipelined engine, unless a mark ``epochs_only`` gives a reason (``docs/concepts/engines.md``).
 
 Sixth: the time zone of the machine, the default of ``table.local-time-zone``, is UTC in all tests.
 
 What it is not: other fixtures; these are next to the tests that use them.
 
-Read next: ``docs/contributors.md``.
+Read next: ``docs/development/architecture.md``.
 """
 
 from __future__ import annotations

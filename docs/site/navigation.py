@@ -1,39 +1,26 @@
-"""The order in which the pages of the site are read.
+"""The groups of pages, and the modules that have a page in the API reference.
 
-What it is: two lists to edit by hand.  A page of ``docs/`` that is in none of the groups, and a
-module of the programming interface that has no reference page, fail ``tests/docs/test_site.py``.
-
-What it is not: content.  ``docs/site/pages.py`` makes the pages' source from it.
-
-Read next: ``docs/site/pages.py``.
+Edit the lists by hand.  ``tests/docs/test_site.py`` fails if a page is missing from the index of
+its group, or if a module of the programming interface has no page.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GUIDE", "PROJECT", "REFERENCE"]
+__all__ = ["GROUPS", "REFERENCE", "ROOT_PAGES"]
 
-#: Pages of docs/ by group, in reading order, without their ``.md``.
-GUIDE: Final[dict[str, tuple[str, ...]]] = {
-    "First steps": (
-        "getting-started",
-        "tutorial",
-        "notebooks",
-        "engines",
-        "barriers",
-        "porting",
-        "pyflink",
-        "options",
-    ),
-    "Programs": ("time", "windows", "aggregates", "joins", "testing"),
-    "SQL": ("sql", "dynamic_tables", "sql_shell", "sql_functions", "nexmark"),
-    "Sources and sinks": ("kafka", "postgres", "embedded", "connectors", "sinks"),
-    "When things fail": ("guarantees", "crash_matrix", "attack", "security"),
+#: The groups of pages, with what the site adds to those that ``docs/GROUP/index.md`` lists.
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "tutorials": (),
+    "how-to": (),
+    "reference": ("/api/index",),
+    "concepts": (),
+    "development": ("/decisions/index", "/CONTRIBUTING", "/CHANGELOG", "/SECURITY"),
 }
 
-#: The pages behind the reference.
-PROJECT: Final = ("contributors", "stability", "decisions/index", "dependencies", "CHANGELOG")
+#: Pages of the repository's root that the site has, too.
+ROOT_PAGES: Final = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 
 #: Modules whose names programs and tests import, by group, with the titles of their pages.
 REFERENCE: Final[dict[str, dict[str, str]]] = {

@@ -1,12 +1,7 @@
-"""Writes the source of the site into a directory: what Sphinx then renders.
+"""Write the source of the site into a directory for Sphinx to render.
 
-What it is: the pages of ``docs/`` as they are; README, the first page, and CHANGELOG with their
-links made to fit; pages of the reference, one per module.
-
-What it is not: a renderer (``docs/site/conf.py`` configures Sphinx), nor part of what is read on
-a code host, where the same pages have to work without it.
-
-Read next: ``docs/site/navigation.py``, ``docs/site/reference.py``.
+The pages of ``docs/`` are copied; each index gets a table of contents of the pages that it links.
+Links that only work on a code host are adapted.  ``docs/site/conf.py`` configures Sphinx.
 """
 
 from __future__ import annotations
@@ -17,38 +12,50 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from docs.site import reference
-from docs.site.navigation import GUIDE, PROJECT
+from docs.site.navigation import GROUPS, ROOT_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ROOT", "write"]
+__all__ = ["ROOT", "listed_pages", "write"]
 
 ROOT: Final = Path(__file__).parents[2]
+_LISTED: Final = re.compile(r"^[-|] *\[[^\]]*\]\(([\w-]+)\.md\)", re.MULTILINE)
 _DOCS_LINK: Final = re.compile(r"\]\(docs/")
+_ROOT_LINK: Final = re.compile(rf"\]\(\.\./((?:\.\./)*(?:{'|'.join(map(re.escape, ROOT_PAGES))}))")
 
 
 def write(target: Path) -> None:
-    """Write the source of all pages; what was there before is removed."""
+    """Write the source of all pages, and remove what the directory contained before."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(ROOT / "docs", target, ignore=shutil.ignore_patterns("site", "__pycache__"))
-    (target / "index.md").write_text(_from_root("README.md") + _first_page_toctrees())
-    (target / "CHANGELOG.md").write_text(_from_root("CHANGELOG.md"))
+    for page in target.rglob("*.md"):
+        page.write_text(_without_root(page.read_text()))
+    for name in ROOT_PAGES:
+        (target / name).write_text(_with_index(_DOCS_LINK.sub("](", (ROOT / name).read_text())))
+    _append(target / "index.md", [f"{group}/index" for group in GROUPS])
+    for group, more in GROUPS.items():
+        _append(target / group / "index.md", [*listed_pages(target / group / "index.md"), *more])
     (target / "decisions" / "index.md").write_text(_decisions(target / "decisions"))
-    reference.write(target / "reference")
+    reference.write(target / "api")
 
 
-def _from_root(page: str) -> str:
-    """A page from above docs/, which is beside the others on the site."""
-    text = _DOCS_LINK.sub("](", (ROOT / page).read_text())
-    return text.replace("](decisions/)", "](decisions/index.md)")
+def listed_pages(index: Path) -> list[str]:
+    """Return the pages that an index lists, in its order, without their ``.md``."""
+    return _LISTED.findall(index.read_text())
 
 
-def _first_page_toctrees() -> str:
-    groups = [_toctree(pages, caption) for caption, pages in GUIDE.items()]
-    groups.append(_toctree(["reference/index"], "Reference"))
-    groups.append(_toctree(PROJECT, "The project"))
-    return "\n" + "\n".join(groups)
+def _without_root(text: str) -> str:
+    """Adapt links to pages of the root, which the site has beside the groups."""
+    return _with_index(_ROOT_LINK.sub(r"](\1", text))
+
+
+def _with_index(text: str) -> str:
+    return text.replace("decisions/)", "decisions/index.md)")
+
+
+def _append(index: Path, pages: Iterable[str]) -> None:
+    index.write_text(f"{index.read_text()}\n{_toctree(pages)}")
 
 
 def _decisions(directory: Path) -> str:
@@ -58,7 +65,6 @@ def _decisions(directory: Path) -> str:
     )
 
 
-def _toctree(pages: Iterable[str], caption: str = "", *, hidden: bool = True) -> str:
-    options = [f":caption: {caption}"] * bool(caption) + [":hidden:"] * hidden
-    options.append(":maxdepth: 1")
+def _toctree(pages: Iterable[str], *, hidden: bool = True) -> str:
+    options = [":hidden:"] * hidden + [":maxdepth: 1"]
     return "\n".join(["```{toctree}", *options, "", *pages, "```", ""])

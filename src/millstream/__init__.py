@@ -2,7 +2,8 @@
 
 Programs import from ``millstream.common`` and ``millstream.datastream``, as PyFlink's do.
 
-Read next: ``docs/getting-started.md``; to work on the code, ``docs/contributors.md``.
+Read next: ``docs/tutorials/getting-started.md``; to work on the code,
+``docs/development/architecture.md``.
 """
 
 from __future__ import annotations

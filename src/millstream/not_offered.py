@@ -21,10 +21,11 @@ __all__ = ["NOT_OFFERED", "install", "missing_connector", "refuse_name"]
 _CONNECTORS: Final = "millstream.datastream.connectors."
 _ANY_SINK: Final = (
     "write a sink of your own with TwoPhaseCommitSinkFunction, GenericWriteAheadSink or UpsertSink "
-    "of millstream.datastream.connectors (docs/sinks.md), or go through Kafka"
+    "of millstream.datastream.connectors (docs/how-to/custom-sinks.md), or go through Kafka"
 )
 _ANY_SOURCE: Final = (
-    "write a Source of your own (docs/connectors.md), bring the records into Kafka, or read them "
+    "write a Source of your own (docs/how-to/custom-connectors.md), "
+    "bring the records into Kafka, or read them "
     "with Spark and env.from_spark()"
 )
 _JDBC: Final = (

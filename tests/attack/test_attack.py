@@ -3,7 +3,7 @@
 On Spark, an epoch at a time; and on slots, where tasks live on.
 
 ``make attack`` runs it (``ATTACK_FAULTS``, ``ATTACK_SEED``), prints each recovery and writes the
-table of ``docs/attack.md``; a few faults are among the ordinary tests.
+table of ``docs/development/fault-injection.md``; a few faults are among the ordinary tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may import whom: the rooms of docs/contributors.md, from the top, and no circles of files."""
+"""Packages import only what docs/development/architecture.md allows, and no files in circles."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _full_names() -> frozenset[str]:
 @cache
 def ranks() -> dict[str, int]:
     """Room -> how far down it is; rooms in one line of the page are on one floor."""
-    page = (ROOT / "docs" / "contributors.md").read_text()
+    page = (ROOT / "docs" / "development" / "architecture.md").read_text()
     block = page.split("## What may import what")[1].split("```text\n")[1].split("```")[0]
     floors = [line.split("  ")[0] for line in block.splitlines()]
     return {room: rank for rank, floor in enumerate(floors) for room in floor.split()}
@@ -74,7 +74,7 @@ def test_every_room_is_on_the_page() -> None:
 def test_imports_go_downwards() -> None:
     wrong = [
         f"{modules()[each.importer].relative_to(ROOT)}:{each.line} imports millstream."
-        f"{each.imported}, which is above it (docs/contributors.md has the rooms)"
+        f"{each.imported}, which is above it (docs/development/architecture.md lists the layers)"
         for each in imports()
         if each.importer
         and ranks()[each.importer.split(".")[0]] > ranks()[each.imported.split(".")[0]]

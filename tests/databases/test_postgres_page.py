@@ -1,4 +1,4 @@
-"""The blocks of docs/postgres.md run, and the rows arrive."""
+"""The blocks of docs/how-to/postgres.md run, and the rows arrive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.databases.server import execute
 
 from millstream.testing.mini_cluster import MiniCluster
 
-PAGE = Path(__file__).parents[2] / "docs" / "postgres.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "postgres.md"
 
 
 def test_blocks(database: str, tmp_path: Path) -> None:

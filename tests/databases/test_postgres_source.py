@@ -148,7 +148,7 @@ def test_the_first_epoch_of_a_run_is_measured_in_rows(
 
 def test_the_index_of_the_page_is_used_for_texts(database: str) -> None:
     execute(database, NUMBERS)
-    page = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "postgres.md").read_text()
     (statement,) = re.findall(r"CREATE INDEX ON counts .*", page)
     execute(database, statement.replace("counts", "numbers").replace("word", "label"))
     plan = execute(

@@ -1,4 +1,4 @@
-"""The programs of docs/sinks.md as modules in files: other processes import them too."""
+"""The programs of docs/how-to/custom-sinks.md as modules in files that processes import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["create_table", "rows_of", "write_modules"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "sinks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "custom-sinks.md"
 
 
 def write_modules(directory: Path) -> Path:

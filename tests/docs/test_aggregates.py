@@ -1,4 +1,4 @@
-"""The program of docs/aggregates.md, piece by piece, gives what the page says."""
+"""The program of docs/reference/aggregates.md, piece by piece, gives what the page says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.integration.job_runs import collect, collected, environment
 
 from millstream.testing.mini_cluster import MiniCluster
 
-PAGE = Path(__file__).parents[2] / "docs" / "aggregates.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "aggregates.md"
 _BLOCK = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 
 

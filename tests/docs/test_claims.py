@@ -19,7 +19,7 @@ def page(name: str) -> str:
 
 
 def test_seeds_and_crash_points_are_those_of_the_tests() -> None:
-    text = page("guarantees.md")
+    text = page("concepts/guarantees.md")
     assert f"with {NUMBERS[len(test_kill_driver.SEEDS)]} seeds" in text
     assert f"on Spark (at {NUMBERS[test_kill_driver.SPARK_POINTS]} of them" in text
 
@@ -42,5 +42,5 @@ def refused_phrases() -> list[str]:
 
 @pytest.mark.parametrize("phrase", refused_phrases())
 def test_what_the_parser_refuses_is_on_the_page(phrase: str) -> None:
-    plain = page("sql.md").replace("`", "").lower()
+    plain = page("reference/sql.md").replace("`", "").lower()
     assert phrase.lower() in plain

@@ -1,4 +1,4 @@
-"""The examples of docs/connectors.md keep the contracts that the page explains."""
+"""The examples of docs/how-to/custom-connectors.md keep the contracts that the page explains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream.testing.conformance import check_cursors, check_sink, check_sour
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "connectors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "custom-connectors.md"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The blocks of docs/embedded.md run, and the rows arrive."""
+"""The blocks of docs/how-to/sqlite-duckdb.md run, and the rows arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "embedded.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sqlite-duckdb.md"
 
 
 def test_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "engines.md"
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "engines.md"
 
 
 def test_the_program_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[2] / "docs" / "notebooks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "notebooks.md"
 CELL = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
 
 

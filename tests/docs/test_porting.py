@@ -1,4 +1,4 @@
-"""The programs of docs/porting.md run once their imports say millstream, and print what it says."""
+"""The programs of docs/how-to/porting.md run with their imports replaced, and print its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from millstream.configuration.configuration import CONFIGURATION_VARIABLE
 
-PAGE = Path(__file__).parents[2] / "docs" / "porting.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "porting.md"
 BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE_PROGRAMS: Final = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "getting-started.md").read_text(), re.DOTALL
+    r"```python\n(.*?)```",
+    (ROOT / "docs" / "tutorials" / "getting-started.md").read_text(),
+    re.DOTALL,
 )
 _PROGRAM_AND_OUTPUT = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 
 
 def programs() -> list[tuple[str, str, str]]:
     found = []
-    for page in ("README.md", "docs/getting-started.md"):
+    for page in ("README.md", "docs/tutorials/getting-started.md"):
         text = (ROOT / page).read_text()
         for number, (program, output) in enumerate(_PROGRAM_AND_OUTPUT.findall(text), 1):
             found.append((f"{page} {number}", program, output))

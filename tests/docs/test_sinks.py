@@ -1,4 +1,4 @@
-"""The sinks of docs/sinks.md keep the contract, and are exactly-once in a job that is killed."""
+"""The sinks of docs/how-to/custom-sinks.md keep the contract, also in a job that is killed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from docs.site import pages, reference
-from docs.site.navigation import GUIDE, PROJECT, REFERENCE
+from docs.site.navigation import GROUPS, REFERENCE, ROOT_PAGES
 
 import millstream
 import millstream.datastream
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", *ROOT_PAGES)] + sorted(DOCS.rglob("*.md"))
 _BLOCK = re.compile(r"^```.*?^```$|^ {4}.*?$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -50,7 +50,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_broken_links_are_noticed() -> None:
     text = "[a](time.md) [b](nowhere.md) [c](time.md#timers) [d](time.md#nothing) `[e](no.md)`"
-    assert list(broken_links(DOCS / "index.md", text)) == ["nowhere.md", "time.md#nothing"]
+    page = DOCS / "concepts" / "index.md"
+    assert list(broken_links(page, text)) == ["nowhere.md", "time.md#nothing"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -59,15 +60,22 @@ def test_a_page_has_one_title(page: Path) -> None:
     assert len(titles) == 1
 
 
-def test_every_page_is_in_the_navigation_once() -> None:
-    listed = [page for group in GUIDE.values() for page in group]
-    listed += [page for page in PROJECT if (DOCS / f"{page}.md").exists()]
-    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md"))
+@pytest.mark.parametrize("group", GROUPS)
+def test_an_index_lists_each_page_of_its_group_once(group: str) -> None:
+    there = {page.stem for page in (DOCS / group).glob("*.md")} - {"index"}
+    assert sorted(pages.listed_pages(DOCS / group / "index.md")) == sorted(there)
 
 
-def test_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(docs/([\w-]+)\.md", (ROOT / "README.md").read_text()))
-    assert linked == {page.stem for page in DOCS.glob("*.md")}
+def test_every_page_is_in_a_group() -> None:
+    groups = {DOCS, DOCS / "decisions", *(DOCS / group for group in GROUPS)}
+    assert {page.parent for page in DOCS.rglob("*.md")} <= groups
+    assert [page.name for page in DOCS.glob("*.md")] == ["index.md"]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "index.md"], ids=lambda p: p.name)
+def test_first_pages_lead_to_every_group(page: Path) -> None:
+    linked = set(re.findall(r"\]\((?:docs/)?([\w-]+)/index\.md\)", page.read_text()))
+    assert linked == set(GROUPS)
 
 
 def test_every_importable_module_has_a_page() -> None:
@@ -104,21 +112,25 @@ def test_names_are_found(text: str, full: str | None) -> None:
 
 
 def test_pages_are_written(tmp_path: Path) -> None:
-    pages.write(tmp_path / "source")
-    page = (tmp_path / "source" / "index.md").read_text()
-    assert "](getting-started.md)" in page
-    assert "](docs/" not in page
+    source = tmp_path / "source"
+    pages.write(source)
+    assert "\ntutorials/index\n" in (source / "index.md").read_text()
+    assert "\ngetting-started\n" in (source / "tutorials" / "index.md").read_text()
+    for name in ROOT_PAGES:
+        assert "](docs/" not in (source / name).read_text()
+    written = [page for page in source.rglob("*.md") if page != source / "decisions" / "index.md"]
+    assert [link for page in written for link in broken_links(page, page.read_text())] == []
     for group in REFERENCE.values():
         for module in group:
-            assert (tmp_path / "source" / "reference" / f"{module}.rst").exists()
-    assert "execution.checkpointing.dir" in (
-        (tmp_path / "source" / "reference" / "options.rst").read_text()
-    )
+            assert (source / "api" / f"{module}.rst").exists()
+    assert "execution.checkpointing.dir" in (source / "api" / "options.rst").read_text()
 
 
-def test_files_that_the_contributors_page_names_are_there() -> None:
+def test_files_that_the_architecture_page_names_are_there() -> None:
     package = Path(millstream.__file__).parent
-    named = re.findall(r"`([\w./]+(?:\.py|/))`", (DOCS / "contributors.md").read_text())
+    named = re.findall(
+        r"`([\w./]+(?:\.py|/))`", (DOCS / "development" / "architecture.md").read_text()
+    )
     folders = (package, ROOT, ROOT / "src")
     assert len(named) > 60
     to_come = {"table/"}

@@ -1,4 +1,4 @@
-"""The programs of docs/sql.md and docs/dynamic_tables.md print what the pages say."""
+"""The programs of the pages about SQL and about dynamic tables print what the pages say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 _BLOCKS = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "count"), [("sql.md", 17), ("dynamic_tables.md", 4)])
+@pytest.mark.parametrize(
+    ("page", "count"), [("reference/sql.md", 17), ("concepts/dynamic-tables.md", 4)]
+)
 def test_the_blocks_of_the_page(
     page: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""docs/sql_shell.md: its script prints what the page says, and its error is the one that comes."""
+"""The script of docs/how-to/sql-shell.md prints the output and the error of the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.cli.main import main
 if TYPE_CHECKING:
     import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "sql_shell.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sql-shell.md"
 BLOCKS = re.findall(r"```(?:sql|text)\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 

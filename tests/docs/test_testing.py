@@ -1,4 +1,4 @@
-"""The tests of docs/testing.md pass, and what they show fails where it should."""
+"""The tests of docs/how-to/testing.md pass, and what they show fails where it should."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from millstream.testing import ManualClock, StreamHarness, run_and_collect
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "testing.md"
 
 
 def page() -> dict[str, Any]:

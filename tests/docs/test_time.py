@@ -1,4 +1,4 @@
-"""The programs of docs/time.md print what the page says, and its pictures are there."""
+"""The programs of docs/concepts/time.md print what the page says, and its pictures are there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "time.md"
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "time.md"
 BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
@@ -41,7 +41,7 @@ def test_program_prints_what_the_page_says(
 
 
 def test_pictures() -> None:
-    names = re.findall(r"\]\((pictures/[^)]*)\)", PAGE.read_text())
+    names = re.findall(r"\]\((../pictures/[^)]*)\)", PAGE.read_text())
     assert len(names) == 3
     for name in names:
         root = ET.parse(PAGE.parent / name).getroot()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+PAGE = (ROOT / "docs" / "tutorials" / "kafka-to-postgres.md").read_text()
 PROGRAM = ROOT / "examples" / "tutorial.py"
 
 

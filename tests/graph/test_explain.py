@@ -233,5 +233,5 @@ def test_without_a_checkpoint_directory_exactly_once_ends_with_the_driver(direct
 
 
 def test_the_table_of_the_page_is_what_is_computed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "guarantees.md").read_text()
     assert f"\n\n{guarantee_table()}\n" in page

@@ -1,4 +1,4 @@
-"""The checkpointing modes do what docs/guarantees.md says, at a failure."""
+"""The checkpointing modes do what docs/concepts/guarantees.md says, at a failure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 What it is: a job on a MiniCluster that is stopped and gone on with on the same checkpoint directory
 with one thing changed.  Either the results are those of the unchanged program, or it is refused
-with both values, by the name of the operator.  docs/guarantees.md has the table.
+with both values, by the name of the operator.  docs/concepts/guarantees.md has the table.
 
 What it is not: changed windows (``test_changed_windows.py``), or operators that come and go
 (``test_changed_programs.py``).
@@ -495,7 +495,7 @@ def test_every_batch_is_looked_at_a_little() -> None:
 
 def test_the_page_names_tests_that_are_there() -> None:
     here = Path(__file__).parent
-    page = (here.parents[1] / "docs" / "guarantees.md").read_text()
+    page = (here.parents[1] / "docs" / "concepts" / "guarantees.md").read_text()
     rows = page.split("| quantity |")[1].split("\n\n")[0].splitlines()[2:]
     files = {"lies": Path(__file__).name, "programs": "test_changed_programs.py"}
     for row in rows:

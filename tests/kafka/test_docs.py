@@ -1,4 +1,4 @@
-"""The program of docs/kafka.md does what the page says."""
+"""The program of docs/how-to/kafka.md does what the page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
 
-PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "kafka.md"
 
 
 def test_program(broker: Broker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The table of a run of the crash matrix, for the terminal and for ``docs/crash_matrix.md``."""
+"""The table of a crash matrix run, for a terminal and ``docs/development/crash-matrix.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write ``docs/options.md``, the list of all options: ``python -m tests.options.reference``."""
+"""Write ``docs/reference/options.md``: ``python -m tests.options.reference``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.configuration.option import ConfigOption
     from millstream.sql.catalog.options import Option
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "options.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
 APPLIED: Final = "applied"
 REFUSED: Final = "refused"
 NO_EFFECT: Final = "no effect"

@@ -239,6 +239,8 @@ def test_keys_with_parts_of_their_own_are_not_taken_for_misspelt(
 
 def test_an_unknown_option_of_tables_is_warned_about(said: pytest.LogCaptureFixture) -> None:
     Configuration({"table.no-such-thing": "1"})
-    assert said.messages == [
-        "unknown option 'table.no-such-thing': it has no effect; docs/options.md lists Flink's"
-    ]
+    (message,) = said.messages
+    assert message == (
+        "unknown option 'table.no-such-thing': it has no effect; "
+        "docs/reference/options.md lists Flink's"
+    )

@@ -1,4 +1,4 @@
-"""PyFlink's names against ours: ``python -m tests.pyflink.comparison`` writes ``docs/pyflink.md``.
+"""``python -m tests.pyflink.comparison`` writes ``docs/reference/pyflink.md``.
 
 What it is: reads ``names/`` (PyFlink's, one file per module, made by ``list_names.py``), looks each
 name up in the module of ours with the same path, and reads ``missing/``, the reasons for what is
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "pyflink.md"
+PAGE = HERE.parents[1] / "docs" / "reference" / "pyflink.md"
 VERSION: Final = "2.3.0"
 #: Kind of a reason -> what its column and its part of the page are called.
 KINDS: Final = {
@@ -366,7 +366,7 @@ This page is made by `python -m tests.pyflink.comparison`; a test fails if it is
 
 
 def page() -> str:
-    """The text of ``docs/pyflink.md``."""
+    """The text of ``docs/reference/pyflink.md``."""
     modules = list(dict.fromkeys(name.module for name in names()))
     counts = Counter(name.module for name in names())
     missing = {module: missing_in(module) for module in modules}

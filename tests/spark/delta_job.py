@@ -1,7 +1,7 @@
 """The job of the tests of DataFrameSink: numbers, counted per key, into a Delta table.
 
 It is imported by tests, and run as ``python delta_job.py DIRECTORY``: the table is DIRECTORY/table.
-The writer is that of ``docs/sinks.md``, in a module ``docs_delta``.
+The writer is that of ``docs/how-to/custom-sinks.md``, in a module ``docs_delta``.
 """
 
 from __future__ import annotations

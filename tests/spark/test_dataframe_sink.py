@@ -42,7 +42,7 @@ BATCHES = [
 
 @pytest.fixture
 def delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The writer of docs/sinks.md, in a module that other processes can import."""
+    """The writer of docs/how-to/custom-sinks.md, in a module that other processes can import."""
     monkeypatch.syspath_prepend(write_modules(tmp_path))
     yield importlib.import_module("docs_delta")
     del sys.modules["docs_delta"]

@@ -6,7 +6,7 @@ anybody parses it, let alone unpickles.  So it is the same whatever the format o
 State files are not signed themselves: the manifests that name them hold their SHA-256.
 
 What it is not: secrecy; nor a protection against old blobs in their old places (rollback), or
-against deletion.  See ``docs/security.md``.
+against deletion.  See ``docs/concepts/security.md``.
 
 Read next: ``checkpoint/local_storage.py``.
 """

@@ -390,7 +390,10 @@ def _say_of_unapplied(key: str, value: object, where: str) -> None:
     elif reason := why_without_effect(key):
         accept(where + key, reason)
     elif key.startswith(("table.", "execution.", "pipeline.", "state.")):
-        say_once(f"{where}unknown option {key!r}: it has no effect; docs/options.md lists Flink's")
+        say_once(
+            f"{where}unknown option {key!r}: it has no effect; "
+            "docs/reference/options.md lists Flink's"
+        )
 
 
 def _to_text(value: object) -> str:

@@ -3,7 +3,7 @@
 An option of Flink's takes effect (it is in ``configuration/options.py``), or is refused where it
 would change results or recovery (``_REFUSED``), or is logged once as having no effect
 (``_WITHOUT_EFFECT``).  ``flink_options.tsv`` lists them all; ``tests/options`` checks that each is
-in one of the three, and writes ``docs/options.md``.
+in one of the three, and writes ``docs/reference/options.md``.
 """
 
 from __future__ import annotations
@@ -164,7 +164,9 @@ _REPORTERS: Final = (
     "metrics are those of the job client and of millstream jobs; reporters are Java classes"
 )
 _BATCH: Final = "batch mode runs in epochs, as bounded jobs of streaming mode do"
-_SECURITY: Final = "docs/security.md describes how Millstream's connections and files are protected"
+_SECURITY: Final = (
+    "docs/concepts/security.md describes how Millstream's connections and files are protected"
+)
 _STATE: Final = "it is about how Flink's state backends work"
 _CHECKPOINT_FILES: Final = "it is about the files of Flink's checkpoints"
 _DIRECTORY: Final = "execution.checkpointing.dir says where checkpoints are kept"

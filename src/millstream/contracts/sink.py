@@ -9,7 +9,7 @@ What it is not: a place to decide what is committed.  Only what a published mani
 ever committed, however often a task was tried.
 
 Read next: ``connectors/files/sink.py``, then the templates in ``connectors/commit_protocols/``;
-``docs/sinks.md`` has an example of each.
+``docs/how-to/custom-sinks.md`` has an example of each.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ replayed.  Tasks that live on poll a cursor per split (``contracts/split_cursor.
 What it is not: a place to keep state.  Watermark generators, offsets and the list of splits are
 kept by the runtime.
 
-Read next: ``connectors/files/source.py``; the 30-line example is in ``docs/connectors.md``.
+Read next: ``connectors/files/source.py``; the 30-line example is in
+``docs/how-to/custom-connectors.md``.
 """
 
 from __future__ import annotations

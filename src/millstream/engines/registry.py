@@ -64,6 +64,6 @@ def engine_words(job_graph: JobGraph) -> str:
         lines.append(f"refused: {reason}" if reason else "epochs would do, too")
     else:
         lines = [f"epochs, on {place}"]
-        possible = "millstream.execution: pipelined would do, too (docs/engines.md)"
+        possible = "millstream.execution: pipelined would do, too (docs/concepts/engines.md)"
         lines.append(f"not pipelined: {reason}" if reason else possible)
     return "\n".join(["Engine", *(f"  {line}" for line in lines)])

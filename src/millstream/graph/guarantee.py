@@ -2,7 +2,8 @@
 
 What it is: computed from the graph alone, at submit, so that it can be shown with the plan.  Three
 things count: whether all sources above the sink can be read again, what kind of sink it is, and
-the checkpointing mode.  ``guarantee_table`` computes all combinations for ``docs/guarantees.md``.
+the checkpointing mode.  ``guarantee_table`` computes all combinations for
+``docs/concepts/guarantees.md``.
 
 What it is not: a check.  Nothing is refused here.
 

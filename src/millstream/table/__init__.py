@@ -1,7 +1,7 @@
 """What programs import from ``millstream.table``: tables, statements, expressions, types.
 
 What it is: a facade with the names of ``pyflink.table``.
-What it is not: complete; ``docs/pyflink.md`` says what is left out.
+What it is not: complete; ``docs/reference/pyflink.md`` says what is left out.
 
 Read next: ``table/table_environment.py``.
 """

@@ -6,7 +6,7 @@ and sinks that fail.  What tests of connectors and of Millstream use is in one m
 
 What it is not: needed at run time.
 
-Read next: ``docs/testing.md``, ``testing/stream_harness.py``; ``testing/crash.py`` (kill and
+Read next: ``docs/how-to/testing.md``, ``testing/stream_harness.py``; ``testing/crash.py`` (kill and
 restart), ``testing/conformance.py`` (sources and sinks).
 """
 

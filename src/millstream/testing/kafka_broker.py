@@ -6,7 +6,7 @@ it is started in less than a second and needs no Java.  Tests and measurements s
 What it is not: Kafka.  It keeps everything in one process, does not replicate, and never ends a
 transaction because of its age.  Nor a dependency: install ``noida-db`` to use this.
 
-Read next: ``docs/kafka.md``.
+Read next: ``docs/how-to/kafka.md``.
 """
 
 from __future__ import annotations

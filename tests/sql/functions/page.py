@@ -1,4 +1,4 @@
-"""The functions of SQL: ``python -m tests.sql.functions.page`` writes ``docs/sql_functions.md``.
+"""``python -m tests.sql.functions.page`` writes ``docs/reference/sql-functions.md``.
 
 What it is: a page of all functions in the registry, made from their table entries, and of what else
 Flink has (``flink.txt``), with the reason why it is not here (``elsewhere.txt``).
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
 
 HERE: Final = Path(__file__).parent
-PAGE: Final = HERE.parents[2] / "docs" / "sql_functions.md"
+PAGE: Final = HERE.parents[2] / "docs" / "reference" / "sql-functions.md"
 VERSION: Final = "2.3"
 _HERE: Final = "here: "
 _NOT_YET: Final = "not yet: "
@@ -159,7 +159,7 @@ This page is made by `python -m tests.sql.functions.page`; a test fails if it is
 
 
 def page() -> str:
-    """The text of ``docs/sql_functions.md``."""
+    """The text of ``docs/reference/sql-functions.md``."""
     lines = _table()
     for group in function_groups():
         lines += ["", f"## {group.name.capitalize()}", ""]

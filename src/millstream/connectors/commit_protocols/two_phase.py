@@ -18,7 +18,7 @@ committed.
 What it is not: for targets whose transactions end with their connection; use
 ``GenericWriteAheadSink`` there.
 
-Read next: ``contracts/sink.py``; the example is in ``docs/sinks.md``.
+Read next: ``contracts/sink.py``; the example is in ``docs/how-to/custom-sinks.md``.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ or task that was thought dead.
 
 What it is not: for streams in which a key comes from several subtasks: key the stream by it.
 
-Read next: ``connectors/commit_protocols/staged_values.py``; the example is in ``docs/sinks.md``.
+Read next: ``connectors/commit_protocols/staged_values.py``; the example is in
+``docs/how-to/custom-sinks.md``.
 """
 
 from __future__ import annotations

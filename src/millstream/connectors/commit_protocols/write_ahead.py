@@ -14,7 +14,8 @@ So the sink is exactly-once if ``atomic`` is true, else at-least-once.
 
 What it is not: fast for large results.  They go through the checkpoint directory and the driver.
 
-Read next: ``connectors/commit_protocols/staged_values.py``; the example is in ``docs/sinks.md``.
+Read next: ``connectors/commit_protocols/staged_values.py``; the example is in
+``docs/how-to/custom-sinks.md``.
 """
 
 from __future__ import annotations

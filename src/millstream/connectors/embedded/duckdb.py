@@ -6,7 +6,7 @@ What it is not: the protocol; that is ``connectors/embedded/sink.py``.  Nor a wa
 locks: one process at a time has the file open for writing, and none while another reads.  The
 sink opens it for each trial and each commit and closes it at once; readers should do the same.
 
-Read next: ``docs/embedded.md``.
+Read next: ``docs/how-to/sqlite-duckdb.md``.
 """
 
 from __future__ import annotations

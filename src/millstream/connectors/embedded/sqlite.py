@@ -5,7 +5,7 @@ times and decimals text; lists, rows and maps JSON text.
 
 What it is not: the protocol; that is ``connectors/embedded/sink.py``.
 
-Read next: ``docs/embedded.md``.
+Read next: ``docs/how-to/sqlite-duckdb.md``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What it is: ``PostgresSink``, whose methods make the kinds.
 
 What it is not: a sink by itself.
 
-Read next: ``docs/postgres.md``, then ``connectors/postgres/two_phase.py``.
+Read next: ``docs/how-to/postgres.md``, then ``connectors/postgres/two_phase.py``.
 """
 
 from __future__ import annotations

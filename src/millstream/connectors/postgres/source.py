@@ -11,7 +11,7 @@ while the job runs are read exactly once, and replays read the same.  A row that
 inserted or deleted meanwhile, within the range of keys found at the start, may or may not be
 seen so, and if its epoch is replayed the answer may differ.  Nor does it follow changes.
 
-Read next: ``contracts/source.py``, ``docs/postgres.md``.
+Read next: ``contracts/source.py``, ``docs/how-to/postgres.md``.
 """
 
 from __future__ import annotations

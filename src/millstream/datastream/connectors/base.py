@@ -1,6 +1,6 @@
 """The contracts of sources and sinks, and templates for sinks, under PyFlink's import path.
 
-Read next: ``contracts/source.py``, ``contracts/sink.py``, ``docs/sinks.md``.
+Read next: ``contracts/source.py``, ``contracts/sink.py``, ``docs/how-to/custom-sinks.md``.
 """
 
 from __future__ import annotations

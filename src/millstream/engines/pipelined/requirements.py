@@ -37,7 +37,8 @@ def why_not_pipelined(graph: JobGraph) -> str | None:
             return (
                 f"{connector_label(node)} is a Spark DataFrame: Spark reads it by micro-batches,"
                 " and hands no record to a task that lives on. Set millstream.execution: epochs,"
-                " or read what it reads with a source of Millstream's (docs/connectors.md)"
+                " or read what it reads with a source of Millstream's "
+                "(docs/how-to/custom-connectors.md)"
             )
     return why_not_unaligned(graph)
 
