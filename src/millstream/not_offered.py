@@ -53,11 +53,9 @@ NOT_OFFERED: Final = {
     "millstream.java_gateway": "there is no JVM of Flink here",
     "millstream.ml": "call the model in a map() or map_batches()",
     "millstream.fn_execution": "it is the inside of PyFlink's workers",
-    "millstream.table.descriptors": "take TableDescriptor and Schema of millstream.table",
     "millstream.table.functions": "it is the inside of PyFlink's workers",
     "millstream.table.model_descriptor": "models are not in this release; call the model in a udf",
     "millstream.table.serializers": "it is the inside of PyFlink",
-    "millstream.shell": "open a Python prompt or a notebook and use millstream.datastream",
 }
 #: Where PyFlink's classes are, for those that ask the package for them.
 _CLASSES: Final = {
@@ -85,13 +83,9 @@ _NAMES: Final = {
     "CustomCheckpointStorage": "it wraps a class of Java; checkpoints are files",
     "CustomStateBackend": "it wraps a class of Java; take EmbeddedRocksDBStateBackend or "
     "HashMapStateBackend",
-    "SinkFunction": "it wraps a class of Java; " + _ANY_SINK,
-    "SourceFunction": "it wraps a class of Java; " + _ANY_SOURCE,
 }
 #: Classes that are called otherwise, or that are in a module of their own.
 _RENAMED: Final = {
-    "FlinkKafkaConsumer": "take KafkaSource of millstream.datastream.connectors.kafka",
-    "FlinkKafkaProducer": "take KafkaSink of millstream.datastream.connectors.kafka",
     "PostgresSink": "import it from millstream.datastream.connectors.postgres",
     "PostgresSource": "import it from millstream.datastream.connectors.postgres",
 }

@@ -45,7 +45,7 @@ def test_the_import_of_a_missing_module_says_what_to_take_instead() -> None:
         ("common.time", "Duration.of_days", ("days=",), "its parameters are (days)"),
         ("common.configuration", "Configuration.set_string", ("key",), "its parameters are "),
         ("common.no_such_module", "Row", None, "there is no such module"),
-        ("datastream.connectors", "FlinkKafkaConsumer", None, "it is not there"),
+        ("datastream.connectors", "PulsarSource", None, "it is not there"),
     ],
 )
 def test_differences_are_seen(

@@ -29,6 +29,7 @@ from millstream.datastream.type_choice import (
     require,
 )
 from millstream.errors import ProgramError
+from millstream.functions.connector_functions import SinkFunction
 from millstream.functions.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -485,9 +486,9 @@ class DataStream(NamedOperator):
         # The uid is made of the class alone: a job may write elsewhere on the same checkpoints.
         return self._sink(sink, f"Sink: {sink.describe()}", f"Sink: {type(sink).__name__}")
 
-    def add_sink(self, sink_func: Sink) -> DataStreamSink:
+    def add_sink(self, sink_func: SinkFunction | Sink) -> DataStreamSink:
         """The older name of ``sink_to``."""
-        return self.sink_to(sink_func)
+        return self.sink_to(sink_func.sink if isinstance(sink_func, SinkFunction) else sink_func)
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Print each record, behind ``sink_identifier`` if given; for trying things out.

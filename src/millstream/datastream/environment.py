@@ -30,6 +30,7 @@ from millstream.datastream.type_choice import check_strategy
 from millstream.engines import registry
 from millstream.errors import ConfigurationError, ProgramError
 from millstream.execution.job_client import JobClient
+from millstream.functions.connector_functions import SourceFunction
 from millstream.graph.execution_plan import execution_plan
 from millstream.graph.program_location import caller_location
 from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformation
@@ -213,12 +214,13 @@ class StreamExecutionEnvironment(JobSettings):
 
     def add_source(
         self,
-        source_func: Source,
+        source_func: SourceFunction | Source,
         source_name: str = "Custom Source",
         type_info: TypeInformation | None = None,
     ) -> DataStream:
         """The older name of ``from_source``, without watermarks."""
-        return self.from_source(source_func, None, source_name, type_info)
+        source = source_func.source if isinstance(source_func, SourceFunction) else source_func
+        return self.from_source(source, None, source_name, type_info)
 
     def _read(
         self,

@@ -8,8 +8,6 @@ Read next: ``functions/functions.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from millstream.functions.async_functions import (
     AsyncFunction,
     AsyncFunctionDescriptor,
@@ -31,6 +29,7 @@ from millstream.functions.co_functions import (
     KeyedCoProcessFunction,
     ProcessJoinFunction,
 )
+from millstream.functions.connector_functions import SinkFunction, SourceFunction
 from millstream.functions.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -51,7 +50,6 @@ from millstream.functions.functions import (
     TimerService,
     WindowFunction,
 )
-from millstream.not_offered import refuse_name
 
 __all__ = [
     "AggregateFunction",
@@ -84,13 +82,9 @@ __all__ = [
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "SinkFunction",
+    "SourceFunction",
     "TimeDomain",
     "TimerService",
     "WindowFunction",
 ]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
-
-    def __getattr__(name: str) -> object:
-        """Say what to take in place of a name that PyFlink has here."""
-        refuse_name(__name__, name)

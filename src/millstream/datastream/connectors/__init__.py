@@ -45,7 +45,13 @@ from millstream.datastream.connectors.number_seq import NumberSequenceSource
 from millstream.not_offered import missing_connector
 
 if TYPE_CHECKING:
-    from millstream.datastream.connectors.kafka import KafkaSink, KafkaSource
+    from millstream.datastream.connectors.kafka import (
+        FlinkKafkaConsumer,
+        FlinkKafkaProducer,
+        KafkaSink,
+        KafkaSource,
+        Semantic,
+    )
 
 __all__ = [
     "BucketAssigner",
@@ -61,6 +67,8 @@ __all__ = [
     "FileSource",
     "FileSourceBuilder",
     "FileSplitAssignerProvider",
+    "FlinkKafkaConsumer",
+    "FlinkKafkaProducer",
     "GeneratorFunction",
     "GenericWriteAheadSink",
     "KafkaSink",
@@ -70,6 +78,7 @@ __all__ = [
     "PrintSink",
     "RateLimiterStrategy",
     "RollingPolicy",
+    "Semantic",
     "Sink",
     "SocketTextStreamSource",
     "Source",
@@ -81,7 +90,9 @@ __all__ = [
 
 
 #: Imported when they are asked for: they need the packages of the extra ``kafka``.
-_KAFKA: Final = frozenset({"KafkaSink", "KafkaSource"})
+_KAFKA: Final = frozenset(
+    {"FlinkKafkaConsumer", "FlinkKafkaProducer", "KafkaSink", "KafkaSource", "Semantic"}
+)
 
 
 def __getattr__(name: str) -> object:

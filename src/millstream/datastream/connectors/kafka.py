@@ -13,6 +13,13 @@ from millstream.connectors.kafka.deserialization import (
     KafkaRecordDeserializationSchema,
 )
 from millstream.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
+from millstream.connectors.kafka.older_names import (
+    FlinkKafkaConsumer,
+    FlinkKafkaConsumerBase,
+    FlinkKafkaProducer,
+    FlinkKafkaProducerBase,
+    Semantic,
+)
 from millstream.connectors.kafka.serialization import (
     KafkaRecordSerializationSchema,
     KafkaRecordSerializationSchemaBuilder,
@@ -24,6 +31,10 @@ from millstream.contracts.sink import DeliveryGuarantee
 
 __all__ = [
     "DeliveryGuarantee",
+    "FlinkKafkaConsumer",
+    "FlinkKafkaConsumerBase",
+    "FlinkKafkaProducer",
+    "FlinkKafkaProducerBase",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
     "KafkaRecord",
@@ -36,4 +47,5 @@ __all__ = [
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
     "KafkaTopicSelector",
+    "Semantic",
 ]
