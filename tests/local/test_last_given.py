@@ -1,4 +1,4 @@
-"""A worker process that user code ends is named with the operator and record that it had last."""
+"""A worker process that user code ends is named with operator and record, or timer, it had last."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ import pytest
 from tests.support.environments import environments
 
 from millstream.common import Types
+from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from millstream.connectors.basic.blackhole import BlackholeSink
-from millstream.datastream import KeyedProcessFunction, MapFunction, RestartStrategies
+from millstream.datastream import (
+    KeyedProcessFunction,
+    MapFunction,
+    RestartStrategies,
+)
 from millstream.errors import JobError, WorkerLostError
 
 if TYPE_CHECKING:
@@ -44,6 +49,35 @@ class Crashes(MapFunction):
         if value == 33:
             ctypes.CDLL(None).kill(os.getpid(), signal.SIGKILL)
         return value
+
+
+class Timed(KeyedProcessFunction):
+    """Ends its process in the timer for 33."""
+
+    def __init__(self, ends: Callable[[int], object]) -> None:
+        self.ends = ends
+
+    def process_element(self, value: int, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(value)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[int]:
+        self.ends(timestamp)
+        yield ctx.get_current_key()
+
+
+class ToRecord(TimestampAssigner):
+    def extract_timestamp(self, value: int, record_timestamp: int) -> int:
+        return value
+
+
+def timed(ends: Callable[[int], object]) -> Build:
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ToRecord())
+    return lambda stream: (
+        stream.assign_timestamps_and_watermarks(strategy)
+        .key_by(lambda number: number % 3)
+        .process(Timed(ends), Types.LONG())
+        .name("last")
+    )
 
 
 class Keyed(KeyedProcessFunction):
@@ -99,3 +133,34 @@ def test_a_crash_names_the_operator_and_when_it_comes_again_the_record(
     assert re.search(r"last in operator 'last' \(test_last_given.py:\d+\) with \d+ records$", first)
     again = lost(tmp_path / "2", execution, build, restarts=1)
     assert re.search(r"last in operator 'last' \(test_last_given.py:\d+\) with record 33$", again)
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_the_timer_is_named_in_which_python_code_ends_the_process(
+    execution: str, tmp_path: Path
+) -> None:
+    message = lost(tmp_path, execution, timed(exits))
+    found = re.search(
+        r"last in operator 'last' \((.*):\d+\) with the timer for 33 of key 0$", message
+    )
+    assert found is not None, message
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_a_crash_in_a_timer_names_the_watermark_and_when_it_comes_again_the_timer(
+    execution: str, tmp_path: Path
+) -> None:
+    first = lost(tmp_path / "1", execution, timed(Crashes().map))
+    assert re.search(r"last in operator 'last' \(test_last_given.py:\d+\) at watermark \d+$", first)
+    again = lost(tmp_path / "2", execution, timed(Crashes().map), restarts=1)
+    assert again.endswith(") with the timer for 33 of key 0"), again
+
+
+def test_what_a_signal_with_a_handler_interrupts_is_noted_no_longer(tmp_path: Path) -> None:
+    def signals(number: int) -> int:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return exits(number)
+
+    message = lost(tmp_path, "epochs", lambda s: s.map(signals, Types.LONG()).name("last"))
+    assert message.endswith(" with record 33"), message

@@ -1,23 +1,29 @@
-"""What a worker process gave to an operator last, in a file that is there when it has died.
+"""Notes of what a process gives to its operators, in a file that outlives the process.
 
 A process that ends by ``os._exit`` or a signal raises no error that names operator and record.  So
-each batch is noted before an operator processes it, in memory that is mapped from a file: that
-costs less than a microsecond, and the system keeps it however the process ends.  Which record of
-the batch it was is known
+each call of an operator is noted first, in memory that is mapped from a file: the system keeps it
+however the process ends.  A note is three assignments of whole numbers; names are written once, and
+a message is made of both by whoever finds the process gone.  Which record, or which timer, it was
+is known
 
 * where Python code ends its own process (``os._exit``, ``os.kill``, ``os.abort``): the record is
   noted first;
-* else at the next try: the process that takes the place of one that was lost is *careful*, and
-  gives operators the records one by one until the first checkpoint behind its start.
+* otherwise at the next attempt: the process that replaces a lost one is *careful*.  It gives
+  operators the records one by one, and notes each timer, until the first checkpoint of the run.
 
-Read next: ``runtime/stage.py``.
+Layout of a file: ``_CELLS`` numbers of 8 bytes, of which the first is the number of the call that
+is under way (0: none) and each other one belongs to a kind of call; a text of ``_TEXT`` bytes that
+says more than these where it is not empty; then a line for each kind of call, in their order.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import operator as operators
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import Operator
@@ -32,148 +38,297 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
 
-__all__ = ["LastGiven", "begin_notes", "end_care", "last_given", "watch"]
+__all__ = ["begin_notes", "end_care", "last_given", "last_of_run", "watch"]
 
-_SIZE: Final = 1024
+#: More kinds of calls than these are not noted.
+_CELLS: Final = 4096
+_NUMBER: Final = 8
+_TEXT: Final = 1024
+_TEXT_AT: Final = _CELLS * _NUMBER
+_SIZE: Final = _TEXT_AT + _TEXT
 _LENGTH: Final = 2
-#: What processes of this machine end themselves with, and which of their arguments says whom.
+#: Seconds for which the notes of a process are kept that is gone.
+_KEPT: Final = 3600
+#: Functions of ``os`` that may end this process.
 _ENDINGS: Final = ("_exit", "abort", "kill")
+#: Methods of operators beside ``process_batch`` in which user code may run: what is noted of their
+#: argument, and how that reads.
+_CALLS: Final[Mapping[str, tuple[Callable[[Any], int], str]]] = {
+    "process_watermark": (int, "at watermark {}"),
+    "process_processing_time": (int, "at processing time {}"),
+    "snapshot": (operators.attrgetter("epoch"), "at the snapshot of checkpoint {}"),
+}
+_METHODS: Final = frozenset({"process_batch", *_CALLS})
 
 
-class LastGiven:
-    """The note of this process."""
+class _Notes:
+    """The notes of this process."""
 
     def __init__(self, path: Path, *, careful: bool) -> None:
         """Make the file, and forget what another process of this number has left."""
+        self.path = path
         path.write_bytes(bytes(_SIZE))
         with path.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
+        self.cells = memoryview(self._memory)[:_TEXT_AT].cast("q")
         #: Whether operators are given records one by one.
         self.careful = careful
         self.text = b""
+        self._numbers: dict[str, int] = {}
+
+    def number(self, call: str) -> int:
+        """Return the cell of a kind of call; 0 if there are too many."""
+        known = self._numbers.get(call)
+        if known is None:
+            if len(self._numbers) == _CELLS - 1:
+                return 0
+            known = self._numbers[call] = len(self._numbers) + 1
+            with self.path.open("ab") as file:
+                file.write(call.replace("\n", " ").encode(errors="replace") + b"\n")
+        return known
 
     def write(self, text: bytes) -> None:
-        """Note something."""
-        text = text[: _SIZE - _LENGTH]
+        """Note something in words; empty: the numbers say all."""
+        text = text[: _TEXT - _LENGTH]
         self.text = text
-        length = len(text)
-        self._memory[: _LENGTH + length] = length.to_bytes(_LENGTH, "big") + text
+        content = len(text).to_bytes(_LENGTH, "big") + text
+        self._memory[_TEXT_AT : _TEXT_AT + len(content)] = content
 
 
-#: Of this process; None where nobody would read it.
-_note: LastGiven | None = None
+#: Of this process; None where nobody would read them.
+_notes: _Notes | None = None
 
 
-def _path(pid: int) -> Path:
-    return default_local_directory() / "last-given" / str(pid)
+def _directory() -> Path:
+    return default_local_directory() / "last-given"
 
 
-def begin_notes(*, careful: bool = False) -> None:
+def begin_notes(run: str = "", *, careful: bool = False) -> None:
     """Note from now on what this process gives to operators.
 
     Args:
+        run: the id of the run, where the driver does not know its processes by their number.
         careful: a process was lost that had done the same.
     """
-    global _note  # noqa: PLW0603 - of the process
-    if _note is not None:
-        _note.careful = careful
-        _note.write(b"")
+    global _notes  # noqa: PLW0603 - of the process
+    path = _directory() / (f"{run}.{os.getpid()}" if run else str(os.getpid()))
+    if _notes is not None and _notes.path == path:
+        _notes.careful = careful
+        _notes.cells[0] = 0
+        _notes.write(b"")
         return
-    path = _path(os.getpid())
+    is_first = _notes is None
     try:
         make_own(LOCAL_STATE, path.parent.parent)
         make_own(LOCAL_STATE, path.parent)
-        _note = LastGiven(path, careful=careful)
+        _sweep(path.parent)
+        if _notes is not None:
+            _notes.path.unlink(missing_ok=True)  # of a run that is over
+        _notes = _Notes(path, careful=careful)
     except (OSError, DirectoryError):
-        return  # the job does not need it, and says by itself if its directories cannot be used
-    for name in _ENDINGS:
-        setattr(os, name, _noting(getattr(os, name)))
+        return  # the job does not need it, and reports it if its directories cannot be used
+    if is_first:
+        for name in _ENDINGS:
+            setattr(os, name, _noting(getattr(os, name)))
+
+
+def _sweep(directory: Path) -> None:
+    """Delete notes of processes that have been gone for long: nobody will ask for them."""
+    oldest = time.time() - _KEPT
+    for path in directory.iterdir():
+        pid = path.name.rpartition(".")[2]
+        with contextlib.suppress(FileNotFoundError):  # another process does the same
+            if pid.isdecimal() and path.stat().st_mtime < oldest and not _lives(int(pid)):
+                path.unlink()
 
 
 def end_care() -> None:
     """Give operators whole batches again: what another process was lost of is processed."""
-    if _note is not None:
-        _note.careful = False
+    if _notes is not None and _notes.careful:
+        _notes.careful = False
+        _notes.write(b"")
 
 
 def last_given(pid: int) -> str:
-    """What a process of this machine that is gone had noted, for the end of a message."""
-    path = _path(pid)
+    """Return what a process of this machine that is gone had noted, for the end of a message."""
+    return _taken(_directory() / str(pid))
+
+
+def last_of_run(run: str) -> str:
+    """Return what a process of a run had noted that is gone, for the end of a message.
+
+    Only processes of this machine are found.  The notes of all that are gone are deleted.
+    """
+    found = ""
+    for path in sorted(_directory().glob(f"{run}.*")):
+        if not _lives(int(path.suffix[1:])):
+            taken = _taken(path)
+            found = found or taken
+    return found
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # One that has ended stays until its parent asks for it.
+    with contextlib.suppress(OSError):
+        status = open(f"/proc/{pid}/stat", "rb").read()  # noqa: PTH123, SIM115
+        return status.rpartition(b")")[2].split()[0] != b"Z"
+    return True
+
+
+def _taken(path: Path) -> str:
     try:
         content = path.read_bytes()
         path.unlink()
     except OSError:
         return ""
-    length = int.from_bytes(content[:_LENGTH], "big")
-    text = content[_LENGTH : _LENGTH + length].decode(errors="replace")
+    length = int.from_bytes(content[_TEXT_AT : _TEXT_AT + _LENGTH], "big")
+    text = content[_TEXT_AT + _LENGTH : _TEXT_AT + _LENGTH + length].decode(errors="replace")
+    cells = memoryview(content)[:_TEXT_AT].cast("q")
+    if not text and cells[0]:
+        calls = content[_SIZE:].decode(errors="replace").split("\n")
+        text = calls[cells[0] - 1] % cells[cells[0]]
     return f"; it was last in {text}" if text else ""
 
 
 def watch(operator: Operator) -> None:
-    """Have what an operator is given noted, if somebody reads the notes of this process."""
-    if _note is not None:
-        operator.process_batch = _Noted(operator, _note)  # type: ignore[method-assign]
+    """Have the calls of an operator noted, if somebody reads the notes of this process."""
+    notes = _notes
+    if notes is None:
+        return
+    place = _place(operator)
+    escaped = place.replace("%", "%%")
+    own: Any = operator  # methods are replaced in the instance
+    number = notes.number(f"{escaped} with %d records")
+    if number:
+        own.process_batch = _noted_batch(notes, number, operator.process_batch, place)
+    for name, (value_of, text) in _CALLS.items():
+        if getattr(type(operator), name) is getattr(Operator, name):
+            continue  # it passes the call on
+        number = notes.number(f"{escaped} {text.format('%d')}")
+        if number:
+            setattr(own, name, _noted(notes, number, getattr(operator, name), value_of))
+    keyed = getattr(operator, "keyed_state", None)
+    if keyed is not None:
+        keyed.timers.observer = _timer_noter(notes, place)
 
 
-class _Noted:
-    """The ``process_batch`` of an operator, with a note."""
+def _noted(
+    notes: _Notes, number: int, method: Callable[[Any], Any], value_of: Callable[[Any], int]
+) -> Callable[[Any], Any]:
+    """Make a method of an operator that notes each call."""
+    cells = notes.cells
 
-    __slots__ = ("_note", "_place", "_process")
+    def call(given: Any) -> Any:
+        before, text = cells[0], notes.text
+        cells[number] = value_of(given)
+        cells[0] = number
+        if text:
+            notes.write(b"")
+        try:
+            return method(given)
+        finally:
+            cells[0] = before
+            if text or notes.text:
+                notes.write(text)
 
-    def __init__(self, operator: Operator, note: LastGiven) -> None:
-        self._process = operator.process_batch
-        self._note = note
-        self._place = _place(operator)
+    return call
 
-    def __call__(self, batch: Batch, input_index: int = 0) -> None:
-        note = self._note
-        before, count = note.text, len(batch)
-        if note.careful and count:
-            for position in range(count):
+
+def _noted_batch(
+    notes: _Notes, number: int, process: Callable[[Batch, int], None], place: str
+) -> Callable[[Batch, int], None]:
+    """Make a ``process_batch`` that notes each batch, and each record if the process is careful."""
+    cells = notes.cells
+
+    def one_by_one(batch: Batch, input_index: int) -> None:
+        before = notes.text
+        try:
+            for position in range(len(batch)):
                 one = batch.slice(position, position + 1)
-                note.write(_with_record(self._place, one.values[0]))
-                self._process(one, input_index)
-        else:
-            note.write(b"%b with %d records" % (self._place, count))
-            self._process(batch, input_index)
-        note.write(before)
+                notes.write(_with_record(place, one.values[0]))
+                process(one, input_index)
+        finally:
+            notes.write(before)
+
+    def process_batch(batch: Batch, input_index: int = 0) -> None:
+        if notes.careful:
+            one_by_one(batch, input_index)
+            return
+        before = cells[0]
+        cells[number] = len(batch)
+        cells[0] = number
+        try:
+            process(batch, input_index)
+        finally:
+            cells[0] = before
+
+    return process_batch
 
 
-def _place(operator: Operator) -> bytes:
-    return f"operator {operator.context.name!r} ({operator.context.location})".encode()
+def _timer_noter(notes: _Notes, place: str) -> Callable[[int, object], None]:
+    def note(time: int, key: object) -> None:
+        if notes.careful:
+            notes.write(_with_timer(place, time, key))
+
+    return note
 
 
-def _with_record(place: bytes, record: object) -> bytes:
-    return b"%b with record %b" % (place, short_repr(record).encode(errors="replace"))
+def _place(operator: Operator) -> str:
+    return f"operator {operator.context.name!r} ({operator.context.location})"
+
+
+def _with_record(place: str, record: object) -> bytes:
+    return f"{place} with record {short_repr(record)}".encode(errors="replace")
+
+
+def _with_timer(place: str, time: object, key: object) -> bytes:
+    return f"{place} with the timer for {time} of key {short_repr(key)}".encode(errors="replace")
 
 
 def _noting(end: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of ``os`` that may end this process, which notes the record before."""
+    """Make a function of ``os`` that may end this process note the record first."""
 
     def noting(*args: Any) -> Any:
-        if len(args) < 2 or args[0] == os.getpid():  # noqa: PLR2004 - (pid, signal)
-            _note_caller(sys._getframe(1))  # noqa: SLF001 - as inspect does
-        return end(*args)
+        if len(args) >= 2 and args[0] != os.getpid():  # noqa: PLR2004 - (pid, signal)
+            return end(*args)
+        notes, text = _notes, b""
+        if notes is not None:
+            text = notes.text
+            _note_caller(notes, sys._getframe(1))  # noqa: SLF001 - as inspect does
+        try:
+            return end(*args)
+        finally:  # it has not ended: of a signal with a handler, say
+            if notes is not None:
+                notes.write(text)
 
     return noting
 
 
-def _note_caller(frame: FrameType | None) -> None:
-    """Note the operator that called this, and the record that it is at."""
+def _note_caller(notes: _Notes, frame: FrameType | None) -> None:
+    """Note the operator that called this, and the record or timer that it is at."""
     while frame is not None:
         names = frame.f_locals
         operator = names.get("self")
         if isinstance(operator, Operator):
+            if "fired" in names and "key" in names:
+                notes.write(_with_timer(_place(operator), names.get("time"), names["key"]))
+                return
             record = _record(names)
-            if _note is not None and record is not NO_RECORD:
-                _note.write(_with_record(_place(operator), record))
-            if record is not NO_RECORD or frame.f_code.co_name == "process_batch":
+            if record is not NO_RECORD:
+                notes.write(_with_record(_place(operator), record))
+            if record is not NO_RECORD or frame.f_code.co_name in _METHODS:
                 return
         frame = frame.f_back
 
 
 def _record(names: Mapping[str, Any]) -> object:
-    """The record that a method of an operator is at, by its variables; NO_RECORD if at none."""
+    """Return the record that a method of an operator is at, by its variables, else NO_RECORD."""
     record: object = names.get("value", NO_RECORD)
     if record is NO_RECORD and "iterator" in names and "values" in names:
         values = names["values"]

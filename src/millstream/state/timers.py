@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.state.key_codec import cache_key, decode_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from millstream.state.key_context import KeyContext
 
@@ -303,10 +303,12 @@ class InternalTimers:
     use the empty one.
     """
 
-    __slots__ = ("event", "processing")
+    __slots__ = ("event", "observer", "processing")
 
     def __init__(self, keyed: KeyContext) -> None:
         """Keep the timers in the store of ``keyed``."""
+        #: Called with time and key of each timer before it is given out.
+        self.observer: Callable[[int, object], None] | None = None
         self.event = TimerQueue(keyed, "\0timers.event")
         self.processing = TimerQueue(keyed, "\0timers.processing")
 
@@ -336,8 +338,21 @@ class InternalTimers:
             (timestamp, key, namespace) in order of time.  A timer that is registered while
             iterating and is due fires in the same call.
         """
-        return self.event.advance(watermark)
+        return self._observed(self.event.advance(watermark))
 
     def advance_processing_time(self, now: int) -> Iterator[tuple[int, object, bytes]]:
         """Fire processing-time timers up to ``now`` (milliseconds), like event-time ones."""
-        return self.processing.advance(now)
+        return self._observed(self.processing.advance(now))
+
+    def _observed(
+        self, fired: Iterator[tuple[int, object, bytes]]
+    ) -> Iterator[tuple[int, object, bytes]]:
+        observer = self.observer
+        if observer is None:
+            return fired
+
+        def give(timer: tuple[int, object, bytes]) -> tuple[int, object, bytes]:
+            observer(timer[0], timer[1])
+            return timer
+
+        return map(give, fired)

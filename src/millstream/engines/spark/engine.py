@@ -19,16 +19,17 @@ from millstream.engines.spark.epoch_job import (
     has_spark_sources,
     spark_source_frame,
 )
-from millstream.engines.spark.errors import in_a_line, original_error
+from millstream.engines.spark.errors import has_lost_worker, in_a_line, original_error
 from millstream.engines.spark.java_process import JavaProcess
 from millstream.engines.spark.query import QueryEpochs, require_one_history
 from millstream.engines.spark.session import get_session, streaming_options
 from millstream.engines.spark.split_source import OffsetServer, split_rows
-from millstream.errors import JobError
+from millstream.errors import JobError, WorkerLostError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
 from millstream.execution.fence_watch import FenceWatch
 from millstream.execution.offsets import initial_offset
+from millstream.runtime.last_given import last_of_run
 from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class SparkEngine(Engine):
         self._session = session
         self._frames = frames
         self._java = java
+        #: A worker was lost in the run before.
+        self._is_careful = False
 
     def lost(self) -> EngineError | None:
         """The error to end with if the JVM is gone."""
@@ -134,7 +137,8 @@ class SparkEngine(Engine):
         context = self._session.sparkContext
         graph = run.job.graph
         broadcast = context.broadcast(dumps_by_value(graph))
-        epochs = QueryEpochs(run, EpochJob(graph, broadcast))
+        careful, self._is_careful = self._is_careful, False
+        epochs = QueryEpochs(run, EpochJob(graph, broadcast, careful=careful))
         with contextlib.ExitStack() as closing:
             closing.callback(broadcast.unpersist)
             # A commit that is under way when the JVM ends goes on in its thread, and uses what the
@@ -157,6 +161,7 @@ class SparkEngine(Engine):
                 return False
             error = epochs.error or server.error
             if error is not None:
+                self._require_workers(run, error)
                 raise error
             failure = query.exception() or JobError("query ended")
             if not epochs.touched and _NOT_CONNECTED in str(failure):
@@ -164,6 +169,16 @@ class SparkEngine(Engine):
             if _CONCURRENT in str(failure):
                 raise _DisturbedQueryError from failure
             raise failure
+
+    def _require_workers(self, run: Run, error: BaseException) -> None:
+        """Raise what a worker did last, if the error is that it has ended."""
+        if has_lost_worker(error):
+            self._is_careful = True
+            message = (
+                "a Python worker of Spark was killed or has crashed; the log of its executor may"
+                f" say why{last_of_run(run.run_id)}"
+            )
+            raise WorkerLostError(message) from error
 
     def _start_query(self, run: Run, epochs: QueryEpochs, server: OffsetServer) -> StreamingQuery:
         job, session = run.job, self._session

@@ -51,9 +51,13 @@ class EpochJob:
     Args:
         graph: the job graph.
         graph_broadcast: the same, pickled.
+        careful: a worker was lost in the run before.
     """
 
-    def __init__(self, graph: JobGraph, graph_broadcast: Broadcast[bytes]) -> None:
+    def __init__(
+        self, graph: JobGraph, graph_broadcast: Broadcast[bytes], *, careful: bool = False
+    ) -> None:
+        self._careful = careful
         self._stages = graph.stages
         self._files = graph.files
         self._graph_broadcast = graph_broadcast
@@ -110,7 +114,9 @@ class EpochJob:
         for stage in self._stages:
             if stage.level > 0:
                 data = self._shuffled(data, stage.parallelism)
-            function = StageFunction(stage.level, self._graph_broadcast, plan, self._files)
+            function = StageFunction(
+                *(stage.level, self._graph_broadcast, plan, self._files), careful=self._careful
+            )
             data = data.mapInArrow(function, self._schema)
         return data
 

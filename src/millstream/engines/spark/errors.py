@@ -12,7 +12,7 @@ from typing import Final
 
 from millstream import errors
 
-__all__ = ["in_a_line", "original_error", "raised_in_python"]
+__all__ = ["has_lost_worker", "in_a_line", "original_error", "raised_in_python"]
 
 _RAISED: Final = re.compile(
     r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)"
@@ -53,6 +53,15 @@ def original_error(error: BaseException) -> BaseException:
         return error
     made: BaseException = kind(message)
     return made
+
+
+#: Of a worker process that has ended in the middle of a task.
+_WORKER_LOST: Final = "Python worker exited unexpectedly"
+
+
+def has_lost_worker(error: BaseException) -> bool:
+    """Return whether Spark reports that the process of a Python worker has ended."""
+    return _WORKER_LOST in str(error)
 
 
 #: Where the text of an error goes on with what only helps those who know Spark.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyspark import BarrierTaskContext
 
 from millstream.engines.spark.presence import be_present, say_goodbye
+from millstream.runtime.last_given import begin_notes
 from millstream.runtime.pipelined.slot import run_slot
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class SlotFunction:
         settings = self._settings[own]
         host = host_of(context.getTaskInfos()[own].address, settings.driver)
         be_present(settings, self._presence)
+        begin_notes(settings.run_id, careful=settings.careful)
         try:
             self._run(replace(settings, host=host))
         finally:

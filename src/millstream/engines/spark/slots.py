@@ -28,6 +28,7 @@ import contextlib
 import logging
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
@@ -38,6 +39,7 @@ from millstream.engines.spark.presence import Presence
 from millstream.engines.spark.slot_function import SlotFunction
 from millstream.engines.spark.task_slots import TaskSlots
 from millstream.errors import MillstreamError, WorkerLostError
+from millstream.runtime.last_given import last_of_run
 from millstream.runtime.pipelined.slot import run_slot
 
 if TYPE_CHECKING:
@@ -101,6 +103,9 @@ class SparkSlotHost(SlotHost):
         self._run = run
         self._task_slots = TaskSlots(session)
         self._job: _BarrierJob | None = None
+        self._run_id = ""
+        #: What a process of the run did last that is gone, once that is known.
+        self._given = ""
 
     @property
     def driver_host(self) -> str:
@@ -125,6 +130,9 @@ class SparkSlotHost(SlotHost):
 
     def start(self, settings: Sequence[SlotSettings]) -> None:
         """Start the job in a thread."""
+        careful = self._job is not None and bool(self._job.crashed)
+        settings = [replace(each, careful=careful) for each in settings]
+        self._run_id, self._given = settings[0].run_id, ""
         presence = Presence(self.driver_host, self.listen_host, list(settings))
         function = SlotFunction(list(settings), presence.address, self._run)
         self._job = _BarrierJob(
@@ -139,13 +147,22 @@ class SparkSlotHost(SlotHost):
             return None
         if job.error is not None:
             # That nothing can run any more is what says most.
-            return self._java.lost() or job.error
+            return self._java.lost() or self._with_note(job.error)
         if job.crashed:
-            return WorkerLostError(
-                f"the Python worker that was slot {job.crashed[0]} was killed or has crashed; the"
-                " log of its executor may say why"
+            return self._with_note(
+                WorkerLostError(
+                    f"the Python worker that was slot {job.crashed[0]} was killed or has crashed;"
+                    " the log of its executor may say why"
+                )
             )
         return None
+
+    def _with_note(self, error: BaseException) -> BaseException:
+        """Add what a process of this machine that is gone did last."""
+        self._given = self._given or last_of_run(self._run_id)
+        if not self._given or not isinstance(error, WorkerLostError):
+            return error
+        return WorkerLostError(f"{error}{self._given}")
 
     def stop(self, patience: float) -> None:
         """Wait for the processes of the slots, and have Spark kill those that stay."""

@@ -22,6 +22,7 @@ from pyspark import TaskContext
 
 from millstream.contracts.source import SourceBatch
 from millstream.runtime.job_files import bring_files, working_directory
+from millstream.runtime.last_given import begin_notes, end_care
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 from millstream.runtime.user_code import exit_error
@@ -57,6 +58,8 @@ _KEPT_INSTANCES: Final = 64
 
 _instances: OrderedDict[tuple[str, int, int], StageInstance] = OrderedDict()
 _graphs: dict[str, JobGraph] = {}
+#: The first epoch of a run in this process.
+_first_epochs: dict[str, int] = {}
 
 
 def plan_text(plan: EpochPlan) -> str:
@@ -82,12 +85,20 @@ class StageFunction:
         graph: the pickled job graph, sent to each executor once.
         plan: the epoch; None if each task is told by ``PLAN_PROPERTY``.
         files: of the job.
+        careful: a worker was lost in the run before.
     """
 
     def __init__(
-        self, level: int, graph: Broadcast[bytes], plan: EpochPlan | None, files: JobFiles
+        self,
+        level: int,
+        graph: Broadcast[bytes],
+        plan: EpochPlan | None,
+        files: JobFiles,
+        *,
+        careful: bool = False,
     ) -> None:
         self._files = files
+        self._careful = careful
         self._level = level
         self._graph = graph
         self._plan = plan
@@ -102,8 +113,18 @@ class StageFunction:
         bring_files(self._files)  # before plan and graph, which may be of what they hold
         plan = _plan_of(context) if self._plan is None else self._plan
         key = (plan.run_id, self._level, subtask)
+        self._begin_notes(plan)
         with working_directory(self._files):
             yield from self._run(key, plan, rows)
+
+    def _begin_notes(self, plan: EpochPlan) -> None:
+        first = _first_epochs.get(plan.run_id)
+        if first is None:
+            _first_epochs.clear()
+            _first_epochs[plan.run_id] = plan.epoch
+            begin_notes(plan.run_id, careful=self._careful)
+        elif plan.epoch != first:
+            end_care()
 
     def _run(
         self, key: tuple[str, int, int], plan: EpochPlan, rows: Iterator[pa.RecordBatch]
