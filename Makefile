@@ -12,7 +12,7 @@ TEST_PROCESSES ?= 3
 EVENTS ?= 2000000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench bench-pyflink nexmark nexmark-stream nexmark-flink docs clean attack
+.PHONY: help install demo test lint format soak bench bench-pyflink nexmark nexmark-stream nexmark-flink docs clean attack kept
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -38,6 +38,9 @@ demo: $(VENV)/ready ## 336,776 flights, a kill -9 half way, and every result com
 
 test: $(VENV)/ready ## all tests, in three processes (TEST_PROCESSES)
 	$(BIN)/python -m pytest -m 'not soak' -n $(TEST_PROCESSES) --dist worksteal
+
+kept: $(VENV)/ready ## write the checkpoint and state that tests keep of this version
+	$(BIN)/python -m tests.keep
 
 lint: $(VENV)/ready ## ruff, formatting, mypy --strict
 	$(BIN)/ruff check .

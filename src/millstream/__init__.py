@@ -8,12 +8,11 @@ Read next: ``docs/tutorials/getting-started.md``; to work on the code,
 
 from __future__ import annotations
 
-from millstream import moved_modules, not_offered, rocksdb_threads
+from millstream import not_offered, rocksdb_threads
 
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
 
-moved_modules.install()
 not_offered.install()
 rocksdb_threads.install()

@@ -20,6 +20,7 @@ from millstream.checkpoint import (
     TaskAck,
 )
 from millstream.checkpoint.cleanup import state_names
+from millstream.checkpoint.digests import digest_of
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,
@@ -38,7 +39,7 @@ from millstream.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from millstream.contracts.key_value_store import StateHandle
 
@@ -51,10 +52,14 @@ def coordinator(storage: LocalStorage, job_id: str = "job") -> Coordinator:
 
 
 def complete(
-    target: Coordinator, epoch: int, handle: StateHandle | None = None, committables: int = 0
+    target: Coordinator,
+    epoch: int,
+    handle: StateHandle | None = None,
+    committables: int = 0,
+    program: Mapping[str, OperatorRecord] | None = None,
 ) -> Manifest:
     operator = OperatorAck("u", 0, 0, state=handle, committables=[b"N."] * committables)
-    metadata = EpochMetadata(epoch, 0, {"p": epoch}, {0: 1}, 8)
+    metadata = EpochMetadata(epoch, 0, {"p": epoch}, {0: 1}, 8, program=program or {})
     target.begin_epoch(metadata)
     return target.complete_epoch(metadata, [TaskAck(epoch, 0, 0, "a", [operator])], {(0, 0)})
 
@@ -192,13 +197,17 @@ def upload(storage: LocalStorage, tmp_path: Path, name: str) -> None:
     storage.upload(local, f"state/u/{name}")
 
 
+#: Of the files that ``upload`` writes.
+DIGEST = digest_of([b"x"])[1]
+
+
 def handle(*names: str) -> StateHandle:
     return {
         "backend": "rocksdb",
         "id": names[-1],
         "key_groups": (0, 8),
         "files": [
-            {"local": name, "remote": f"state/u/{name}", "size": 1, "digest": "crc32:8cdc1683"}
+            {"local": name, "remote": f"state/u/{name}", "size": 1, "digest": DIGEST}
             for name in names
         ],
     }
@@ -260,14 +269,15 @@ def test_unnamed_files_go_after_two_sweeps_with_an_epoch_in_between(
 
 def test_inspect(storage: LocalStorage, tmp_path: Path) -> None:
     JobIdentity.claim(storage, "toy", {"u": OperatorRecord("u", "operator")})
-    job_id = JobIdentity.claim(storage, "toy", {"u": OperatorRecord("u", "operator")})
+    program = {"u": OperatorRecord("u", "operator")}
+    job_id = JobIdentity.claim(storage, "toy", program)
     with pytest.raises(CheckpointError, match="has no checkpoint; there are: none"):
         inspect_checkpoint(storage)
     target = coordinator(storage, job_id)
     upload(storage, tmp_path, "a")
     complete(target, 0, handle("a"))
     upload(storage, tmp_path, "b")
-    complete(target, 1, handle("a", "b"))
+    complete(target, 1, handle("a", "b"), program=program)
     content = list_checkpoints(storage)
     assert content.identity is not None
     assert (content.identity.job_name, content.runs) == ("toy", 1)
@@ -299,7 +309,7 @@ def test_verify_reports_everything_wrong(storage: LocalStorage, tmp_path: Path) 
     assert (result.checkpoints, result.files, result.ok) == (1, 2, False)
     found = {problem.name: problem.reason for problem in result.problems}
     assert "missing" in found["job.json"]
-    assert "its digest is crc32:" in found["state/u/a"]
+    assert "its digest is sha256:" in found["state/u/a"]
     assert "2 bytes instead of 1" in found["state/u/b"]
     assert "cannot be read" in found["state/u/c"]
     assert "damaged" in found[ManifestLog.name(9)]

@@ -49,18 +49,10 @@ def test_another_name_is_another_job_and_changes_nothing(
     assert (tmp_path / "job.json").read_bytes() == before
 
 
-def test_a_directory_of_format_1_is_read(storage: LocalStorage) -> None:
-    older = {"job_id": "1", "job_name": "job", "fingerprint": {"count": "operator"}}
-    storage.write("job.json", json.dumps({"format_version": 1, **older}).encode())
-    assert JobIdentity.claim(storage, "job", PROGRAM) == "1"
-    assert JobIdentity.load(storage) == JobIdentity(
-        "1", "job", {"count": OperatorRecord("count", "operator")}
-    )
-
-
-def test_unknown_format(storage: LocalStorage) -> None:
-    storage.write("job.json", json.dumps({"format_version": 4}).encode())
-    with pytest.raises(UnknownFormatError, match="version 4"):
+@pytest.mark.parametrize("version", [0, 2, 3, 4, "1", None])
+def test_unknown_format(storage: LocalStorage, version: object) -> None:
+    storage.write("job.json", json.dumps({"format_version": version}).encode())
+    with pytest.raises(UnknownFormatError, match=f"version {version!r};.* reads format version 1"):
         JobIdentity.claim(storage, "job", PROGRAM)
 
 

@@ -128,7 +128,7 @@ class Job:
 
 
 def test_an_epoch_costs_what_it_changes(tmp_path: Path) -> None:
-    """In format 1 it took 370 bytes per split there is: 74 KB for 200, and 3.9 MB for 10,000."""
+    """Whole manifests take 370 bytes per split: 74 KB for 200, and 3.9 MB for 10,000."""
     small = Job(tmp_path / "small", splits=200, subtasks=2)
     sizes = [small.publish(active=5) for _ in range(100)]
     assert sum(sizes) / len(sizes) < 5_000

@@ -11,6 +11,7 @@ import pytest
 
 from millstream.checkpoint import Coordinator, LocalStorage, ManifestLog, OperatorAck, TaskAck
 from millstream.checkpoint.commit import CommitRetry
+from millstream.checkpoint.digests import digest_of
 from millstream.checkpoint.model import SplitState
 from millstream.checkpoint.publish import EpochMetadata
 from millstream.checkpoint.unconfirmed import Unconfirmed, with_earlier
@@ -253,13 +254,17 @@ def test_output_is_committed_once_and_in_order_whatever_fails(
     driver.close()
 
 
+#: Of the files that ``upload`` writes.
+DIGEST = digest_of([b"x"])[1]
+
+
 def handle(*names: str) -> StateHandle:
     return {
         "backend": "rocksdb",
         "id": names[-1],
         "key_groups": (0, 8),
         "files": [
-            {"local": name, "remote": f"state/u/{name}", "size": 1, "digest": "crc32:8cdc1683"}
+            {"local": name, "remote": f"state/u/{name}", "size": 1, "digest": DIGEST}
             for name in names
         ],
     }

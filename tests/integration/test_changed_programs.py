@@ -7,12 +7,10 @@ if nothing had happened; what does not is refused by name, with a way that works
 from __future__ import annotations
 
 import re
-import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.checkpoint import older_program
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
 from millstream.checkpoint.inspect import inspect_checkpoint
@@ -375,31 +373,7 @@ def test_a_state_that_is_not_named_any_more_is_kept(job: Job) -> None:
     assert Counter(collected(job.directory)) == expected()
 
 
-# -- checkpoints of older releases, and what people are shown ------------------------------------
-
-
-@pytest.mark.both_engines
-def test_a_checkpoint_of_format_1_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept = older_program.__file__.replace("older_program.py", "format-1")
-    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
-    graph = older_program.build(3, tmp_path / "results").get_job_graph("older")
-    MiniCluster(graph, tmp_path / "checkpoint").run()
-    results = collected(tmp_path / "results")
-    assert Counter(results) == Counter(older_program.expected())
-    assert main(["checkpoints", str(tmp_path / "checkpoint"), "inspect"]) == 0
-    assert "running" in capsys.readouterr().out
-
-
-@pytest.mark.both_engines
-def test_a_checkpoint_of_format_1_with_another_max_parallelism(tmp_path: Path) -> None:
-    kept = older_program.__file__.replace("older_program.py", "format-1")
-    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
-    env = older_program.build(2, tmp_path / "results")
-    env.set_max_parallelism(64)
-    with pytest.raises(IncompatibleProgramError, match=r"max parallelism 64.* 128 key groups"):
-        MiniCluster(env.get_job_graph("older"), tmp_path / "checkpoint")
+# -- what people are shown -----------------------------------------------------------------------
 
 
 @pytest.mark.both_engines

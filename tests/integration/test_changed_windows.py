@@ -351,7 +351,7 @@ def test_sessions_that_were_converted_are_rescaled(
 ) -> None:
     """Each subtask has converted some, and has marked in them which have fired since.
 
-    Without ``attempts`` as an older release wrote them: of one name in all subtasks.
+    Without ``attempts`` what they write is of one name in all subtasks.
     """
     begin = SessionState.begin_epoch
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from tests.checkpoint import format_2_program as program
-from tests.checkpoint.test_format_2 import unpack
+from tests.checkpoint import kept_program as program
+from tests.checkpoint.test_kept_checkpoint import RELEASES, unpack
 
 from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.checkpoint.local_storage import LocalStorage
@@ -52,12 +52,12 @@ SECTIONS = {
 }
 
 
-@pytest.fixture(scope="module", params=["hashmap", "rocksdb", "format 2"])
+@pytest.fixture(scope="module", params=["hashmap", "rocksdb", *RELEASES])
 def checkpoint(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of ``format_2_program.py``, stopped; and as an older release left it."""
+    """The program of ``kept_program.py``, stopped; and as each release left it."""
     directory = tmp_path_factory.mktemp("job")
-    if request.param == "format 2":
-        unpack(directory)
+    if request.param in RELEASES:
+        unpack(directory, request.param)
     else:
         graph = program.build(2, directory / "results").get_job_graph("read")
         cluster = MiniCluster(
@@ -102,7 +102,7 @@ def test_every_section_is_named_and_every_entry_read(checkpoint: Path) -> None:
 
 def test_keys_windows_and_values_are_those_of_the_program(checkpoint: Path) -> None:
     values = {each.key: each.value for each in _entries(checkpoint, "keeps")["value"]}
-    read = program.EVENTS[: EPOCHS * CUT]  # as many as what is kept of format 2
+    read = program.EVENTS[: EPOCHS * CUT]  # as many as what is kept of releases
     assert values == {
         key: sum(each[1] for each in read if each[0] == key) for key in {each[0] for each in read}
     }
@@ -127,10 +127,10 @@ def test_classes_of_the_program_are_shown_by_name(checkpoint: Path) -> None:
     rows = _entries(checkpoint, "keeps")["row"]
     assert {type(each.value).__mro__[1] for each in rows} == {Row}
     shown = repr(rows[0].value)
-    assert "place=tests.checkpoint.format_2_program.Place(name='x', number=" in shown
-    assert "colour=tests.checkpoint.format_2_program.Colour(1)" in shown
+    assert "place=tests.checkpoint.kept_program.Place(name='x', number=" in shown
+    assert "colour=tests.checkpoint.kept_program.Colour(1)" in shown
     places = _entries(checkpoint, "places")["\0windows.panes"]
-    assert "tests.checkpoint.format_2_program.Place('" in repr(places[0].key)
+    assert "tests.checkpoint.kept_program.Place('" in repr(places[0].key)
 
 
 def test_the_command_needs_no_program(checkpoint: Path, tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_nothing_of_the_program_is_run() -> None:
     assert repr(shown) == "[posix.system('exit 1'), {'a': 1}]"
     key = encode_key((program.Place("x", 1), program.Colour.RED, frozenset([1]), {"a": (1.5,)}))
     assert repr(readable_key(key)) == (
-        "(tests.checkpoint.format_2_program.Place('x', 1),"
-        " tests.checkpoint.format_2_program.Colour.RED(), frozenset(1), dict(('a', (1.5,))))"
+        "(tests.checkpoint.kept_program.Place('x', 1),"
+        " tests.checkpoint.kept_program.Colour.RED(), frozenset(1), dict(('a', (1.5,))))"
     )
     assert readable_key(encode_key(Row(a=1, b="x"))) == Row(a=1, b="x")
 

@@ -84,24 +84,6 @@ def test_a_pickled_type_is_the_same(make: Callable[[], DataType]) -> None:
     assert pickle.loads(pickle.dumps(strict)) == strict
 
 
-def test_pickles_of_earlier_releases_are_read() -> None:
-    interval = DayTimeIntervalType.__new__(DayTimeIntervalType)
-    interval.__setstate__(
-        {
-            "nullable": False,
-            "resolution": "HOUR",
-            "day_precision": 2,
-            "fractional_precision": 6,
-        }
-    )
-    assert interval == DayTimeIntervalType("HOUR", nullable=False)
-    field = RowField.__new__(RowField)
-    field.__setstate__({"name": "a", "type": BigIntType(), "description": None})
-    made = RowType.__new__(RowType)
-    made.__setstate__({"nullable": True, "fields": (field,)})
-    assert made == RowType([RowField("a", BigIntType())])
-
-
 def test_nullability_is_the_last_argument_of_classes() -> None:
     assert BigIntType(False) == DataTypes.BIGINT().not_null()
     assert DecimalType(5, 2, False) == DataTypes.DECIMAL(5, 2, nullable=False)

@@ -92,7 +92,7 @@ class OperatorDetails:
     uid: str
     #: "source", "operator" or "sink"; empty if it is not known.
     kind: str
-    #: As in the program; empty if it is not known (format 1).
+    #: As in the program; empty if it is not known.
     name: str
     #: "job.py:12".
     location: str
@@ -209,14 +209,13 @@ def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> 
     Raises:
         CheckpointError: there is no such checkpoint, or the log cannot be read.
     """
-    identity = JobIdentity.load(storage)
+    JobIdentity.load(storage)  # first, for the others are verified as of this job
     entries = [entry for entry in ManifestLog(storage).entries() if entry.manifest is not None]
-    first = identity.program if identity is not None else {}
     summaries = _summaries(entries)
     for entry, summary in zip(reversed(entries), reversed(summaries), strict=True):
         if entry.manifest is not None and epoch in (None, summary.epoch):
             operators = [
-                _operator(entry.manifest.program.get(uid) or first.get(uid), acks, entry.manifest)
+                _operator(entry.manifest.program.get(uid), acks, entry.manifest)
                 for uid, acks in entry.manifest.operators.items()
             ]
             return CheckpointDetails(summary, operators, entry.manifest)

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.model import FORMAT_VERSION, READABLE_VERSIONS, OperatorRecord
+from millstream.checkpoint.model import FORMAT_VERSION, OperatorRecord, require_format
 from millstream.checkpoint.program import record_from_json, record_to_json
 from millstream.checkpoint.signature import IDENTITY
 from millstream.directories.ownership import CHECKPOINTS, directory_error
-from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
+from millstream.errors import CorruptCheckpointError, ForeignCheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ class JobIdentity:
 
     job_id: str
     job_name: str
-    #: Operator uid -> its record, in the first run; in format 1 it has only the kind.
+    #: Operator uid -> its record, in the first run.
     program: dict[str, OperatorRecord] = field(default_factory=dict)
 
     @classmethod
@@ -97,24 +97,11 @@ class JobIdentity:
         file = f"{_NAME} in {storage.location}"
         try:
             value: dict[str, Any] = json.loads(content)
-            found = value["format_version"]
-            if found not in READABLE_VERSIONS:
-                message = (
-                    f"{file} has format version {found!r}; this release of Millstream reads"
-                    f" versions up to {FORMAT_VERSION}. Run the job with the release that wrote"
-                    " it, or start with an empty checkpoint directory."
-                )
-                raise UnknownFormatError(message)
+            require_format(value["format_version"], file)
             storage.bind(str(value["job_id"]))
-            if found == 1:
-                program = {
-                    uid: OperatorRecord(uid, str(kind))
-                    for uid, kind in value["fingerprint"].items()
-                }
-            else:
-                program = {
-                    uid: record_from_json(uid, record) for uid, record in value["program"].items()
-                }
+            program = {
+                uid: record_from_json(uid, record) for uid, record in value["program"].items()
+            }
             return cls(str(value["job_id"]), str(value["job_name"]), program)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             message = f"{file} is damaged ({error!r}). Put the file back from a copy."

@@ -26,8 +26,8 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millstream.checkpoint.model import FORMAT_VERSION, READABLE_MANIFESTS
-from millstream.errors import CorruptCheckpointError, UnknownFormatError
+from millstream.checkpoint.model import FORMAT_VERSION, require_format
+from millstream.errors import CorruptCheckpointError
 
 __all__ = ["Base", "LogFile", "corrupt", "decode", "encode"]
 
@@ -70,7 +70,6 @@ def encode(
     *,
     base: Base | None = None,
     oldest: int = 0,
-    form: int = FORMAT_VERSION,
 ) -> tuple[bytes, str]:
     """The bytes of a file of this process, and their checksum.
 
@@ -80,10 +79,9 @@ def encode(
         content: the manifest as JSON, or its changes since ``base``; None for an ``open``.
         base: None: ``content`` stands alone.
         oldest: the oldest version that stays a checkpoint.
-        form: the format version of the manifest.
     """
     value: dict[str, object] = {
-        "format_version": form,
+        "format_version": FORMAT_VERSION,
         "version": version,
         "generation": generation,
         "kind": "open" if content is None else "checkpoint",
@@ -120,13 +118,7 @@ def decode(stored: bytes, version: int, location: str) -> LogFile:
         found = value["format_version"]
     except (ValueError, TypeError, KeyError) as error:
         raise corrupt(location, "it is not a JSON object of a manifest log") from error
-    if found not in READABLE_MANIFESTS:
-        message = (
-            f"{location} has format version {found!r}; this release of Millstream reads versions up"
-            f" to {max(READABLE_MANIFESTS)}. Run the job with the release that wrote it, or start"
-            " with an empty checkpoint directory."
-        )
-        raise UnknownFormatError(message)
+    require_format(found, location)
     body = stored.decode().rpartition(_CHECKSUM)[0] + "}"
     checksum = hashlib.sha256(body.encode()).hexdigest()
     if checksum != value.get("checksum"):

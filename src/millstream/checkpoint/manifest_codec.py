@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint.model import FramesInFlight, Manifest, OperatorAck, SplitState
 from millstream.checkpoint.program import record_from_json, record_to_json
-from millstream.contracts.operator_state import (
-    GENERATOR_STATE,
-    OperatorStateHandle,
-    OperatorStateKind,
-)
+from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind
 from millstream.graph.unaligned import EdgeName
 
 if TYPE_CHECKING:
@@ -34,8 +30,6 @@ JsonObject = dict[str, Any]
 
 def manifest_to_json(manifest: Manifest) -> JsonObject:
     """A JSON object that says all of ``manifest``."""
-    # Only where there are some: what has none is as releases before it write it.
-    in_flight = [_frames_to_json(frames) for frames in manifest.in_flight]
     return {
         "epoch": manifest.epoch,
         "generation": manifest.generation,
@@ -58,8 +52,7 @@ def manifest_to_json(manifest: Manifest) -> JsonObject:
         "measures": manifest.measures,
         "program": {uid: record_to_json(record) for uid, record in manifest.program.items()},
         "committed": manifest.committed,
-        "format_version": manifest.format_version,
-        **({"in_flight": in_flight} if in_flight else {}),
+        "in_flight": [_frames_to_json(frames) for frames in manifest.in_flight],
     }
 
 
@@ -88,13 +81,10 @@ def manifest_from_json(value: JsonObject) -> Manifest:
         max_parallelism=int(value["max_parallelism"]),
         final=bool(value["final"]),
         totals={name: int(total) for name, total in value["totals"].items()},
-        measures={name: dict(measure) for name, measure in value.get("measures", {}).items()},
-        program={
-            uid: record_from_json(uid, record) for uid, record in value.get("program", {}).items()
-        },
-        committed=bool(value.get("committed", False)),
-        in_flight=[_frames_from_json(frames) for frames in value.get("in_flight", ())],
-        format_version=int(value["format_version"]),
+        measures={name: dict(measure) for name, measure in value["measures"].items()},
+        program={uid: record_from_json(uid, record) for uid, record in value["program"].items()},
+        committed=bool(value["committed"]),
+        in_flight=[_frames_from_json(frames) for frames in value["in_flight"]],
     )
 
 
@@ -116,7 +106,7 @@ def _frames_from_json(value: JsonObject) -> FramesInFlight:
         edges=tuple(edge_name_from_json(edge) for edge in value["edges"]),
         count=int(value["count"]),
         file=_file_from_json(value["file"]),
-        cuts=tuple(map(str, value.get("cuts", ()))),
+        cuts=tuple(map(str, value["cuts"])),
     )
 
 
@@ -153,7 +143,10 @@ def _operator_from_json(value: JsonObject) -> OperatorAck:
         watermark=int(value["watermark"]),
         idle=bool(value["idle"]),
         state=_handle_from_json(value["state"]),
-        operator_states=_operator_states(value),
+        operator_states={
+            str(name): _operator_state_from_json(state)
+            for name, state in value["operator_states"].items()
+        },
         committables=[b64decode(text, validate=True) for text in value["committables"]],
         metrics={
             name: dict(metric) if isinstance(metric, dict) else int(metric)
@@ -173,18 +166,6 @@ def _operator_state_to_json(handle: OperatorStateHandle) -> JsonObject:
     else:
         value["file"] = dict(handle.file)
     return value
-
-
-def _operator_states(value: JsonObject) -> dict[str, OperatorStateHandle]:
-    if "operator_states" in value:
-        states = value["operator_states"].items()
-        return {str(name): _operator_state_from_json(state) for name, state in states}
-    # Formats 1 and 2 have one without a name, which was that of watermark generators: at another
-    # parallelism every subtask was given those of all.
-    old = _from_base64(value["operator_state"])
-    if old is None:
-        return {}
-    return {GENERATOR_STATE: OperatorStateHandle(OperatorStateKind.UNION, 1, (old,))}
 
 
 def _operator_state_from_json(value: JsonObject) -> OperatorStateHandle:
@@ -224,7 +205,9 @@ def _handle_from_json(value: JsonObject | None) -> StateHandle | None:
         "backend": str(value["backend"]),
         "id": str(value["id"]),
         "key_groups": (int(first), int(stop)),
-        "files": [_file_from_json(file) for file in _files(value["files"])],
+        "files": [
+            _file_from_json({"local": local, **file}) for local, file in value["files"].items()
+        ],
     }
 
 
@@ -233,20 +216,8 @@ def _file_from_json(file: JsonObject) -> StateFile:
         "local": str(file["local"]),
         "remote": str(file["remote"]),
         "size": int(file["size"]),
-        "digest": _digest(file),
+        "digest": str(file["digest"]),
     }
-
-
-def _files(value: JsonObject | list[JsonObject]) -> list[JsonObject]:
-    """Older releases wrote a list."""
-    if isinstance(value, list):
-        return value
-    return [{"local": local, **file} for local, file in value.items()]
-
-
-def _digest(file: JsonObject) -> str:
-    """Older releases wrote a CRC-32 as a number."""
-    return str(file["digest"]) if "digest" in file else f"crc32:{int(file['checksum']):08x}"
 
 
 def _split_to_json(split: SplitState) -> JsonObject:

@@ -206,18 +206,18 @@ class ManifestLog:
         self, version: int, value: dict[str, Any], oldest: int
     ) -> tuple[bytes, _Published]:
         """The file of a manifest: in full, or as its changes if those are short."""
-        before, form = self._published, int(value["format_version"])
+        before = self._published
         if before is not None and before.full >= _LEAST_BASE and before.depth < _MOST_CHANGES:
             changes = difference(before.value, value)
             content, checksum = encode(
-                version, self.generation, changes, base=before.base, oldest=oldest, form=form
+                version, self.generation, changes, base=before.base, oldest=oldest
             )
             length = before.changes + len(content)
             # All changes together as long as the whole: writing it anew costs no more than half.
             if length <= before.full:
                 base = Base(version, checksum)
                 return content, _Published(base, value, before.depth + 1, before.full, length)
-        content, checksum = encode(version, self.generation, value, oldest=oldest, form=form)
+        content, checksum = encode(version, self.generation, value, oldest=oldest)
         return content, _Published(Base(version, checksum), value, 0, len(content), 0)
 
     def check_fence(self) -> None:

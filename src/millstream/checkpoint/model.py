@@ -10,7 +10,9 @@ Read next: ``checkpoint/manifest_log.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from millstream.errors import UnknownFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,25 +25,36 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT_VERSION",
-    "IN_FLIGHT_VERSION",
-    "READABLE_MANIFESTS",
-    "READABLE_VERSIONS",
     "FramesInFlight",
     "Manifest",
     "OperatorAck",
     "SplitState",
     "TaskAck",
+    "require_format",
 ]
 
-#: Version of the checkpoint format, as it is written.
-FORMAT_VERSION = 3
-#: That of one with frames in flight, which a release that knows nothing of them would lose.
-IN_FLIGHT_VERSION = 4
-#: Readers refuse any other.  1 says of the program only the kind of each operator; 1 and 2 have one
-#: nameless operator state.
-READABLE_VERSIONS = frozenset({1, 2, FORMAT_VERSION})
-#: The same for manifests.
-READABLE_MANIFESTS = READABLE_VERSIONS | {IN_FLIGHT_VERSION}
+#: Version of the format of manifests and of ``job.json``.  Readers refuse any other.
+FORMAT_VERSION: Final = 1
+
+
+def require_format(version: object, location: str) -> None:
+    """Refuse what was written in another format version.
+
+    Args:
+        version: as the file has it.
+        location: the file, for messages.
+
+    Raises:
+        UnknownFormatError: it is another one than this release reads.
+    """
+    if version == FORMAT_VERSION:
+        return
+    message = (
+        f"{location} has format version {version!r}; this release of Millstream reads format"
+        f" version {FORMAT_VERSION}. Run the job with the release that wrote it, or start with an"
+        " empty checkpoint directory."
+    )
+    raise UnknownFormatError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,6 @@ class OperatorRecord:
     uid: str
     #: "source", "operator" or "sink".
     kind: str
-    #: Empty in checkpoints of format 1.
     name: str = ""
     #: "job.py:12".
     location: str = ""
@@ -209,13 +221,12 @@ class Manifest:
     totals: dict[str, int] = field(default_factory=dict)
     #: Gauges, meters and distributions of user functions, "uid.metric" -> as ``added`` makes it.
     measures: dict[str, Measure] = field(default_factory=dict)
-    #: Operator uid -> what it was and what it keeps; empty in format 1.
+    #: Operator uid -> what it was and what it keeps.
     program: dict[str, OperatorRecord] = field(default_factory=dict)
     #: Its output was committed before it was published: mode AT_LEAST_ONCE.
     committed: bool = False
     #: In order of stage and subtask; of this epoch alone.
     in_flight: list[FramesInFlight] = field(default_factory=list)
-    format_version: int = FORMAT_VERSION
 
     def files(self) -> Iterator[StateFile]:
         """The files that it needs; one may come more than once."""

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import (
-    FORMAT_VERSION,
-    IN_FLIGHT_VERSION,
     Manifest,
     OperatorAck,
     SplitState,
@@ -95,7 +93,6 @@ def make_manifest(
         program=_program(metadata, acks, last),
         # Never carried forward: this epoch has processed what was in flight before it.
         in_flight=in_flight,
-        format_version=IN_FLIGHT_VERSION if in_flight else FORMAT_VERSION,
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.inspect import verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.signature import HmacSeal, is_sealed
 from millstream.errors import CheckpointError
 
@@ -44,8 +43,7 @@ def sign_directory(directory: str, key_file: str) -> int:
         How many blobs are signed.
 
     Raises:
-        CheckpointError: something is damaged, was signed with another key, or was written by a
-            release that kept no digests that could be signed.
+        CheckpointError: something is damaged or was signed with another key.
         ConfigurationError: the key cannot be used.
         DirectoryError: the directory cannot be written to.
     """
@@ -56,7 +54,6 @@ def sign_directory(directory: str, key_file: str) -> int:
         told = "; ".join(f"{each.name}: {each.reason}" for each in problems)
         message = f"{storage.location} is not signed, for something in it is wrong: {told}"
         raise CheckpointError(message)
-    _require_digests(storage)
     names = list(_signed_names(storage))
     for name in names:
         storage.write(name, storage.read(name))
@@ -67,16 +64,3 @@ def _signed_names(storage: LocalStorage) -> Iterator[str]:
     for name in storage.list_names(""):
         if name.startswith(_SIGNED) or ("/" not in name and name.endswith(".json")):
             yield name
-
-
-def _require_digests(storage: LocalStorage) -> None:
-    """Refuse checksums that somebody could make another file for."""
-    for manifest in ManifestLog(storage).manifests():
-        for file in manifest.files():
-            if not file["digest"].startswith("sha256:"):
-                message = (
-                    f"{storage.location} cannot be signed: {file['remote']} was written by an older"
-                    " release, which kept a CRC-32 of it only. Sign a directory that this release"
-                    " has begun"
-                )
-                raise CheckpointError(message)

@@ -44,7 +44,7 @@ class StateFile(TypedDict):
     remote: str
     #: Bytes.
     size: int
-    #: "sha256:" and 64 hexadecimal digits; "crc32:" and 8 in checkpoints of older releases.
+    #: "sha256:" and 64 hexadecimal digits.
     digest: str
 
 

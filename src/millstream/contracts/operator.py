@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.batch import Batch
@@ -39,7 +39,6 @@ __all__ = [
     "is_per_channel",
     "refusal_of",
     "sections_of",
-    "tell_restored",
     "waits_for_watermarks",
 ]
 
@@ -319,10 +318,10 @@ class OperatorFactory(Protocol):
 
     One whose instances keep keyed state also has ``state_sections() -> list[StateSection]``, which
     says what they keep without making one; see ``sections_of``.  If they can convert what another
-    operator kept, it has ``refusal`` and ``tell_restored`` as well; see the functions of these
-    names.  One whose instances emit only at watermarks has ``waits_for_watermarks = True``.  One
-    whose instances make event time has ``per_channel = True``; see ``is_per_channel``.  One of
-    several inputs may have ``first_input``; see the function of this name.
+    operator kept, it has ``refusal`` as well; see ``refusal_of``.  One whose instances emit only at
+    watermarks has ``waits_for_watermarks = True``.  One whose instances make event time has
+    ``per_channel = True``; see ``is_per_channel``.  One of several inputs may have
+    ``first_input``; see the function of this name.
     """
 
     @property
@@ -372,13 +371,3 @@ def refusal_of(factory: OperatorFactory | None, stored: StateSection) -> str | N
     tell = getattr(factory, "refusal", None)
     found: str | None = "" if tell is None else tell(stored)
     return found
-
-
-def tell_restored(factory: OperatorFactory, sections: Sequence[StateSection]) -> None:
-    """Let instances of ``factory`` know what the checkpoint says that they go on from.
-
-    Stores say so themselves; those of older releases do not.
-    """
-    tell = getattr(factory, "tell_restored", None)
-    if tell is not None:
-        tell(sections)

@@ -33,8 +33,7 @@ __all__ = [
 ]
 
 
-#: The name of what watermark generators keep: the one operator state that checkpoints of formats 1
-#: and 2 have.
+#: The name of what watermark generators keep.
 GENERATOR_STATE: Final = "generator"
 
 

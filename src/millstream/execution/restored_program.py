@@ -23,7 +23,7 @@ from millstream.checkpoint.program import stored_max_parallelism
 from millstream.checkpoint.program_changes import require_fit
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
-from millstream.contracts.operator import refusal_of, sections_of, tell_restored
+from millstream.contracts.operator import refusal_of, sections_of
 from millstream.contracts.sink import Sink
 from millstream.errors import IncompatibleProgramError
 from millstream.execution.job_start import start_of
@@ -77,7 +77,7 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
     """
     if last is None:
         return
-    stored = _stored_program(storage, last)
+    stored = last.program
     require_fit(
         storage.location,
         last,
@@ -88,9 +88,6 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
     )
     _require_edges(graph, storage.location, last)
     for number, node in graph.nodes.items():
-        record = stored.get(node.uid)
-        if node.factory is not None and record is not None:
-            tell_restored(node.factory, record.sections)
         groups = stored_max_parallelism(last, node.uid)
         if groups is not None and groups != node.max_parallelism:
             graph.nodes[number] = replace(node, max_parallelism=groups)
@@ -111,7 +108,7 @@ def describe_start(
         graph.job_name,
         "" if temporary else storage.location,
         last,
-        {} if last is None else _stored_program(storage, last),
+        {} if last is None else last.program,
         program_of(graph),
     )
 
@@ -136,14 +133,6 @@ def planned_start(graph: JobGraph) -> list[str]:
         last = ManifestLog(storage).latest()
         fit(graph, storage, last)
     return describe_start(graph, storage, last).lines()
-
-
-def _stored_program(storage: CheckpointStorage, last: Manifest) -> Mapping[str, OperatorRecord]:
-    """The operators of the program that wrote a checkpoint, by uid."""
-    if last.program:
-        return last.program
-    identity = JobIdentity.load(storage)  # of format 1
-    return {} if identity is None else identity.program
 
 
 def _require_edges(graph: JobGraph, where: str, last: Manifest) -> None:

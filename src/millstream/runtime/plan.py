@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["END_OF_INPUT", "ChannelStates", "EpochPlan", "OperatorRestore", "SplitAssignment"]
 
 #: The operator states of a per-channel operator for one split, which are small and lie with it:
-#: name -> kind and pickled elements.  Checkpoints of formats 1 and 2 have the one element of
-#: GENERATOR_STATE by itself.
-ChannelStates = dict[str, tuple[str, list[bytes]]] | bytes | None
+#: name -> kind and pickled elements.
+ChannelStates = dict[str, tuple[str, list[bytes]]] | None
 #: Id of the pseudo-splits that carry the maximum watermark when a source is over.
 END_OF_INPUT: Final = "end-of-input"
 

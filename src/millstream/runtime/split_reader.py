@@ -17,7 +17,6 @@ from millstream.checkpoint.model import SplitState
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Checkpoint, RestoreContext
-from millstream.contracts.operator_state import GENERATOR_STATE, OperatorStateKind
 from millstream.crash_points import crash_point
 from millstream.errors import SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
@@ -242,8 +241,6 @@ class SplitReader:
 
 
 def _named(kept: ChannelStates) -> Mapping[str, tuple[str, Sequence[bytes]]]:
-    if isinstance(kept, bytes):
-        return {GENERATOR_STATE: (OperatorStateKind.UNION, [kept])}
     return kept or {}
 
 

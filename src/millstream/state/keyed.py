@@ -458,25 +458,6 @@ class KeyedState(KeyContext):
             self._new_metadata[name] = meta
         return cast("int", meta["index"])
 
-    def stored_names(self) -> list[str]:
-        """Of every state that the store has, those of the operator too."""
-        return sorted(self._metadata)
-
-    def stored_index(self, name: str) -> int | None:
-        """The number of a state in the store, None if it has none of this name."""
-        meta = self._metadata.get(name)
-        return None if meta is None else cast("int", meta["index"])
-
-    def moved_state(self, name: str, new: str) -> None:
-        """Let the store say that a state's entries lie under another name; while restoring only.
-
-        At once: an epoch that writes nothing else would leave entries of which nobody knows.
-        """
-        if self._metadata.pop(name, None) is not None:
-            meta = json.dumps(self._metadata[new]).encode()
-            self.store.write([(META + new.encode(), meta)], [META + name.encode()])
-            self._new_metadata.pop(new, None)
-
     def renamed(self) -> list[tuple[str, str, str]]:
         """States that look renamed: (name in the store, new name, kind and type).
 

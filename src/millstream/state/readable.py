@@ -17,7 +17,6 @@ import pickle
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import StateError
-from millstream.moved_modules import MOVED
 from millstream.state.key_codec import decode_key, unpack
 from millstream.state.readable_arrays import NUMPY
 from millstream.state.window_codec import WindowCodec
@@ -106,9 +105,6 @@ class _Reader(pickle.Unpickler):
     """Finds harmless classes, and stands ``Foreign`` in for all others."""
 
     def find_class(self, module: str, name: str) -> Any:
-        short = module.removeprefix("millstream.")
-        if module.startswith("millstream.") and short in MOVED:
-            module = f"millstream.{MOVED[short]}"
         if name in _HARMLESS.get(module, ()) or (module == "builtins" and name in _TYPES):
             return super().find_class(module, name)
         if (module, name) in NUMPY:

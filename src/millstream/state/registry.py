@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.state_sections import describe_type, section_from_json, section_to_json
-from millstream.state.rewriting import timed_key_and_rest
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
@@ -108,7 +107,6 @@ WINDOW_ACCUMULATORS: Final[_Fixed] = ("\0windows.aligned", 0xFFF0, "accumulators
 WINDOW_LISTS: Final[_Fixed] = ("\0windows.aligned elements", 0xFFF0, "elements of windows")
 PANES: Final[_Fixed] = ("\0windows.panes", 0xFFF1, "panes")
 SESSION_FRAGMENTS: Final[_Fixed] = ("\0windows.fragments", 0xFFF2, "session fragments")
-_FIXED: Final = {0xFFF0: WINDOW_ACCUMULATORS, 0xFFF1: PANES, 0xFFF2: SESSION_FRAGMENTS}
 
 
 def new_metadata(
@@ -192,34 +190,23 @@ def is_section(name: bytes) -> bool:
 
 
 def read_sections(store: KeyValueStore) -> list[Section]:
-    """Every section of a store, those with data that older releases did not register too."""
+    """Return every section of a store, in order of names."""
     found = [
         _section(name[1:].decode(), json.loads(value))
         for name, value in store.scan(META, b"N")
         if is_section(name)
     ]
-    known = {section.index for section in found}
-    for index, (name, _, kind) in _FIXED.items():
-        letter = _FORMS[kind][0].encode()
-        prefix = letter + index.to_bytes(2, "big")
-        entry = next(iter(store.scan(prefix, letter + (index + 1).to_bytes(2, "big"))), None)
-        if entry is None or index in known:
-            continue
-        is_list = letter == b"T" and timed_key_and_rest(entry[0])[1] != b""
-        shown, _, of_kind = WINDOW_LISTS if is_list else (name, index, kind)
-        found.append(_section(shown, new_metadata(index, of_kind)))
     return sorted(found, key=lambda section: section.name)
 
 
 def _section(name: str, meta: dict[str, Any]) -> Section:
-    letter, namespace, form = _FORMS.get(meta["kind"], ("K", "", "pickle"))
     return Section(
         name=name,
         index=int(meta["index"]),
         kind=str(meta["kind"]),
-        letter=str(meta.get("letter", letter)),
-        namespace=str(meta.get("namespace", namespace)),
-        format=str(meta.get("format", form)),
-        value_type=str(meta.get("type") or ""),
+        letter=str(meta["letter"]),
+        namespace=str(meta["namespace"]),
+        format=str(meta["format"]),
+        value_type=str(meta["type"] or ""),
         expires=bool(meta["ttl"]),
     )

@@ -1,6 +1,6 @@
 """Writing entries of a store anew while it is restored: in other sections, or under other names.
 
-What it is: for operators that find what another one kept, or an older release.  The store may be
+What it is: for operators that find what another one kept.  The store may be
 large: entries are read some thousand at a time, and a scan goes on behind what was written.
 
 What it is not: a change of parallelism or backend (``state/rescale.py``).
@@ -12,13 +12,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from millstream.contracts.key_value_store import KeyValueStore
 
 __all__ = [
     "key_and_rest",
-    "rewrite_entries",
     "scan_in_steps",
     "scan_state",
     "timed_key_and_rest",
@@ -62,32 +61,3 @@ def timed_key_and_rest(name: bytes) -> tuple[bytes, bytes]:
     """The encoded key in the name of a ``T`` entry, and what stands behind it."""
     end = _TIMED_KEY_AT + int.from_bytes(name[_TIMED_LENGTH_AT:_TIMED_KEY_AT], "big")
     return name[_TIMED_KEY_AT:end], name[end:]
-
-
-def rewrite_entries(
-    store: KeyValueStore,
-    old: int,
-    new: int,
-    key_groups: tuple[int, int],
-    rename: Callable[[bytes], bytes],
-) -> None:
-    """Move the ``K`` entries of one state to another.
-
-    Args:
-        store: holds them.
-        old: number of the state that they are in.
-        new: number of that which they are to be in.
-        key_groups: of the subtask.
-        rename: what stands behind the key -> what is to stand there.
-    """
-    puts: list[tuple[bytes, bytes]] = []
-    deletes: list[bytes] = []
-    for name, value in scan_state(store, old, key_groups):
-        _, rest = key_and_rest(name)
-        head = name[: len(name) - len(rest)]
-        puts.append((head[:3] + new.to_bytes(2, "big") + head[5:] + rename(rest), value))
-        deletes.append(name)
-        if len(puts) >= _STEP:
-            store.write(puts, deletes)
-            puts, deletes = [], []
-    store.write(puts, deletes)

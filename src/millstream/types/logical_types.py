@@ -86,8 +86,6 @@ _MAX_YEAR_DIGITS: Final = 4
 _MAX_DAY_DIGITS: Final = 6
 #: Attributes that are called otherwise than the arguments of ``__init__`` that set them.
 _ATTRIBUTES: Final = {"nullable": "is_nullable", "resolution": "units"}
-#: Fields by the names that they had in pickles of earlier releases.
-_RENAMED: Final = {"nullable": "_nullable", "resolution": "units", "fields": "members"}
 
 
 def _check_type(of: LogicalType, given: object) -> None:
@@ -121,10 +119,6 @@ class LogicalType:
         """Set fields once, in ``__init__`` or in a new copy."""
         for name, value in parameters.items():
             object.__setattr__(self, name, value)
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Restore a pickle, also of earlier releases."""
-        self._set(**{_RENAMED.get(name, name): value for name, value in state.items()})
 
     def with_parameters(self, **changed: object) -> Self:
         """The same type with other values of some fields."""
@@ -802,11 +796,6 @@ class RowField:
     name: str
     data_type: LogicalType
     description: str | None = None
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Restore a pickle, also of earlier releases, which call the type ``type``."""
-        for name, value in state.items():
-            object.__setattr__(self, "data_type" if name == "type" else name, value)
 
     @property
     def type(self) -> LogicalType:

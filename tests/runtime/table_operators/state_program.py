@@ -1,10 +1,7 @@
-"""State of every operator of tables as a build wrote it: what is kept, and how it was written.
+"""State of every operator of tables that is kept, one file per release, and how it is written.
 
-What it is: operators that are fed halfway, in the operator harness, and their state there.
-``python -m tests.runtime.table_operators.state_program <day>.json.gz`` writes what is kept (with
-names of cases behind it: of these alone, for new ones) for ``kept-state``; a file that is there
-stays as it is, and a change of a layout brings one more.
-What it is not: the state of jobs (``tests/checkpoint/format_2_program.py``).
+Operators are fed halfway, in the operator harness, and their state is kept.  ``python -m
+tests.keep`` writes that of this release.  The state of jobs: ``tests/checkpoint/kept_program.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -57,7 +53,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import OperatorFactory
 
-__all__ = ["CASES", "KEPT", "Case", "halfway", "read", "results"]
+__all__ = ["CASES", "KEPT", "Case", "halfway", "read", "results", "write"]
 
 #: Where it is kept.
 KEPT: Final = Path(__file__).parent / "kept-state"
@@ -355,11 +351,10 @@ def read(path: Path) -> dict[str, tuple[State, int]]:
     }
 
 
-def write(path: Path, names: Sequence[str]) -> None:
-    """Keep the state of today's build, of these cases."""
+def write(path: Path) -> None:
+    """Keep the state of this release."""
     kept = {}
-    for name in names:
-        case = CASES[name]
+    for name, case in CASES.items():
         state, watermark = halfway(case)
         entries = [
             [base64.b64encode(each).decode() for each in entry] for entry in sorted(state.items())
@@ -367,7 +362,3 @@ def write(path: Path, names: Sequence[str]) -> None:
         kept[name] = (entries, watermark)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress(json.dumps(kept).encode(), mtime=0))
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]), sys.argv[2:] or list(CASES))

@@ -16,7 +16,7 @@ import io
 import pickle
 import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from millstream.connectors.output_names import OutputNames
 from millstream.connectors.refusals import sink_error
@@ -44,7 +44,6 @@ __all__ = [
     "StagingWriter",
     "attempt_name",
     "drop_unnamed",
-    "generation_of",
     "read_staged",
     "required_storage",
     "staged_part",
@@ -61,8 +60,8 @@ class StagedPart(TypedDict):
     records: int
     #: Milliseconds since 1970, when it was staged.
     timestamp: int
-    #: Of the run that has staged it; committables of older versions do not say.
-    generation: NotRequired[int]
+    #: Of the run that has staged it.
+    generation: int
 
 
 def required_storage(storage: CheckpointStorage | None, sink: str) -> CheckpointStorage:
@@ -121,11 +120,6 @@ def staged_part(committable: Committable) -> StagedPart:
         message = f"not a committable of a sink that stages values: {committable!r:.200}"
         raise SinkError(message)
     return cast("StagedPart", committable)
-
-
-def generation_of(part: StagedPart) -> int:
-    """The run that has staged a part; 0 if it does not say."""
-    return part.get("generation", 0)
 
 
 def read_staged(

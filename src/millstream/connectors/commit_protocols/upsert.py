@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 from millstream.connectors.commit_protocols.staged_values import (
     StagedCommitter,
     StagingWriter,
-    generation_of,
     read_staged,
 )
 from millstream.contracts.sink import Sink, SinkKind, SinkWriter, fence_of
@@ -133,6 +132,7 @@ class _UpsertCommitter(StagedCommitter):
 
     def write(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
         # That of the run that has staged them: the same if they are committed again.
-        rows = _UpsertWriter(self._upsert, fence_of(max(map(generation_of, parts)), epoch))
+        generation = max(part["generation"] for part in parts)
+        rows = _UpsertWriter(self._upsert, fence_of(generation, epoch))
         rows.add(read_staged(context, parts, epoch))
         rows.flush()

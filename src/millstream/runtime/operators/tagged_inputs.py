@@ -20,7 +20,6 @@ from millstream.contracts.operator import (
     Operator,
     refusal_of,
     sections_of,
-    tell_restored,
     waits_for_watermarks,
 )
 from millstream.runtime.user_code import bound_method
@@ -28,7 +27,7 @@ from millstream.types.tagged_union import TaggedUnion
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from millstream.contracts.operator import (
         Checkpoint,
@@ -129,10 +128,6 @@ class TaggedInputsFactory:
     def refusal(self, stored: StateSection) -> str | None:
         """Return what the inner operator says to a section of a checkpoint."""
         return refusal_of(self.inner, stored)
-
-    def tell_restored(self, sections: Sequence[StateSection]) -> None:
-        """Let the inner operator know what the checkpoint says."""
-        tell_restored(self.inner, sections)
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

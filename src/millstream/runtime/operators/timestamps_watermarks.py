@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, cast
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class _GeneratorState(TypedDict):
     #: Records since the last periodic watermark.
     since_emit: int
     #: Whether there were any since then, if watermarks are made at intervals of time.
-    unasked: NotRequired[bool]
+    unasked: bool
 
 
 class _Watermarks:
@@ -168,7 +168,7 @@ class TimestampsWatermarksOperator(Operator):
             self._last_active = max(self._last_active, self._now)
         self._last_emit = state["last_emit"]
         self._since_emit = state["since_emit"]
-        self._unasked = state.get("unasked", False)
+        self._unasked = state["unasked"]
         self._watermarks = _Watermarks(self._emitted, self._now)
         self._knows_time = False
         self._ticked = self._restored_at = self._now
@@ -271,6 +271,7 @@ class TimestampsWatermarksOperator(Operator):
                 last_active=self._now,
                 last_emit=None,
                 since_emit=0,
+                unasked=False,
             )
         active = [state for state in old if not state["idle"]]
         slowest = min(active or old, key=lambda state: state["emitted"])

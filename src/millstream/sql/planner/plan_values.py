@@ -69,14 +69,6 @@ _ENUMS: Final[dict[str, type[Enum]]] = {
     for each in (logical.JoinType, row_patterns.SkipTo, *_in(logical_types, Enum))
 }
 _PLAIN: Final = (str, bool, int)
-#: Arguments by the names that they had in plans of earlier releases.
-_RENAMED: Final = {
-    ("ArrayType", "element"): "element_type",
-    ("MultisetType", "element"): "element_type",
-    ("MapType", "key"): "key_type",
-    ("MapType", "value"): "value_type",
-    ("RowField", "type"): "data_type",
-}
 
 
 class FunctionNames:
@@ -225,9 +217,7 @@ class PlanValues:
                 return definition.reference
             case {"object": str(name)}:
                 given: dict[str, Any] = {
-                    _RENAMED.get((name, key), str(key)): self.read(each)
-                    for key, each in value.items()
-                    if key != "object"
+                    str(key): self.read(each) for key, each in value.items() if key != "object"
                 }
                 return self._fitting(_OBJECTS[name](**given))
         message = f"nothing that a plan says: {json.dumps(value)[:200]}"

@@ -387,9 +387,7 @@ class WindowAggregatePlan:
             "attached": str(self.attached is not None).lower(),
         }
         layout = "packed accumulators by key and window"
-        # Version 1 had slices of these, too, in which it is not known what came first.
-        version = 2 if self._is_sliced and self._goes_by_arrival else 1
-        return [StateSection("windows", layout, version, details)]
+        return [StateSection("windows", layout, details=details)]
 
     @property
     def _is_sliced(self) -> bool:

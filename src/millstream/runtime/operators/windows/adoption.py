@@ -23,7 +23,6 @@ from millstream.contracts.batch import Batch
 from millstream.errors import StateError
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.windows.clock import TimeSection
-from millstream.runtime.operators.windows.conversions import is_as_stored
 from millstream.runtime.operators.windows.sections import (
     ALIGNED,
     ELEMENTS,
@@ -78,37 +77,15 @@ _LAYOUTS: Final = {
 }
 
 
-def stored_section(
-    store: KeyValueStore,
-    own: StateSection,
-    told: StateSection | None,
-    context: OperatorContext,
-) -> StateSection | None:
-    """What is in the store, if an operator has to convert it; None if it finds what it looks for.
+def stored_section(store: KeyValueStore, own: StateSection) -> StateSection | None:
+    """Return what is in the store if an operator has to convert it; None if it need not.
 
     Args:
         store: as it was restored.
         own: what the operator would write.
-        told: what the checkpoint says that the program goes on from; stores of older releases do
-            not say it themselves.
-        context: of the operator, for messages.
-
-    Raises:
-        StateError: an older release wrote it in another layout, and nothing says how.
     """
-    found = stored_record(store, SECTION) or told
-    if found is not None:
-        return None if is_as_stored(found, own) else found
-    layouts = {_LAYOUTS[each.kind] for each in read_sections(store) if each.kind in _LAYOUTS}
-    if layouts - {own.layout}:
-        message = (
-            f"operator {context.name!r} ({context.location}): its windows were kept"
-            f" {', '.join(sorted(layouts))} by an older release, whose checkpoint does not say of"
-            f" what; the program looks for them {own.layout}. Go on with the windows, trigger,"
-            " evictor and function that it was written with; change them after the next checkpoint"
-        )
-        raise StateError(message)
-    return None
+    found = stored_record(store, SECTION)
+    return None if found == own else found
 
 
 class _Convert:

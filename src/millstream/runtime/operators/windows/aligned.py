@@ -29,7 +29,6 @@ from millstream.runtime.operators.windows.adoption import Adoption, stored_secti
 from millstream.runtime.operators.windows.clock import WindowClock
 from millstream.runtime.operators.windows.late import check_timestamps, drop_late
 from millstream.runtime.operators.windows.logic import make_logic
-from millstream.runtime.operators.windows.older_layouts import adopt_window_maps
 from millstream.runtime.operators.windows.sections import aligned_section
 from millstream.runtime.user_code import user_error
 from millstream.state import keyed
@@ -64,9 +63,6 @@ _KEYS_AT_ONCE: Final = 8192
 
 class WindowOperator(KeyedOperator):
     """Windows with a reduce, aggregate, window or process-window function."""
-
-    #: What the checkpoint says of the windows; the factory sets it.
-    restored_section: StateSection | None = None
 
     def __init__(
         self,
@@ -103,8 +99,7 @@ class WindowOperator(KeyedOperator):
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
         self._store = store_of(restored)
-        adopt_window_maps(self.keyed_state)
-        stored = stored_section(self._store, self.section, self.restored_section, self.context)
+        stored = stored_section(self._store, self.section)
         if stored is not None:
             self._adopt(stored, restored.watermark)
         windows = self._accumulators.begin_epoch(self._store, restored.epoch, restored.attempt)

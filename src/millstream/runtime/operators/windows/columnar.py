@@ -69,9 +69,6 @@ __all__ = ["BuiltInWindowOperator"]
 class BuiltInWindowOperator(BuiltInOperator):
     """Tumbling and sliding windows with built-in aggregates."""
 
-    #: What the checkpoint says of the windows; the factory sets it.
-    restored_section: StateSection | None = None
-
     def __init__(
         self,
         assigner: FixedEventTimeWindows,
@@ -105,7 +102,7 @@ class BuiltInWindowOperator(BuiltInOperator):
 
     def restore(self, restored: RestoreContext) -> None:
         self._store = store_of(restored)
-        stored = stored_section(self._store, self.section, self.restored_section, self.context)
+        stored = stored_section(self._store, self.section)
         if stored is not None:
             self._adopt(stored, restored.watermark)
         panes = self._chunks.begin_epoch(self._store, restored.epoch, restored.attempt)

@@ -65,9 +65,6 @@ _SESSION: Final = "__session"
 class BuiltInSessionOperator(BuiltInOperator):
     """Event-time sessions with a fixed gap and built-in aggregates."""
 
-    #: What the checkpoint says of the windows; the factory sets it.
-    restored_section: StateSection | None = None
-
     def __init__(
         self,
         assigner: EventTimeSessionWindows,
@@ -97,7 +94,7 @@ class BuiltInSessionOperator(BuiltInOperator):
     def restore(self, restored: RestoreContext) -> None:
         self._watermark = restored.watermark
         self._store = store_of(restored)
-        stored = stored_section(self._store, self.section, self.restored_section, self.context)
+        stored = stored_section(self._store, self.section)
         if stored is not None:
             self._adopt(stored, restored.attempt)
         self._state.begin_epoch(self._store, restored.epoch, restored.attempt)

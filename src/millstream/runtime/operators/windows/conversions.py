@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.contracts.state_sections import StateSection
     from millstream.runtime.operators.windows.specs import WindowSpec
 
-__all__ = ["WindowsAsDeclared", "is_as_stored", "trigger_of"]
+__all__ = ["WindowsAsDeclared", "trigger_of"]
 
 #: The trigger of the layouts that have no other.
 _ON_TIME: Final = "EventTimeTrigger"
@@ -49,17 +49,6 @@ _TIMELESS: Final = (CountEvictor, DeltaEvictor)
 def trigger_of(section: StateSection) -> str:
     """The trigger whose timers and state a section has."""
     return section.details.get("trigger", _ON_TIME)
-
-
-def is_as_stored(stored: StateSection, wanted: StateSection) -> bool:
-    """Whether an operator finds what is stored as it would have written it itself.
-
-    Older releases did not say the lateness.
-    """
-    if (stored.layout, stored.version) != (wanted.layout, wanted.version):
-        return False
-    details = {**wanted.details, **stored.details}
-    return details == wanted.details
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +65,7 @@ class WindowsAsDeclared:
         """Why the windows of ``stored`` cannot be gone on with; None if they can."""
         if stored.name != SECTION or stored.version != self.section.version:
             return ""
-        if is_as_stored(stored, self.section):
+        if stored == self.section:
             return None
         if _windows(stored) != _windows(self.section):
             return "these are other windows"

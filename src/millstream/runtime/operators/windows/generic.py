@@ -36,7 +36,6 @@ from millstream.runtime.operators.windows.contents import Accumulators, Elements
 from millstream.runtime.operators.windows.keyed_adoption import adopt_windows
 from millstream.runtime.operators.windows.logic import AsRow, make_logic
 from millstream.runtime.operators.windows.merging import MergingSets
-from millstream.runtime.operators.windows.older_layouts import adopt_window_maps
 from millstream.runtime.operators.windows.sections import keyed_section
 from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
-    from millstream.contracts.state_sections import StateSection
     from millstream.runtime.operators.windows.contents import Contents
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.runtime.operators.windows.specs import WindowSpec
@@ -71,8 +69,6 @@ class GeneralWindowOperator(KeyedOperator):
 
     #: Whether a session that grows gets a timer of its new end; what is stored depends on it.
     moves_timers: ClassVar[bool] = True
-    #: What the checkpoint says of the windows; the factory sets it.
-    restored_section: StateSection | None = None
 
     def __init__(
         self,
@@ -183,8 +179,7 @@ class GeneralWindowOperator(KeyedOperator):
         self._assignment.begin_epoch(restored.processing_time)
         context.is_ending = False
         store = self.keyed_state.store
-        adopt_window_maps(self.keyed_state)
-        stored = stored_section(store, self.section, self.restored_section, self.context)
+        stored = stored_section(store, self.section)
         if stored is not None:
             own, fold, watermark = self.section, self._logic.fold, restored.watermark
             declared = (self._assigner, self._spec)

@@ -23,7 +23,6 @@ from millstream.runtime.operators.windows.generic import GeneralWindowOperator
 from millstream.runtime.operators.windows.sections import (
     FRAGMENTS,
     PANES,
-    SECTION,
     aligned_section,
     fragments_section,
     keyed_section,
@@ -33,7 +32,7 @@ from millstream.runtime.operators.windows.sessions import SessionWindowOperator
 from millstream.runtime.operators.windows.specs import BuiltInSpec, WindowSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from millstream.contracts.operator import Operator
     from millstream.contracts.state_sections import StateSection
@@ -63,8 +62,6 @@ class WindowFactory:
     #: None: the assigner's default.
     trigger: Any = None
     evictor: Any = None
-    #: What the checkpoint says of the windows that the program goes on from.
-    restored_section: StateSection | None = None
     keyed: ClassVar[bool] = True
 
     def create(self) -> Operator:
@@ -74,11 +71,6 @@ class WindowFactory:
         one that does less is taken where the windows are all of one size and fire by the watermark,
         and must then give the same results.
         """
-        operator = self._made()
-        operator.restored_section = self.restored_section
-        return operator
-
-    def _made(self) -> _WindowOperator:
         tag = getattr(self.late_tag, "tag_id", self.late_tag)
         late_tag = None if tag is None else str(tag)
         if not self.is_general:
@@ -119,10 +111,6 @@ class WindowFactory:
             self._section(), self.assigner, self.spec, trigger, self.evictor
         )
         return declared.refusal(stored)
-
-    def tell_restored(self, sections: Sequence[StateSection]) -> None:
-        """Take what the checkpoint says of the windows."""
-        self.restored_section = next((each for each in sections if each.name == SECTION), None)
 
     def _section(self) -> StateSection:
         if self.is_general:

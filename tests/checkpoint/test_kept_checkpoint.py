@@ -1,4 +1,4 @@
-"""A checkpoint of format 2, as commit 8d10b21 wrote it, goes on in the program of today."""
+"""Checkpoints that each release wrote are restored by the program of today."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.checkpoint import format_2_program as kept
+from tests.checkpoint import kept_program as kept
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
+from millstream.cli.main import main
 from millstream.common import Types
 from millstream.configuration import options
 from millstream.datastream.state import ValueStateDescriptor
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+#: Releases of which a checkpoint is kept.
+RELEASES = sorted(path.name.removesuffix(".tar.gz") for path in kept.KEPT.glob("*.tar.gz"))
 #: How the records behind the checkpoint are cut; results of late records depend on it.
 BEHIND = 17
 
@@ -35,7 +38,7 @@ def _run(
     """Run the program to its end; returns all results."""
     env = kept.build(parallelism, directory / "results", changed)
     limits = [parallelism * limit for limit in limits]
-    graph = env.get_job_graph("format 2")
+    graph = env.get_job_graph(kept.JOB)
     MiniCluster(graph, directory / "checkpoint", limits=limits, state_backend=backend).run()
     return Counter(repr(_settled(each)) for each in collected(directory / "results"))
 
@@ -61,9 +64,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Counter[str]:
     return _run(directory, 2, limits=[*kept.CUTS, *[BEHIND] * 3])
 
 
-def unpack(directory: Path) -> None:
-    """Put what is kept into ``directory``."""
-    with tarfile.open(kept.KEPT) as archive:
+@pytest.fixture(params=RELEASES)
+def release(request: pytest.FixtureRequest) -> str:
+    """Each release of which a checkpoint is kept."""
+    return str(request.param)
+
+
+def test_a_checkpoint_is_kept() -> None:
+    assert "0.1.0" in RELEASES
+
+
+def unpack(directory: Path, release: str) -> None:
+    """Put what is kept of a release into ``directory``."""
+    with tarfile.open(kept.KEPT / f"{release}.tar.gz") as archive:
         archive.extractall(directory, filter="data")
 
 
@@ -72,9 +85,9 @@ def unpack(directory: Path) -> None:
     ("parallelism", "backend"), [(2, "hashmap"), (1, "rocksdb"), (3, "hashmap")]
 )
 def test_all_state_is_found(
-    tmp_path: Path, whole: Counter[str], parallelism: int, backend: str
+    tmp_path: Path, whole: Counter[str], release: str, parallelism: int, backend: str
 ) -> None:
-    unpack(tmp_path)
+    unpack(tmp_path, release)
     before = len(collected(tmp_path / "results"))
     found = _run(tmp_path, parallelism, limits=[BEHIND] * 3, backend=backend)
     assert before < found.total() / 2
@@ -113,11 +126,11 @@ CHANGED = {
 UNALTERED = {"tumbling many", "tumbling many purging", "sliding many", "sessions many"}
 
 
-def test_changed_windows_are_converted(tmp_path: Path, whole: Counter[str]) -> None:
+def test_changed_windows_are_converted(tmp_path: Path, whole: Counter[str], release: str) -> None:
     """As they are from where today's code has come to; that these are right a model says."""
-    unpack(tmp_path / "kept")
+    unpack(tmp_path / "kept", release)
     fresh = tmp_path / "fresh"
-    graph = kept.build(2, fresh / "results").get_job_graph("format 2")
+    graph = kept.build(2, fresh / "results").get_job_graph(kept.JOB)
     limits = [2 * cut for cut in kept.CUTS]
     cluster = MiniCluster(graph, fresh / "checkpoint", limits=limits)
     cluster.run(len(kept.CUTS))
@@ -147,9 +160,9 @@ class Fires(kept.Fires):
 @pytest.mark.parametrize("changed", ["late", "continuous"])
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_what_functions_kept_of_windows_outlasts_an_epoch_that_keeps_nothing(
-    tmp_path: Path, changed: str, backend: str, parallelism: int
+    tmp_path: Path, release: str, changed: str, backend: str, parallelism: int
 ) -> None:
-    unpack(tmp_path)
+    unpack(tmp_path, release)
     kind = Types.TUPLE([Types.STRING(), Types.LONG(), Types.LONG()])
     quiet = [(kept.QUIET, number, 261) for number in range(36, 40)]
     late = [(key, number, 150) for number, key in enumerate("abc", 40)]
@@ -159,14 +172,32 @@ def test_what_functions_kept_of_windows_outlasts_an_epoch_that_keeps_nothing(
     windows = events.key_by(lambda event: event[0]).window(kept.ASSIGNERS["tumbling"])
     windows = kept.CHANGES[changed](windows.allowed_lateness(60))
     collect(windows.process(Fires()).uid("tumbling-fires-late"), tmp_path, "fires")
-    graph = env.get_job_graph("format 2")
+    graph = env.get_job_graph(kept.JOB)
     MiniCluster(graph, tmp_path / "checkpoint", limits=[4] * 9, state_backend=backend).run()
     fired = {each[0]: each[2] for each in collected(tmp_path, "fires") if each[1] == 100}
     assert fired == dict.fromkeys("abc", 2)  # once before the checkpoint
 
 
-def test_what_cannot_be_converted_is_refused_by_name(tmp_path: Path) -> None:
-    unpack(tmp_path)
+def test_another_max_parallelism_is_refused(tmp_path: Path, release: str) -> None:
+    unpack(tmp_path, release)
+    env = kept.build(2, tmp_path / "results")
+    env.set_max_parallelism(64)
+    with pytest.raises(IncompatibleProgramError, match=r"max parallelism 64.* 128 key groups"):
+        MiniCluster(env.get_job_graph(kept.JOB), tmp_path / "checkpoint")
+
+
+def test_the_command_inspects_it(
+    tmp_path: Path, release: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unpack(tmp_path, release)
+    assert main(["checkpoints", str(tmp_path / "checkpoint"), "inspect"]) == 0
+    shown = capsys.readouterr().out
+    assert "tumbling-reduce" in shown
+    assert "'timed map': map state" in shown
+
+
+def test_what_cannot_be_converted_is_refused_by_name(tmp_path: Path, release: str) -> None:
+    unpack(tmp_path, release)
     changed = {
         "tumbling sum": "tumbling reduce",
         "sliding process": "sliding sum",
@@ -174,13 +205,13 @@ def test_what_cannot_be_converted_is_refused_by_name(tmp_path: Path) -> None:
         "sessions reduce": "tumbling reduce",
         "tumbling apply": "tumbling reduce timed",
     }
-    graph = kept.build(2, tmp_path / "results", changed).get_job_graph("format 2")
+    graph = kept.build(2, tmp_path / "results", changed).get_job_graph(kept.JOB)
     with pytest.raises(IncompatibleProgramError) as caught:
         MiniCluster(graph, tmp_path / "checkpoint")
     told = str(caught.value)
     assert told.count("would not find its windows") == len(changed)
     for name in changed:
-        assert f"operator {name!r} (format_2_program.py:" in told
+        assert f"operator {name!r} (kept_program.py:" in told
     assert "of Sum(1), reduced values cannot be made" in told
     assert "windows that overlap cannot be cut into panes" in told
     assert "stored without timestamps, which First looks at" in told

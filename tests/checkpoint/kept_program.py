@@ -1,11 +1,11 @@
-"""The program whose checkpoint of format 2 is kept in ``format-2``, with every kind of state in it.
+"""The program whose checkpoints are kept in ``kept``, one per release, with every kind of state.
 
-What it is: windows of all layouts, keyed states of all kinds with and without time to live, timers,
-joins; each is an operator whose results carry its name.  It was written by the code of commit
-8d10b21: ``python -c 'from tests.checkpoint import format_2_program as p; p.write("DIRECTORY")'``.
+Windows of all layouts, keyed states of all kinds with and without time to live, timers, joins: each
+is an operator whose results carry its name.  ``python -m tests.keep`` writes the checkpoint of this
+release.
 
-What it is not: to be changed, but for import paths; what is kept was made of it as it is.  A
-program that differs is made by ``build(..., changed=...)``.
+Once a release is out the program is not changed, except for import paths: what is kept was made
+with it.  ``build(..., changed=...)`` makes a program that differs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tests.integration.job_runs import SplitsSource, collect, environment, event_time
@@ -69,8 +70,10 @@ if TYPE_CHECKING:
 
     from millstream.datastream import DataStream, WindowedStream
 
-#: Where it is kept.
-KEPT = Path(__file__).parent / "format-2" / "kept.tar.gz"
+#: One archive per release whose layouts differ from those of the release before.
+KEPT = Path(__file__).parent / "kept"
+#: The name of the job.
+JOB = "kept"
 #: Records in the first epoch and, behind it, of an epoch that has no results: the paths of output
 #: are in the manifest, and what is kept is restored in another directory.
 CUTS = (31, 5)
@@ -427,13 +430,15 @@ def build(
     return env
 
 
-def write(directory: str) -> None:
-    """Run the program until what is to be kept, and keep it."""
-    root = Path(directory)
-    graph = build(2, root / "results").get_job_graph("format 2")
-    limits = [2 * cut for cut in CUTS]
-    MiniCluster(graph, root / "checkpoint", limits=limits).run(len(CUTS))
-    shutil.rmtree(root / "checkpoint" / "local")
-    with tarfile.open(KEPT, "w:gz") as archive:
-        for name in ("checkpoint", "results"):
-            archive.add(root / name, name)
+def write(archive: Path) -> None:
+    """Run the program until what is to be kept, and keep checkpoint and results."""
+    with TemporaryDirectory() as directory:
+        root = Path(directory)
+        graph = build(2, root / "results").get_job_graph(JOB)
+        limits = [2 * cut for cut in CUTS]
+        MiniCluster(graph, root / "checkpoint", limits=limits).run(len(CUTS))
+        shutil.rmtree(root / "checkpoint" / "local")
+        archive.parent.mkdir(exist_ok=True)
+        with tarfile.open(archive, "w:gz") as file:
+            for name in ("checkpoint", "results"):
+                file.add(root / name, name)
