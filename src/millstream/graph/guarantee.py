@@ -163,12 +163,5 @@ def _guarantee(job_graph: JobGraph, node: StreamNode, mode: CheckpointingMode) -
 
 def _sources(job_graph: JobGraph, node: int) -> list[StreamNode]:
     """All sources upstream of ``node``, in order of id."""
-    seen: set[int] = set()
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        if current not in seen:
-            seen.add(current)
-            waiting.extend(edge.source for edge in job_graph.inputs(current))
-    upstream = [job_graph.nodes[each] for each in sorted(seen)]
+    upstream = sorted(job_graph.upstream(job_graph.inputs(node)), key=lambda each: each.id)
     return [each for each in upstream if each.kind == "source"]

@@ -40,21 +40,11 @@ def warn_of_missing_watermarks(graph: JobGraph) -> None:
 
 def _silent_sources(graph: JobGraph, node: StreamNode) -> Iterator[StreamNode]:
     """The unbounded sources from which no watermark ever reaches an operator."""
-    seen: set[int] = set()
-    waiting = [edge.source for edge in graph.inputs(node.id)]
-    while waiting:
-        number = waiting.pop()
-        if number in seen:
-            continue
-        seen.add(number)
-        each = graph.nodes[number]
-        if _makes_watermarks(each):
-            continue
-        if each.kind != "source":
-            waiting += [edge.source for edge in graph.inputs(number)]
-        elif (
+    for each in graph.upstream(graph.inputs(node.id), _makes_watermarks):
+        is_endless = (
             each.source is not None and each.source.boundedness is Boundedness.CONTINUOUS_UNBOUNDED
-        ):
+        )
+        if is_endless and not _makes_watermarks(each):
             yield each
 
 

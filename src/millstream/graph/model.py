@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from millstream.graph.job_files import JobFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.operator import OperatorFactory
@@ -159,6 +159,27 @@ class JobGraph:
     def outputs(self, node: int) -> list[StreamEdge]:
         """The edges out of ``node``, in order of their id."""
         return [edge for edge in self.edges if edge.source == node]
+
+    def upstream(
+        self, edges: Iterable[StreamEdge], ends_at: Callable[[StreamNode], bool] | None = None
+    ) -> Iterator[StreamNode]:
+        """Yield every node that leads to one of ``edges``, once.
+
+        Args:
+            edges: where the walk begins; their sources come first.
+            ends_at: whether the walk goes no further than a node, which is still given.
+        """
+        seen: set[int] = set()
+        waiting = [edge.source for edge in edges]
+        while waiting:
+            number = waiting.pop()
+            if number in seen:
+                continue
+            seen.add(number)
+            node = self.nodes[number]
+            yield node
+            if ends_at is None or not ends_at(node):
+                waiting += [edge.source for edge in self.inputs(number)]
 
     def stage_of(self, node: int) -> Stage:
         """The stage that ``node`` runs in."""

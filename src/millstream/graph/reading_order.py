@@ -48,14 +48,8 @@ def sources_before(graph: JobGraph) -> dict[str, frozenset[str]]:
 def _sources(graph: JobGraph, node: StreamNode, *, first: bool) -> set[str]:
     """Uids of the sources that lead to the input that comes first, or to the others."""
     index = first_input(node.factory)
-    waiting = [e.source for e in graph.inputs(node.id) if (e.input_index == index) == first]
-    seen: set[int] = set()
-    while waiting:
-        number = waiting.pop()
-        if number not in seen:
-            seen.add(number)
-            waiting.extend(edge.source for edge in graph.inputs(number))
-    return {graph.nodes[number].uid for number in seen if graph.nodes[number].kind == "source"}
+    edges = [each for each in graph.inputs(node.id) if (each.input_index == index) == first]
+    return {each.uid for each in graph.upstream(edges) if each.kind == "source"}
 
 
 def _check(graph: JobGraph, node: StreamNode, before: dict[str, set[str]]) -> None:

@@ -71,25 +71,15 @@ class EventTimeReader:
 
     def _origins_of(self, node: StreamNode) -> set[str]:
         """Uids of the sources and mid-stream assigners that a node's time comes from."""
-        if node.kind == "source":
+        if self._makes_time(node):
             return {node.uid}
-        graph = self._graph
-        if is_per_channel(node) and graph.level(node.id) > 0:
-            return {node.uid}
-        found: set[str] = set()
-        seen = {node.id}
-        ways = [edge.source for edge in graph.inputs(node.id)]
-        while ways:
-            number = ways.pop()
-            if number in seen:
-                continue
-            seen.add(number)
-            before = graph.nodes[number]
-            if before.kind == "source" or (is_per_channel(before) and graph.level(number) > 0):
-                found.add(before.uid)
-            else:
-                ways.extend(edge.source for edge in graph.inputs(number))
-        return found
+        upstream = self._graph.upstream(self._graph.inputs(node.id), self._makes_time)
+        return {each.uid for each in upstream if self._makes_time(each)}
+
+    def _makes_time(self, node: StreamNode) -> bool:
+        """Whether a node is a source, or an assigner of watermarks in mid-stream."""
+        is_assigner = is_per_channel(node) and self._graph.level(node.id) > 0
+        return node.kind == "source" or is_assigner
 
     def read(self, manifest: Manifest) -> list[OperatorTime]:
         """The event time of every operator, in the order of the graph."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.job_runs import SplitsSource
 from tests.support.query_running import changelog
 
 from millstream.common import Duration, Types, WatermarkStrategy
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import MillstreamError, ValidationError
+from millstream.execution.driver import check_job
 from millstream.table import Schema, StreamTableEnvironment
 from millstream.table.expressions import source_watermark
 
@@ -116,3 +119,70 @@ def test_connectors_have_none() -> None:
     schema = Schema.new_builder().column_by_metadata("x", "BIGINT", "offset").build()
     with pytest.raises(ValidationError, match="Invalid metadata key 'offset' in column 'x'"):
         env.from_data_stream(stream([("a", 1)]), schema)
+
+
+OVER = "SELECT COUNT(*) OVER (PARTITION BY k ORDER BY rowtime) AS n FROM t"
+RANKED = (
+    "SELECT k FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY t) "
+    "AS n FROM TUMBLE(TABLE t, DESCRIPTOR(rowtime), INTERVAL '10' SECOND)) WHERE n <= 2"
+)
+MATCHED = (
+    "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY rowtime MEASURES A.t AS found "
+    "PATTERN (A) DEFINE A AS A.t > 0)"
+)
+PAIRS = (
+    "SELECT a.k FROM (SELECT * FROM TUMBLE(TABLE t, DESCRIPTOR(rowtime), INTERVAL '10' SECOND)) a "
+    "JOIN (SELECT * FROM TUMBLE(TABLE t, DESCRIPTOR(rowtime), INTERVAL '10' SECOND)) b "
+    "ON a.k = b.k AND a.window_start = b.window_start AND a.window_end = b.window_end"
+)
+SESSIONS = "SELECT COUNT(*) AS n FROM t GROUP BY SESSION(rowtime, INTERVAL '1' MINUTE)"
+SORTED = "SELECT k FROM t ORDER BY rowtime"
+
+
+def check(query: str, schema: Schema, strategy: WatermarkStrategy, *, unbounded: bool) -> None:
+    """Check a query over a stream without running it."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    kind = Types.ROW_NAMED(["k", "t"], [Types.STRING(), Types.LONG()])
+    source = SplitsSource([[("a", 1)]], kind, unbounded=unbounded)
+    tables = registered(env.from_source(source, strategy, "events"), schema)
+    tables.to_changelog_stream(tables.sql_query(query)).print()
+    check_job(env.get_job_graph("watermarks"))
+
+
+@pytest.mark.parametrize("query", [COUNTS, OVER, RANKED, MATCHED, PAIRS, SESSIONS, SORTED])
+def test_a_query_that_never_emits_is_warned_of(
+    query: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "millstream"):
+        check(query, of_records(), WatermarkStrategy.no_watermarks(), unbounded=True)
+    assert "never emits: it fires by event time, and source 'Source: events'" in caplog.text
+
+
+BY_COLUMN = (
+    Schema.new_builder()
+    .column_by_expression("rowtime", "TO_TIMESTAMP_LTZ(t, 3)")
+    .watermark("rowtime", "rowtime")
+    .build()
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "schema", "strategy", "unbounded"),
+    [
+        (COUNTS, BY_COLUMN, WatermarkStrategy.no_watermarks(), True),
+        (COUNTS, of_records(), WatermarkStrategy.for_monotonous_timestamps(), True),
+        (COUNTS, of_records(), WatermarkStrategy.no_watermarks(), False),
+        ("SELECT k FROM t WHERE t > 1", of_records(), WatermarkStrategy.no_watermarks(), True),
+        ("SELECT COUNT(*) FROM t", of_records(), WatermarkStrategy.no_watermarks(), True),
+    ],
+)
+def test_a_query_that_emits_is_not_warned_of(
+    query: str,
+    schema: Schema,
+    strategy: WatermarkStrategy,
+    unbounded: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "millstream"):
+        check(query, schema, strategy, unbounded=unbounded)
+    assert "never emits" not in caplog.text

@@ -8,7 +8,7 @@ What it is not: what the operators are to do (``runtime/operators/table/plans.py
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from millstream.runtime.columnar.table_windows import WindowKind
 from millstream.runtime.operators.table.calc import CalcOperator
@@ -169,6 +169,11 @@ class SinkMaterializerFactory(SinkMaterializerPlan):
 class OverFactory(OverPlan):
     """Aggregates over the rows in front of each row.  Gives the input's columns, then these."""
 
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Whether rows are given by event time."""
+        return self.rowtime is not None
+
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return OverOperator(self)
@@ -187,6 +192,11 @@ class UpdatingOverFactory(UpdatingOverPlan):
 class MatchFactory(MatchPlan):
     """MATCH_RECOGNIZE with one row per match.  Gives the key columns, then the measures."""
 
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Whether rows are given by event time."""
+        return self.rowtime is not None
+
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return MatchOperator(self)
@@ -204,6 +214,11 @@ class WindowFunctionFactory(WindowFunctionPlan):
 @dataclass(frozen=True)
 class WindowAggregateFactory(WindowAggregatePlan):
     """GROUP BY a window and keys."""
+
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Whether rows are given by event time."""
+        return self.is_rowtime
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
@@ -233,6 +248,8 @@ class IntervalJoinFactory(IntervalJoinPlan):
 class TemporalJoinFactory(TemporalJoinPlan):
     """Each left row with the version of the right at its event time."""
 
+    waits_for_watermarks: ClassVar[bool] = True
+
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return TemporalJoinOperator(self)
@@ -241,6 +258,8 @@ class TemporalJoinFactory(TemporalJoinPlan):
 @dataclass(frozen=True)
 class WindowRankFactory(WindowRankPlan):
     """The rows numbered START to END of each key and window."""
+
+    waits_for_watermarks: ClassVar[bool] = True
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -70,6 +70,7 @@ class TemporalSortFactory:
     input_type: RowType
     order: tuple[SortColumn, ...]
     keyed: ClassVar[bool] = True
+    waits_for_watermarks: ClassVar[bool] = True
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""

@@ -74,6 +74,7 @@ class WindowJoinFactory:
     #: Whose clock windows go by; None where their time attribute is a TIMESTAMP.
     time_zone: str | None = None
     keyed: ClassVar[bool] = True
+    waits_for_watermarks: ClassVar[bool] = True
 
     def state_sections(self) -> list[StateSection]:
         """Return what its operator keeps."""
