@@ -3,55 +3,15 @@
 import json
 import tempfile
 import time
-from datetime import datetime
 
+import kafka_to_postgres
 import psycopg
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tutorial_servers import servers
 
-from millstream.common import Configuration, Duration, Row, Time, Types, WatermarkStrategy
-from millstream.common.watermark_strategy import TimestampAssigner
-from millstream.datastream import ProcessWindowFunction, StreamExecutionEnvironment
-from millstream.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
-from millstream.datastream.connectors.postgres import PostgresSink
-from millstream.datastream.formats.json import JsonRowDeserializationSchema
-from millstream.datastream.window import EventTimeSessionWindows
-
-CLICK = Types.ROW_NAMED(["who", "page", "at"], [Types.STRING(), Types.STRING(), Types.STRING()])
-
-
-class ClickTime(TimestampAssigner):
-    def extract_timestamp(self, value, record_timestamp):
-        return int(datetime.fromisoformat(value.at).timestamp() * 1000)
-
-
-def clicks(brokers):
-    return (
-        KafkaSource.builder()
-        .set_bootstrap_servers(brokers)
-        .set_topics("clicks")
-        .set_group_id("sessions")
-        .set_starting_offsets(KafkaOffsetsInitializer.earliest())
-        .set_value_only_deserializer(
-            JsonRowDeserializationSchema.builder().type_info(CLICK).build()
-        )
-        .build()
-    )
-
-
-SESSION = Types.ROW_NAMED(
-    ["who", "began", "ended", "clicks"],
-    [Types.STRING(), Types.SQL_TIMESTAMP(), Types.SQL_TIMESTAMP(), Types.LONG()],
-)
-GAP = Time.minutes(30)
-
-
-class Summary(ProcessWindowFunction):
-    def process(self, key, context, elements):
-        times = sorted(datetime.fromisoformat(click.at) for click in elements)
-        yield Row(key, times[0].replace(tzinfo=None), times[-1].replace(tzinfo=None), len(times))
-
+from millstream.common import Configuration
+from millstream.datastream import StreamExecutionEnvironment
 
 TABLE = """CREATE TABLE sessions (
     who text, began timestamp, ended timestamp, clicks bigint, PRIMARY KEY (who, began))"""
@@ -63,16 +23,8 @@ def start(brokers, database, checkpoints):
     configuration.set_string("millstream.progress", "off")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2).enable_checkpointing(200)
-    order = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_minutes(1))
-    order = order.with_timestamp_assigner(ClickTime())
-    stream = env.from_source(clicks(brokers), order, "clicks").uid("clicks")
-    sessions = (
-        stream.key_by(lambda click: click.who)
-        .window(EventTimeSessionWindows.with_gap(GAP))
-        .process(Summary(), SESSION)
-        .uid("sessions")
-    )
-    sessions.sink_to(PostgresSink.two_phase(database, "sessions", type_info=SESSION)).uid("table")
+    env.add_python_file(kafka_to_postgres.__file__)
+    kafka_to_postgres.write_sessions(env, brokers, database)
     return env.execute_async("sessions")
 
 

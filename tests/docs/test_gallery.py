@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from kafka.admin import NewTopic
+from tests.databases.server import execute
+from tests.support.environments import wait_until
 
 from millstream.cli.main import main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.kafka.broker import Broker
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
@@ -24,13 +30,25 @@ INDEX: Final = (EXAMPLES / "README.md").read_text()
 LISTED: Final = re.findall(r"^- \[(.+?)\]\(\1\): (.+)$", INDEX, re.MULTILINE)
 #: Name of the program -> its output.
 SHOWN: Final = dict(
-    re.findall(r"^### (\S+)\n\n```text\n(.*?)```$", INDEX, re.MULTILINE | re.DOTALL)
+    re.findall(
+        r"^### (\S+)\n\n(?:[^`#\n]+\n\n)?```text\n(.*?)```$", INDEX, re.MULTILINE | re.DOTALL
+    )
 )
 #: The tutorial's, which has a page and a test.
 TUTORIAL: Final = {"tutorial.py", "tutorial_servers.py"}
-#: These need Spark, pytest, or print what they measured.
-SPECIAL: Final = {"spark_dataframes.py", "testing_a_function.py", "low_latency.py"}
+#: These need servers, Spark or pytest, or print what they measured.
+SPECIAL: Final = {
+    "kafka_to_postgres.py",
+    "low_latency.py",
+    "spark_dataframes.py",
+    "testing_a_function.py",
+}
 MOST_LINES: Final = 60
+#: Of programs in processes of their own.
+ENVIRONMENT: Final = os.environ | {
+    "PYTHONPATH": str(ROOT / "src"),
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 
 
 def run(name: str, *options: str) -> None:
@@ -72,6 +90,39 @@ def test_low_latency(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < float(measured) < 500
 
 
+def test_kafka_to_postgres(broker: Broker, database: str, tmp_path: Path) -> None:
+    table = "CREATE TABLE sessions (who text, began timestamp, ended timestamp, clicks bigint)"
+    execute(database, table)
+    broker.admin.create_topics([NewTopic("clicks", 1, 1)])
+    clicks = ["ann 09:00", "bob 09:05", "ann 09:10", "ann 09:25", "cid 10:20"]
+    messages = [
+        json.dumps({"who": who, "page": "/", "at": f"2026-03-02T{clock}:00+00:00"}).encode()
+        for who, clock in map(str.split, clicks)
+    ]
+    broker.send("clicks", messages)
+    options = ["--target", "local", "--checkpoint-dir", str(tmp_path / "checkpoints")]
+    program = [str(EXAMPLES / "kafka_to_postgres.py"), broker.servers, database]
+    with (tmp_path / "log").open("w+") as log:
+        job = subprocess.Popen(
+            [sys.executable, "-m", "millstream", "run", *options, *program],
+            env=ENVIRONMENT,
+            stderr=log,
+        )
+        try:
+            wait_until(lambda: job.poll() is not None or len(rows(database)) > 1, "rows", 180)
+            job.send_signal(signal.SIGINT)
+            assert job.wait(180) == 130, log.seek(0) or log.read()
+        finally:
+            job.kill()
+            broker.delete("clicks")
+    assert "".join("  ".join(row) + "\n" for row in rows(database)) == SHOWN["kafka_to_postgres.py"]
+
+
+def rows(database: str) -> list[tuple[str, ...]]:
+    columns = "who, began::text, ended::text, clicks::text"
+    return execute(database, f"SELECT {columns} FROM sessions ORDER BY began")
+
+
 def test_spark_dataframes(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     run("spark_dataframes.py")
     assert capsys.readouterr().out.strip() == SHOWN["spark_dataframes.py"].strip()
@@ -81,7 +132,7 @@ def test_testing_a_function() -> None:
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "testing_a_function.py"],
         cwd=EXAMPLES,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=300,
