@@ -42,10 +42,11 @@ test: $(VENV)/ready ## all tests, in three processes (TEST_PROCESSES)
 kept: $(VENV)/ready ## write the checkpoint and state that tests keep of this version
 	$(BIN)/python -m tests.keep
 
-lint: $(VENV)/ready ## ruff, formatting, mypy --strict
+lint: $(VENV)/ready ## ruff, formatting, mypy --strict, words of the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.terms
 
 format: $(VENV)/ready ## rewrite the source in the project's format
 	$(BIN)/ruff check --fix .

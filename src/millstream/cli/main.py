@@ -109,7 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"millstream {__version__}")
     parser.add_argument(
-        "--traceback", action="store_true", help="show where an error comes from in full"
+        "--traceback", action="store_true", help="print the full traceback of an error"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_run(commands)
@@ -123,7 +123,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_traceback(parser: argparse.ArgumentParser) -> None:
-    """The option of all commands behind the command's name, and that of its action, too."""
+    """Accept --traceback after the name of a command and of its action, too."""
     parser.add_argument(
         "--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
@@ -137,9 +137,9 @@ def _add_run(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     run = commands.add_parser(
         "run",
         help="run a program",
-        description="Run a program. Options come before its name, its own arguments behind, after "
-        "-- if they are called as an option here. What the program itself sets wins over what is "
-        "given here.",
+        description="Run a program. Options come before PROGRAM, arguments of the program "
+        "after it; put -- before arguments that are also options of this command. Settings of the "
+        "program take precedence over the command line.",
     )
     _add_program(run)
 
@@ -148,12 +148,12 @@ def _add_plan(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     plan = commands.add_parser(
         "plan",
         help="show the stages and operators of a program without running it",
-        description="Show the stages and operators of a program. The program is run up to its "
-        "execute(), which is not done.",
+        description="Show the stages and operators of a program. The program runs up to execute(); "
+        "the job is not submitted.",
     )
-    plan.add_argument("--svg", metavar="FILE", help="also draw the plan into an SVG file")
+    plan.add_argument("--svg", metavar="FILE", help="also draw the plan as an SVG file")
     plan.add_argument(
-        "--json", action="store_true", help="print the plan as JSON, in the form of Flink's"
+        "--json", action="store_true", help="print the plan as JSON, in Flink's format"
     )
     _add_program(plan)
 
@@ -161,9 +161,9 @@ def _add_plan(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
 def _add_sql(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     sql = commands.add_parser(
         "sql",
-        help="run statements of SQL, from files or as they are typed",
-        description="Run statements of SQL: of files, of standard input if that is no terminal, or "
-        "as they are typed. Jobs run on this machine unless --target says otherwise.",
+        help="run SQL statements from files or at a prompt",
+        description="Run SQL statements from files, from standard input if it is not a terminal, "
+        "or at a prompt. Jobs run on this machine unless --target is given.",
     )
     sql.add_argument(
         "-f",
@@ -172,7 +172,7 @@ def _add_sql(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a script to run; - is standard input; may be repeated",
+        help="a script to run, or - for standard input; can be repeated",
     )
     sql.add_argument(
         "-i",
@@ -181,7 +181,7 @@ def _add_sql(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a script to run before all else, a prompt too; may be repeated",
+        help="a script to run first, also before a prompt; can be repeated",
     )
     _add_environment(sql)
 
@@ -197,17 +197,16 @@ def _add_program(parser: argparse.ArgumentParser) -> None:
 
 def _add_environment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parallelism", "-p", type=_positive, metavar="N", help="subtasks")
-    parser.add_argument("--checkpoint-dir", metavar="DIR", help="where checkpoints are kept")
+    parser.add_argument("--checkpoint-dir", metavar="DIR", help="the checkpoint directory")
     parser.add_argument(
         "--target",
         choices=("spark", "local"),
-        help="what runs the job: Spark, or processes of this machine",
+        help="where the job runs: on Spark, or in processes of this machine",
     )
     parser.add_argument(
         "--pipelined",
         action="store_true",
-        help="tasks live as long as the job, and checkpoints are barriers between the records, "
-        "instead of one epoch after the other",
+        help="run long-running tasks with checkpoint barriers instead of micro-batches",
     )
     parser.add_argument("--master", metavar="URL", help="Spark master, for instance local[2]")
     parser.add_argument("--config", metavar="FILE", help="a YAML file with options")
@@ -218,42 +217,49 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=parse_definition,
         metavar="KEY=VALUE",
-        help="an option, for instance -D state.backend.type=hashmap; may be repeated",
+        help="an option, for instance -D state.backend.type=hashmap; can be repeated",
     )
 
 
 def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     checkpoints = commands.add_parser(
         "checkpoints",
-        help="look into a checkpoint directory",
-        description="Look into a checkpoint directory; also while the job runs. All but confirm "
-        "and sign only read.",
+        help="inspect a checkpoint directory",
+        description="Inspect a checkpoint directory, also while the job runs. Only confirm and "
+        "sign change it.",
     )
     checkpoints.add_argument("directory", help="the checkpoint directory")
     _add_key_file(checkpoints)
     actions = checkpoints.add_subparsers(dest="action", metavar="ACTION")
-    actions.add_parser("list", help="the kept checkpoints (the default)")
-    inspect = actions.add_parser("inspect", help="operators, state and splits of one checkpoint")
+    actions.add_parser("list", help="list the retained checkpoints (the default)")
+    inspect = actions.add_parser("inspect", help="show operators, state and splits of a checkpoint")
     inspect.add_argument(
-        "epoch", nargs="?", type=whole_number, help="its number (default: the newest)"
+        "epoch",
+        metavar="ID",
+        nargs="?",
+        type=whole_number,
+        help="the checkpoint id (default: the latest)",
     )
     _add_state(actions)
-    actions.add_parser("verify", help="read every state file and compare its digest")
+    actions.add_parser("verify", help="read every state file and compare its checksum")
     confirm = actions.add_parser(
         "confirm",
-        help="say that all output of the last epoch was visible, though it is not any more",
-        description="After a kill, a job stops if output of its last epoch is neither pending nor "
-        "visible: it may be lost. If you know that it was visible, and that readers took it away "
-        "or the target has forgotten it, say so; the job must not run meanwhile.",
+        help="mark the output of the last checkpoint as committed",
+        description="After a kill, a job stops if output of its last checkpoint is neither pending "
+        "nor visible, because the output may be lost. If you know that it was visible, and that "
+        "readers removed it or the target no longer has a record of it, use this command. Stop "
+        "the job first.",
     )
-    confirm.add_argument("epoch", type=whole_number, help="the number of the last epoch")
+    confirm.add_argument(
+        "epoch", metavar="ID", type=whole_number, help="the id of the last checkpoint"
+    )
 
     sign = actions.add_parser(
         "sign",
         help="sign a directory that was written without a key",
-        description="Sign all that a job reads from its checkpoint directory, so that it can be "
-        "run with millstream.checkpoint.hmac-key-file from now on. Whoever signs vouches for what "
-        "is there; the job must not run meanwhile.",
+        description="Sign all files that a job reads from its checkpoint directory, so that it can "
+        "run with millstream.checkpoint.hmac-key-file. Sign only a directory whose content you "
+        "trust. Stop the job first.",
     )
     _add_key_file(sign, required=True)
 
@@ -261,23 +267,26 @@ def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> No
 def _add_state(actions: argparse._SubParsersAction[ArgumentParser]) -> None:
     state = actions.add_parser(
         "state",
-        help="the state of one checkpoint: sections, and the entries of an operator",
-        description="List the sections of state of every operator; with --operator their "
-        "entries too. Nothing of the program is needed or run: objects of its classes are shown "
-        "by name.",
+        help="show the state of a checkpoint",
+        description="List the state of every operator; with --operator, list its entries too. "
+        "The program is neither needed nor run: objects of its classes are shown by name.",
     )
     state.add_argument(
-        "epoch", nargs="?", type=whole_number, help="its number (default: the newest)"
+        "epoch",
+        metavar="ID",
+        nargs="?",
+        type=whole_number,
+        help="the checkpoint id (default: the latest)",
     )
-    state.add_argument("--operator", default="", metavar="UID", help="its uid or its name")
-    state.add_argument("--section", default="", metavar="NAME", help="as it is listed")
-    state.add_argument("--key", metavar="KEY", help="entries of this key only")
+    state.add_argument("--operator", default="", metavar="UID", help="uid or name of the operator")
+    state.add_argument("--section", default="", metavar="NAME", help="name of a state, as listed")
+    state.add_argument("--key", metavar="KEY", help="show only entries of this key")
     state.add_argument(
         "--limit",
         type=_positive,
         default=20,
         metavar="N",
-        help="entries per section (default: %(default)s)",
+        help="entries per state (default: %(default)s)",
     )
 
 
@@ -288,7 +297,7 @@ def _add_key_file(parser: argparse.ArgumentParser, *, required: bool = False) ->
         metavar="FILE",
         required=required,
         default=argparse.SUPPRESS,
-        help="the key of the directory: millstream.checkpoint.hmac-key-file of the job",
+        help="the key file of the job (millstream.checkpoint.hmac-key-file)",
     )
 
 
@@ -296,25 +305,27 @@ def _add_transactions(commands: argparse._SubParsersAction[ArgumentParser]) -> N
     transactions = commands.add_parser(
         "transactions",
         help="list, commit or abort open transactions of Kafka sinks",
-        description="Open transactions of Kafka sinks. A job ends its own when it is started "
-        "again; this is for jobs that will not be.",
+        description="List or end open transactions of Kafka sinks. A job ends its own "
+        "transactions when it restarts; use this command for jobs that will not be restarted.",
     )
     actions = transactions.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="the open transactions")
+    listing = actions.add_parser("list", help="list open transactions")
     listing.add_argument(
-        "--prefix", default="millstream", help="of the transactional ids (default: %(default)s)"
+        "--prefix",
+        default="millstream",
+        help="prefix of the transactional ids (default: %(default)s)",
     )
     ends = [
         actions.add_parser("commit", help="make the output of transactions visible"),
-        actions.add_parser("abort", help="drop the output of transactions"),
+        actions.add_parser("abort", help="discard the output of transactions"),
     ]
     for end in ends:
         end.add_argument("ids", nargs="+", metavar="ID", help="a transactional id")
         end.add_argument(
             "--force",
             action="store_true",
-            help="also if the checkpoint directory does not bear it out, or is not given: output"
-            " may be lost or come twice",
+            help="even if it cannot be verified against the checkpoint directory: output may be "
+            "lost or duplicated",
         )
     for action in (listing, *ends):
         action.add_argument(
@@ -326,7 +337,7 @@ def _add_transactions(commands: argparse._SubParsersAction[ArgumentParser]) -> N
             action="append",
             default=[],
             metavar="DIR",
-            help="that of the job, which says what is to be committed; may be repeated",
+            help="checkpoint directory of the job, which lists what to commit; can be repeated",
         )
         _add_key_file(action)
         action.add_argument(
@@ -336,7 +347,7 @@ def _add_transactions(commands: argparse._SubParsersAction[ArgumentParser]) -> N
             default=[],
             type=parse_definition,
             metavar="KEY=VALUE",
-            help="a property of the client, for instance -X security.protocol=SSL; may be repeated",
+            help="a property of the client, for instance -X security.protocol=SSL; can be repeated",
         )
 
 
