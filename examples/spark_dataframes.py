@@ -52,7 +52,9 @@ if __name__ == "__main__":
         changed.sink_to(DataFrameSink(AppendTo(changes)))
         job = env.execute_async("changes")
         end = job.get_job_execution_result()
-        while not end.done() and not Path(changes, "_SUCCESS").exists():  # Spark writes it last
+        while not Path(changes, "_SUCCESS").exists():  # Spark writes it last
+            if end.done():
+                end.result()  # raises the reason
             time.sleep(0.1)
         job.cancel().result()
         spark.read.parquet(changes).orderBy("change").show()
