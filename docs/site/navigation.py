@@ -12,7 +12,7 @@ __all__ = ["GROUPS", "REFERENCE", "ROOT_PAGES"]
 
 #: The groups of pages, with what the site adds to those that ``docs/GROUP/index.md`` lists.
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "tutorials": (),
+    "tutorials": ("examples",),
     "how-to": (),
     "reference": ("/api/index",),
     "concepts": (),

@@ -1,6 +1,7 @@
 """Write the source of the site into a directory for Sphinx to render.
 
 The pages of ``docs/`` are copied; each index gets a table of contents of the pages that it links.
+The index of ``examples/`` becomes a page that contains the programs.
 Links that only work on a code host are adapted.  ``docs/site/conf.py`` configures Sphinx.
 """
 
@@ -22,6 +23,9 @@ __all__ = ["ROOT", "listed_pages", "write"]
 ROOT: Final = Path(__file__).parents[2]
 _LISTED: Final = re.compile(r"^[-|] *\[[^\]]*\]\(([\w-]+)\.md\)", re.MULTILINE)
 _DOCS_LINK: Final = re.compile(r"\]\(docs/")
+#: Of the index of the examples: a link to a program, and the heading of its output.
+_PROGRAM_LINK: Final = re.compile(r"\]\((\w+)\.py\)")
+_PROGRAM_HEADING: Final = re.compile(r"^### (\w+\.py)\n", re.MULTILINE)
 _ROOT_LINK: Final = re.compile(rf"\]\(\.\./((?:\.\./)*(?:{'|'.join(map(re.escape, ROOT_PAGES))}))")
 
 
@@ -33,6 +37,7 @@ def write(target: Path) -> None:
         page.write_text(_without_root(page.read_text()))
     for name in ROOT_PAGES:
         (target / name).write_text(_with_index(_DOCS_LINK.sub("](", (ROOT / name).read_text())))
+    (target / "tutorials" / "examples.md").write_text(_examples())
     _append(target / "index.md", [f"{group}/index" for group in GROUPS])
     for group, more in GROUPS.items():
         _append(target / group / "index.md", [*listed_pages(target / group / "index.md"), *more])
@@ -46,8 +51,20 @@ def listed_pages(index: Path) -> list[str]:
 
 
 def _without_root(text: str) -> str:
-    """Adapt links to pages of the root, which the site has beside the groups."""
+    """Adapt links to pages outside of ``docs/``, which the site has beside the groups."""
+    text = text.replace("](../../examples/README.md)", "](examples.md)")
     return _with_index(_ROOT_LINK.sub(r"](\1", text))
+
+
+def _examples() -> str:
+    """Return the index of the examples with each program before its output."""
+    directory = ROOT / "examples"
+    text = (directory / "README.md").read_text().replace("](../docs/tutorials/", "](")
+    text = _PROGRAM_LINK.sub(r"](#\1py)", text).replace("## Output\n", "## Programs\n")
+    return _PROGRAM_HEADING.sub(
+        lambda heading: f"{heading[0]}\n```python\n{(directory / heading[1]).read_text()}```\n",
+        text,
+    )
 
 
 def _with_index(text: str) -> str:

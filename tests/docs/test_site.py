@@ -126,6 +126,17 @@ def test_pages_are_written(tmp_path: Path) -> None:
     assert "execution.checkpointing.dir" in (source / "api" / "options.rst").read_text()
 
 
+def test_the_page_of_the_examples_contains_the_programs(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    pages.write(source)
+    examples = (source / "tutorials" / "examples.md").read_text()
+    shown = re.findall(r"^### (\S+)\n\n```python\n(.*?)```$", examples, re.MULTILINE | re.DOTALL)
+    assert len(shown) == 12
+    for name, program in shown:
+        assert program == (ROOT / "examples" / name).read_text()
+    assert "](examples.md)" in (source / "tutorials" / "index.md").read_text()
+
+
 def test_files_that_the_architecture_page_names_are_there() -> None:
     package = Path(millstream.__file__).parent
     named = re.findall(
