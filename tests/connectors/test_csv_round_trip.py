@@ -6,6 +6,7 @@ And what PyFlink's builder says of headers, by position as in Flink.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from millstream.connectors.files.source import FileSource
 from millstream.contracts.batch import Batch
 from millstream.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from millstream.errors import ConfigurationError, SinkError, SourceError
+from millstream.table import DataTypes
 from millstream.testing.conformance import read_records
 
 if TYPE_CHECKING:
@@ -186,6 +188,19 @@ def test_untyped_records_with_other_characters(tmp_path: Path) -> None:
         writer.finish()
     text = (tmp_path / "a.csv").read_bytes().decode()
     assert text == "'a;';b\r\n'it''s';NULL\r\n'';'NULL'\r\n1;'\n'\r\n"
+
+
+def test_columns_have_types_of_tables_as_in_pyflink(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("127,1.5,1.25,1;2\n")
+    builder = CsvSchema.builder().add_number_column("a", DataTypes.TINYINT())
+    builder.add_number_column("b", DataTypes.FLOAT()).add_number_column(
+        "c", DataTypes.DECIMAL(5, 2)
+    )
+    schema = builder.add_array_column("d", ";", DataTypes.INT()).build()
+    kinds = [Types.BYTE(), Types.FLOAT(), Types.BIG_DEC(), Types.LIST(Types.INT())]
+    assert list(map(str, schema.types))[::3] == list(map(str, kinds))[::3]
+    assert read(schema, path) == [(127, 1.5, Decimal("1.25"), [1, 2])]
 
 
 # -- headers ---------------------------------------------------------------------------------------

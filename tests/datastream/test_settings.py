@@ -49,13 +49,13 @@ def test_tolerable_failures(env: StreamExecutionEnvironment, config: CheckpointC
 
 
 def test_retention(config: CheckpointConfig) -> None:
-    assert config.is_externalized_checkpoints_enabled()
-    kept = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-    assert config.get_externalized_checkpoint_retention() is kept
+    none = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+    assert not config.is_externalized_checkpoints_enabled()
+    assert config.get_externalized_checkpoint_retention() is none
     for mode in ExternalizedCheckpointRetention:
         config.set_externalized_checkpoint_retention(mode)
         assert config.get_externalized_checkpoint_retention() is mode
-    assert not config.is_externalized_checkpoints_enabled()
+        assert config.is_externalized_checkpoints_enabled() is (mode is not none)
 
 
 def test_storage_objects_choose_the_directory(

@@ -247,3 +247,41 @@ def test_a_decimal_of_a_function_that_is_too_large(env: TableEnvironment, text: 
     table = env.from_elements([(text,)], ["a"]).select(parsed(col("a")))
     with pytest.raises(MillstreamError, match="has more digits before the point"):
         list(table.execute().collect())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "made"),
+    [
+        (1, DataTypes.STRING(), "1"),
+        (True, DataTypes.STRING(), "true"),
+        (2**40, DataTypes.INT(), 0),
+        (200, DataTypes.TINYINT(), -56),
+        (2**64, DataTypes.BIGINT(), None),
+        ("1", DataTypes.INT(), None),
+        (True, DataTypes.INT(), None),
+        (1, DataTypes.DOUBLE(), None),
+        (1, DataTypes.BOOLEAN(), None),
+        (1.5, DataTypes.DECIMAL(5, 2), None),
+        ("x", DataTypes.BYTES(), b"x"),
+        ([1, "2"], DataTypes.ARRAY(DataTypes.INT()), [1, None]),
+        ({1: 2}, DataTypes.MAP(DataTypes.STRING(), DataTypes.DOUBLE()), {"1": None}),
+        ((1,), DataTypes.ROW([DataTypes.FIELD("x", DataTypes.STRING())]), Row("1")),
+    ],
+)
+def test_values_that_are_not_verified_are_converted(
+    value: object, kind: DataType, made: object
+) -> None:
+    """As Flink 2.3.0 converts them."""
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    schema = DataTypes.ROW([DataTypes.FIELD("a", kind)])
+    with env.from_elements([(value,)], schema, False).execute().collect() as rows:
+        assert list(rows) == [Row(made)]
+
+
+def test_what_is_not_verified_still_needs_values() -> None:
+    env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    field = DataTypes.FIELD("a", DataTypes.INT().not_null())
+    with pytest.raises(ElementValueError, match="not nullable"):
+        env.from_elements([(None,)], DataTypes.ROW([field]), verify_schema=False)
+    with pytest.raises(ElementValueError, match="a row has 2 values"):
+        env.from_elements([(1, 2)], DataTypes.ROW([field]), verify_schema=False)

@@ -56,6 +56,16 @@ def frame_of(env: TableEnvironment, expression: str) -> pd.DataFrame:
             "datetime64[ms, Asia/Tokyo]",
             pd.Timestamp("2020-01-01", tz="Asia/Tokyo"),
         ),
+        (
+            "CAST('2020-01-01 00:00:00.123456789' AS TIMESTAMP(9))",
+            "datetime64[ns]",
+            pd.Timestamp("2020-01-01 00:00:00.123456789"),
+        ),
+        (
+            "CAST(TIMESTAMP '2020-01-01 00:00:00' AS TIMESTAMP(0))",
+            "datetime64[s]",
+            pd.Timestamp("2020-01-01"),
+        ),
         ("MAP['a', 1]", "object", [("a", 1)]),
         ("ROW(1, 'x')", "object", {"EXPR$0": 1, "EXPR$1": "x"}),
     ],
@@ -104,6 +114,18 @@ def test_a_changing_table(env: TableEnvironment) -> None:
     made = table.group_by(col("k")).select(col("k"), col("v").max.alias("v")).to_pandas()
     wanted = pd.DataFrame({"k": np.array([1], np.int8), "v": np.array([2], np.int16)})
     assert_frame_equal(made, wanted)
+
+
+def test_rows_that_differ_by_nanoseconds_are_told_apart(env: TableEnvironment) -> None:
+    """Of one key the first time is retracted, and that of the other key stays."""
+    env.get_config().set("parallelism.default", "1")
+    query = """SELECT MAX(t) AS t FROM (VALUES
+        (1, CAST('2020-01-01 00:00:00.000000001' AS TIMESTAMP(9))),
+        (2, CAST('2020-01-01 00:00:00.000000002' AS TIMESTAMP(9))),
+        (2, CAST('2020-01-01 00:00:00.000000003' AS TIMESTAMP(9)))
+    ) AS v(k, t) GROUP BY k"""
+    times = env.sql_query(query).to_pandas()["t"]
+    assert sorted(time.nanosecond for time in times) == [1, 3]
 
 
 def test_a_frame_comes_back(env: TableEnvironment) -> None:

@@ -62,3 +62,13 @@ def test_retractions_have_the_names_of_their_type(
     ((added, row),) = found
     assert added is True
     assert row == value
+
+
+def test_floats_have_their_fewest_digits_as_in_pyflink() -> None:
+    env = environment()
+    f = "CAST(0.1 AS FLOAT)"
+    query = (
+        f"SELECT {f}, ARRAY[{f}], ROW({f}), MAP['a', {f}], CAST(NULL AS FLOAT), CAST(0.1 AS DOUBLE)"
+    )
+    with env.execute_sql(query).collect() as rows:
+        assert list(rows) == [Row(0.1, [0.1], Row(0.1), {"a": 0.1}, None, 0.1)]

@@ -166,13 +166,19 @@ class CheckpointConfig:
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """What happens to the checkpoints of a job that is cancelled; kept unless set."""
+        """Return what happens to the checkpoints of a job that is cancelled.
+
+        As in Flink ``NO_EXTERNALIZED_CHECKPOINTS`` unless it is set, though checkpoints are then
+        kept here.
+        """
+        if not self._configuration.contains(options.CHECKPOINT_RETENTION):
+            return ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
         return ExternalizedCheckpointRetention[
             self._configuration.get(options.CHECKPOINT_RETENTION)
         ]
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """Whether checkpoints may outlive the job."""
+        """Whether it is set that checkpoints outlive the job, as they do here unless it is set."""
         retention = self.get_externalized_checkpoint_retention()
         return retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 

@@ -289,8 +289,8 @@ class WindowedStream:
         """What makes the operators of these windows."""
         trigger = self._trigger
         if trigger is None:
+            # As in Flink, a default trigger that cannot merge fails when windows are merged.
             trigger = self._assigner.get_default_trigger(self._stream.get_execution_environment())
-            self._check_merging(trigger)
         return WindowFactory(
             self._assigner,
             spec,

@@ -34,7 +34,14 @@ from millstream.types.structured_types import StructuredType
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["fitted_rows", "infer_row", "infer_type", "merge_types", "stored_type"]
+__all__ = [
+    "fitted_rows",
+    "infer_row",
+    "infer_type",
+    "merge_types",
+    "stored_type",
+    "values_of",
+]
 
 _SCALARS: Final[dict[type, LogicalType]] = {
     bool: DataTypes.BOOLEAN(),
@@ -282,7 +289,7 @@ def _fitter_of_rows(kind: RowType, where: str) -> Callable[[Any], Any]:
     parts = [_fitter(each.type, f"field {each.name}{inside}") for each in kind]
 
     def fit(value: Any) -> Any:
-        given = _values_of(value, kind)
+        given = values_of(value, kind)
         if len(given) != len(parts):
             message = (
                 f"{where or 'from_elements()'}: a row has {len(given)} values, and there are "
@@ -294,8 +301,8 @@ def _fitter_of_rows(kind: RowType, where: str) -> Callable[[Any], Any]:
     return fit
 
 
-def _values_of(value: Any, kind: RowType) -> list[Any]:
-    """The values of a record for the fields of a row, by name where it has names."""
+def values_of(value: Any, kind: RowType) -> list[Any]:
+    """Return the values of a record for the fields of a row, by name where it has names."""
     own = getattr(value, "_fields", None) if isinstance(value, Row) else None
     if own and set(kind.names) <= set(own):
         return [value[name] for name in kind.names]

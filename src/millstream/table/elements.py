@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.contracts.batch import Batch
 from millstream.errors import ElementTypeError, ProgramError, TypeMismatchError
 from millstream.expressions.java.time_zones import zone_of
 from millstream.sql.binder.binding import query_binder
@@ -17,7 +16,9 @@ from millstream.sql.planner.logical import ValuesNode, row_of
 from millstream.table.building import bound
 from millstream.table.element_types import fitted_rows, infer_row, stored_type
 from millstream.table.expression_nodes import as_node
+from millstream.table.unverified import converted
 from millstream.types.extension_types import BitmapType, VariantType
+from millstream.types.external_values import to_external
 from millstream.types.logical_types import (
     DayTimeIntervalType,
     LocalZonedTimestampType,
@@ -25,10 +26,11 @@ from millstream.types.logical_types import (
     RawType,
     RowField,
     RowType,
+    TimestampType,
     TimeType,
     YearMonthIntervalType,
 )
-from millstream.types.row import Row
+from millstream.types.row import Row, RowKind
 from millstream.types.structured_types import has_class
 from millstream.types.values import values_of_column
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from millstream.contracts.batch import Batch
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
 
@@ -60,17 +63,22 @@ _NOT_OF_SPARK: Final = (TimeType, DayTimeIntervalType, YearMonthIntervalType)
 _UNITS: Final = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 
 
-def plan_of_elements(elements: Sequence[Any], schema: Any) -> ValuesNode:
-    """The plan of a list of values.
+def plan_of_elements(
+    elements: Sequence[Any], schema: Any, *, verify_schema: bool = True
+) -> ValuesNode:
+    """Return the plan of a list of values.
 
     Args:
         elements: the rows.
         schema: a ROW type, or names of the columns, whose types are inferred.
+        verify_schema: whether values must fit the types; else they are converted.
 
     Raises:
         TypeMismatchError: types cannot be inferred from the values, or values do not fit them.
     """
     row = schema if isinstance(schema, RowType) else infer_row(elements, list(schema or ()))
+    if not verify_schema:
+        elements = [converted(each, row) for each in elements]
     values = fitted_rows(elements, row)
     stored = stored_type(row)
     assert isinstance(stored, RowType)  # noqa: S101 - as the other
@@ -239,8 +247,8 @@ def _parts(kind: LogicalType) -> Iterator[LogicalType]:
         yield from _parts(each)
 
 
-def spark_frame_of(rows: Sequence[Any], row: RowType, spark: Any) -> Any:
-    """The rows that are there after all changes, as a DataFrame of Spark.
+def spark_frame_of(batches: Sequence[Batch], row: RowType, spark: Any) -> Any:
+    """Return the rows that are there after all changes as a DataFrame of Spark.
 
     Raises:
         ProgramError: Spark has no such type.
@@ -250,69 +258,76 @@ def spark_frame_of(rows: Sequence[Any], row: RowType, spark: Any) -> Any:
             shown = field.type.as_summary_string()
             message = f"to_spark(): column '{field.name}' {shown} has no type of Spark's; cast it"
             raise ProgramError(message)
-    return spark.createDataFrame(_columns_of(rows, row))
+    schema = external_type(row).arrow_schema  # Spark has no nanoseconds
+    return spark.createDataFrame(_columns_there(batches, row).cast(schema, safe=False))
 
 
-def _columns_of(rows: Sequence[Any], row: RowType) -> pa.Table:
-    values: list[object] = [Row(*each) for each in _rows_there(rows)]
-    return pa.Table.from_batches([Batch(external_type(row), values=values).arrow])
+def arrow_of(batches: Sequence[Batch], row: RowType) -> pa.Table:
+    """Return the rows that are there after all changes as columns of the types of the table."""
+    return _columns_there(batches, row).cast(row.to_arrow_schema())
 
 
-def _typed(rows: list[Row], row: RowType) -> pa.Table:
-    made = pa.Table.from_batches([Batch(external_type(row), values=list(rows)).arrow])
-    return made.cast(row.to_arrow_schema())
-
-
-def arrow_of(rows: Sequence[Any], row: RowType) -> pa.Table:
-    """The rows that are there after all changes, as a table of Arrow of the types of columns."""
-    return _typed([Row(*each) for each in _rows_there(rows)], row)
-
-
-def frame_of(rows: Sequence[Any], row: RowType, time_zone: str) -> pd.DataFrame:
-    """The rows that are there after all changes, as a DataFrame with the types of the columns.
+def frame_of(batches: Sequence[Batch], row: RowType, time_zone: str) -> pd.DataFrame:
+    """Return the rows that are there after all changes as a DataFrame.
 
     As in PyFlink, numbers keep their width, timestamps their unit, arrays are of numpy and rows
     dicts; a column of integers with NULL is one of floating-point numbers.
 
     Args:
-        rows: with their change types.
-        row: their columns.
+        batches: of a query, with the changes.
+        row: the columns.
         time_zone: of the values of TIMESTAMP_LTZ.
     """
     import pandas as pd
 
-    there = _rows_there(rows)
+    there = _columns_there(batches, row)
     columns = [
-        _series_of([values[at] for values in there], field.type, time_zone)
-        for at, field in enumerate(row.fields)
+        _series_of(column, field.type, time_zone)
+        for column, field in zip(there.columns, row.fields, strict=True)
     ]
     frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(len(there)))
     frame.columns = pd.Index(row.names)
     return frame
 
 
-def _series_of(values: list[Any], kind: LogicalType, time_zone: str) -> pd.Series:
+def _series_of(column: pa.ChunkedArray, kind: LogicalType, time_zone: str) -> pd.Series:
     import pandas as pd
 
     if any(isinstance(each, _OBJECTS) for each in _parts(kind)) or has_class(kind):
+        convert = to_external(kind)
+        values = [convert(each) for each in values_of_column(column.combine_chunks(), kind)]
         return pd.Series(values, dtype=object)
-    one = RowType([RowField("value", kind)])
-    array = _typed([Row(each) for each in values], one).column(0)
-    series = array.to_pandas(date_as_object=True)
+    series = column.cast(kind.to_arrow()).to_pandas(date_as_object=True)
+    if isinstance(kind, TimestampType | LocalZonedTimestampType) and kind.precision == 0:
+        series = series.dt.as_unit("s")
     if isinstance(kind, LocalZonedTimestampType):
         return series.dt.tz_convert(zone_of(time_zone).tzinfo)
     return series
 
 
-def _rows_there(rows: Sequence[Any]) -> list[list[Any]]:
-    there: dict[int, list[Any]] = {}
+def _columns_there(batches: Sequence[Batch], row: RowType) -> pa.Table:
+    """Return the rows that are there after all changes, in the order in which they came."""
+    if not batches:
+        return row.to_arrow_schema().empty_table()
+    table = pa.Table.from_batches([each.arrow for each in batches])
+    if all(each.row_kinds is None for each in batches):
+        return table
+    there: dict[int, None] = {}
     # By their texts: a NaN is no other's equal, and lists have no hash.
     places: dict[str, list[int]] = {}
-    for number, each in enumerate(rows):
-        values = list(each)
-        if each.get_row_kind().value in {1, 3}:
-            del there[places[repr(values)].pop(0)]
+    kinds = [kind for each in batches for kind in _kinds_of(each)]
+    for number, (kind, values) in enumerate(zip(kinds, _texts_of(table), strict=True)):
+        if kind in {RowKind.UPDATE_BEFORE.value, RowKind.DELETE.value}:
+            del there[places[values].pop(0)]
         else:
-            there[number] = values
-            places.setdefault(repr(values), []).append(number)
-    return list(there.values())
+            there[number] = None
+            places.setdefault(values, []).append(number)
+    return table.take(pa.array(there, pa.int64()))
+
+
+def _kinds_of(batch: Batch) -> list[int]:
+    return [0] * len(batch) if batch.row_kinds is None else batch.row_kinds.tolist()
+
+
+def _texts_of(table: pa.Table) -> Iterator[str]:
+    return map(repr, zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -43,15 +43,13 @@ class FrameResults:
         """
         from millstream.table.elements import frame_of
 
-        with self.execute().collect() as rows:
-            return frame_of(list(rows), self.plan.row, self._time_zone)
+        return frame_of(self.execute().collect_batches(), self.plan.row, self._time_zone)
 
     def to_arrow(self) -> pa.Table:
         """Run, and give the rows that are there at the end as a table of Arrow."""
         from millstream.table.elements import arrow_of
 
-        with self.execute().collect() as rows:
-            return arrow_of(list(rows), self.plan.row)
+        return arrow_of(self.execute().collect_batches(), self.plan.row)
 
     def to_spark(self, spark: Any) -> Any:
         """Run, and give the rows that are there at the end as a DataFrame of Spark.
@@ -69,5 +67,4 @@ class FrameResults:
         """
         from millstream.table.elements import spark_frame_of
 
-        with self.execute().collect() as rows:
-            return spark_frame_of(list(rows), self.plan.row, spark)
+        return spark_frame_of(self.execute().collect_batches(), self.plan.row, spark)

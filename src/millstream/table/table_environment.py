@@ -210,15 +210,16 @@ class TableEnvironment(FrameSources):
             elements: rows: tuples, lists, Rows, dicts, expressions such as ``row(1, "a")``, or
                 plain values of one column.
             schema: names of the columns, or ``DataTypes.ROW([...])``; types are inferred without.
-            verify_schema: taken; values are always checked.
+            verify_schema: whether values must fit the types. Otherwise, as in Flink, text is made
+                of any value, numbers are cut to the width of an integer, and what is of another
+                type is NULL; lengths are still checked.
         """
-        del verify_schema
         from millstream.table.elements import plan_of_elements, plan_of_expressions
 
         rows = list(elements)
         if any(isinstance(each, Expression) for each in rows):
             return Table(self, plan_of_expressions(self._session, rows, schema))
-        return Table(self, plan_of_elements(rows, schema))
+        return Table(self, plan_of_elements(rows, schema, verify_schema=verify_schema))
 
     def create_temporary_view(
         self,

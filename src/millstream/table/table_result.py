@@ -11,6 +11,8 @@ import unicodedata
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.running_jobs import note_reader, wait_for
 from millstream.errors import ProgramError
@@ -21,12 +23,13 @@ from millstream.sql.catalog.table_schema import TableSchema
 from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
 from millstream.table.texts import cell_texts, column_width, row_texts
 from millstream.types.columns import as_key
-from millstream.types.logical_types import RowType
+from millstream.types.logical_types import FloatType, MapType, MultisetType, RowType
 from millstream.types.row import Row, RowKind, row_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from millstream.contracts.batch import Batch
     from millstream.execution.job_client import JobClient
     from millstream.types.logical_types import LogicalType
 
@@ -105,7 +108,8 @@ class TableResult:
         """Return the rows, each with its RowKind; close it, or use ``with``, to end the query.
 
         As in PyFlink, rows have no field names, and neither have rows within them, so
-        ``row == Row(1, "x")``; ``get_resolved_schema()`` has the names.
+        ``row == Row(1, "x")``; ``get_resolved_schema()`` has the names.  A FLOAT is the number with
+        its fewest digits.
         """
         if self._iterator is None:
             self._iterator = self._open()
@@ -114,7 +118,7 @@ class TableResult:
     def _open(self) -> CloseableIterator:
         result = self._result
         if isinstance(result, QueryResult):
-            records, plain = self._collected(), _without_names(result.row)
+            records, plain = self._collected(), _as_collected(result.row)
             rows = (plain(row) for each in records for row in each.batch().values)
             return CloseableIterator(rows, records.close)
         if isinstance(result, JobResult):
@@ -136,6 +140,11 @@ class TableResult:
         cells = cell_texts(self.get_resolved_schema().types)
         rows: Any = self.collect()
         return CloseableIterator(((_kind(row), cells(row)) for row in rows), rows.close)
+
+    def collect_batches(self) -> list[Batch]:
+        """Return the changes of a query as columns, once it has ended."""
+        with self._collected() as records:
+            return [each.batch() for each in records]
 
     def _collected(self) -> Any:
         """What the query's job collects; opened once."""
@@ -212,24 +221,41 @@ def _nothing() -> None:
     """There is no job to end."""
 
 
-def _without_names(row: RowType) -> Callable[[Any], Row]:
-    """Return what takes the field names off the rows of a type."""
-    if any(_holds_rows(each) for each in row.children):
-        return _nameless
-    return lambda each: row_class(None, _kind(each))(each)
+def _as_collected(row: RowType) -> Callable[[Any], Row]:
+    """Return what makes a row of a query the one that programs are given.
+
+    As in PyFlink rows have no field names, and a FLOAT is the number with its fewest digits: 0.1
+    instead of 0.10000000149011612.
+    """
+    fields = list(map(_conversion, row.children))
+    if not any(fields):
+        return lambda each: row_class(None, _kind(each))(each)
+    whole = [convert or _itself for convert in fields]
+    return lambda each: row_class(None, _kind(each))(
+        convert(value) for convert, value in zip(whole, each, strict=True)
+    )
 
 
-def _holds_rows(kind: LogicalType) -> bool:
-    return isinstance(kind, RowType) or any(map(_holds_rows, kind.children))
+def _conversion(kind: LogicalType) -> Callable[[Any], Any] | None:
+    """Return the same for a value of a type; None: it is given as it is."""
+    if isinstance(kind, FloatType):
+        return lambda value: None if value is None else float(str(np.float32(value)))
+    if isinstance(kind, RowType):
+        convert = _as_collected(kind)
+        return lambda value: convert(value) if isinstance(value, Row) else value
+    parts = list(map(_conversion, kind.children))
+    if not any(parts):
+        return None
+    if isinstance(kind, MapType | MultisetType):
+        key, item = (part or _itself for part in (*parts, None)[:2])
+        return lambda value: (
+            None if value is None else {as_key(key(k)): item(v) for k, v in value.items()}
+        )
+    element = parts[0] or _itself
+    return lambda value: None if value is None else [element(each) for each in value]
 
 
-def _nameless(value: Any) -> Any:
-    if isinstance(value, Row):
-        return row_class(None, value.get_row_kind())(map(_nameless, value))
-    if isinstance(value, list):
-        return [_nameless(each) for each in value]
-    if isinstance(value, dict):
-        return {as_key(_nameless(key)): _nameless(each) for key, each in value.items()}
+def _itself(value: Any) -> Any:
     return value
 
 

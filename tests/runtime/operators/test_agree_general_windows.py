@@ -239,8 +239,11 @@ FUNCTIONS: dict[str, Any] = {
 def test_cuts_into_epochs_change_nothing(assigner: str, trigger: str) -> None:
     merging = "session" in assigner or assigner == "dynamic"
     if merging and trigger in {"delta", "timeout"}:
+        harness = harness_of(ASSIGNERS[assigner], ReduceSpec(Adding()), trigger=TRIGGERS[trigger])
+        harness.process(("a", 1), 100)
+        harness.processing_time(harness.current_processing_time + 1)
         with pytest.raises(ProgramError, match="does not support merging"):
-            harness_of(ASSIGNERS[assigner], ReduceSpec(Adding()), trigger=TRIGGERS[trigger])
+            harness.process(("a", 1), 101)
         return
     chance = random.Random(f"{assigner} {trigger}")
     for evictor in [None, EVICTORS[chance.choice(list(EVICTORS))]]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["text_function", "texts_of_batch"]
+__all__ = ["text_function", "text_of", "texts_of_batch"]
 
 _SEQUENCES = (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo, PrimitiveArrayTypeInfo)
 
@@ -51,7 +51,7 @@ def text_function(kind: TypeInformation) -> Callable[[Any], str]:
         return lambda value: _map_text(value, key, item)
     if kind == Types.FLOAT():
         return lambda value: "null" if value is None else float_text(value)
-    return _text
+    return text_of
 
 
 def texts_of_batch(batch: Batch) -> list[str]:
@@ -63,7 +63,7 @@ def texts_of_batch(batch: Batch) -> list[str]:
 
 def _composite_text(value: Any, fields: Iterable[Callable[[Any], str]]) -> str:
     if not isinstance(value, Row | tuple):
-        return _text(value)
+        return text_of(value)
     texts = [field(each) for field, each in zip(fields, value, strict=False)]
     if isinstance(value, Row):
         return f"{value.get_row_kind()}[{', '.join(texts)}]"
@@ -72,7 +72,7 @@ def _composite_text(value: Any, fields: Iterable[Callable[[Any], str]]) -> str:
 
 def _sequence_text(value: Any, element: Callable[[Any], str]) -> str:
     if value is None or isinstance(value, bytes | bytearray):
-        return _text(value)
+        return text_of(value)
     return f"[{', '.join(map(element, value))}]"
 
 
@@ -83,8 +83,8 @@ def _map_text(value: Any, key: Callable[[Any], str], item: Callable[[Any], str])
     return "{" + ", ".join(entries) + "}"
 
 
-def _text(value: object) -> str:  # noqa: C901, PLR0911 - one return per kind of value
-    """The text of a value whose type says no more than the value does."""
+def text_of(value: object) -> str:  # noqa: C901, PLR0911 - one return per kind of value
+    """Return the text of a value whose type says no more than the value does."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -103,11 +103,11 @@ def _text(value: object) -> str:  # noqa: C901, PLR0911 - one return per kind of
     if isinstance(value, Instant):
         return _instant_text(value)
     if isinstance(value, Row | tuple):
-        return _composite_text(value, repeat(_text))
+        return _composite_text(value, repeat(text_of))
     if isinstance(value, list):
-        return _sequence_text(value, _text)
+        return _sequence_text(value, text_of)
     if isinstance(value, dict):
-        return _map_text(value, _text, _text)
+        return _map_text(value, text_of, text_of)
     return str(value)
 
 

@@ -1,9 +1,10 @@
 """CSV in PyFlink's way: a schema built column by column, a reader format and a bulk writer.
 
-What it is: ``pyflink.datastream.formats.csv``; column types are ``Types.*``.  As in Flink (whose
-reader is Jackson's) columns go by position: ``set_use_header`` says that there is a header to be
-passed over, ``set_strict_headers`` that it has to name the columns of the schema in their order,
-``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it says where they are.
+What it is: ``pyflink.datastream.formats.csv``; types of columns are those of ``DataTypes`` or
+``Types``.  As in Flink (whose reader is Jackson's) columns go by position: ``set_use_header`` says
+that there is a header to be passed over, ``set_strict_headers`` that it has to name the columns of
+the schema in their order, ``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it
+says where they are.
 
 Read next: ``connectors/formats/csv_format.py``, ``connectors/formats/csv_writer.py``.
 """
@@ -22,6 +23,8 @@ from millstream.connectors.formats.csv_messages import (
 from millstream.connectors.formats.csv_writer import CsvWriterFactory
 from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.errors import ConfigurationError
+from millstream.types.logical_type_info import type_info_of
+from millstream.types.logical_types import LogicalType
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
@@ -81,6 +84,10 @@ class CsvSchema:
         return f"CsvSchema({columns}; {self.column_separator!r} between, {header} header)"
 
 
+def _type_info(kind: LogicalType | TypeInformation) -> TypeInformation:
+    return type_info_of(kind) if isinstance(kind, LogicalType) else kind
+
+
 class CsvSchemaBuilder:
     """Builds a CsvSchema."""
 
@@ -117,29 +124,32 @@ class CsvSchemaBuilder:
             raise ConfigurationError(message)
         return schema
 
-    def _add(self, name: str, kind: TypeInformation) -> CsvSchemaBuilder:
+    def _add(self, name: str, kind: LogicalType | TypeInformation) -> CsvSchemaBuilder:
         if name in self._schema.names:
             message = f"column {name!r} is there already"
             raise ConfigurationError(message)
         self._schema.names.append(name)
-        self._schema.types.append(kind)
+        self._schema.types.append(_type_info(kind))
         return self
 
     def add_array_column(
-        self, name: str, separator: str | None = None, element_type: TypeInformation | None = None
+        self,
+        name: str,
+        separator: str | None = None,
+        element_type: LogicalType | TypeInformation | None = None,
     ) -> CsvSchemaBuilder:
         """A column of lists; their elements stand between ``separator`` (default ``;``)."""
         self._schema.array_separators[name] = (
             self._array_separator if separator is None else separator
         )
-        return self._add(name, Types.LIST(element_type or Types.STRING()))
+        return self._add(name, Types.LIST(_type_info(element_type or Types.STRING())))
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
         """A column of type BOOLEAN."""
         return self._add(name, Types.BOOLEAN())
 
     def add_number_column(
-        self, name: str, number_type: TypeInformation | None = None
+        self, name: str, number_type: LogicalType | TypeInformation | None = None
     ) -> CsvSchemaBuilder:
         """A column of numbers, LONG unless said otherwise."""
         return self._add(name, number_type or Types.LONG())
@@ -148,7 +158,7 @@ class CsvSchemaBuilder:
         """A column of type STRING."""
         return self._add(name, Types.STRING())
 
-    def add_column(self, name: str, column_type: TypeInformation) -> CsvSchemaBuilder:
+    def add_column(self, name: str, column_type: LogicalType | TypeInformation) -> CsvSchemaBuilder:
         """A column of any type (dates and timestamps, say); PyFlink has no such method."""
         return self._add(name, column_type)
 

@@ -113,12 +113,6 @@ class GeneralWindowOperator(KeyedOperator):
         self.late_dropped = 0
         #: The record that is being added, as triggers see it.
         self._record: Any = None
-        if self._merging and not self._trigger.can_merge():
-            message = (
-                f"the trigger {self._trigger!r} does not support merging, which the windows of "
-                f"{self._assigner!r} need; give can_merge() and on_merge() or take another trigger"
-            )
-            raise ProgramError(message)
 
     def user_functions(self) -> Iterable[object]:
         return (*self._logic.functions, *self.extractor.functions)
