@@ -1,6 +1,6 @@
 """Expressions to text, with parentheses only where the parser would read another expression.
 
-Read next: ``query_unparser.py``, ``unparser.py``.
+Read next: ``unparser.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Nodes of all other statements that are no queries.
 
-Read next: ``nodes.py``, which has all nodes, and ``unparser.py``, which gives their text.
+Read next: ``nodes.py``, which has all nodes.
 """
 
 from __future__ import annotations
