@@ -45,7 +45,9 @@ class Job:
         assert self.over.wait(DEADLINE)
         if self.error is not None:
             raise self.error
-        return JobExecutionResult("abc", "numbers", 12, {"n": 3})
+        return JobExecutionResult(
+            "abc", "numbers", 12, {"n": 3, "x.numRecordsIn": 5}, frozenset({"n"})
+        )
 
     def get_accumulators(self) -> dict[str, object]:
         return {"n": 3}

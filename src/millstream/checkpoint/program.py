@@ -99,7 +99,7 @@ def labels(program: Mapping[str, OperatorRecord]) -> dict[str, str]:
 
 
 def accumulators(manifest: Manifest, names: Mapping[str, str]) -> dict[str, object]:
-    """All that a job has counted and measured, by the operator's label and the metric's name."""
+    """Return all that a job has counted and measured, by operator's label and metric's name."""
     measures = {name: shown(each, manifest.started) for name, each in manifest.measures.items()}
     return labelled({**manifest.totals, **measures}, names)
 

@@ -1,8 +1,8 @@
 """Metrics as they travel: what an operator reports of an epoch, and what a job makes of it.
 
-What it is: a count is a number, which adds up over subtasks and epochs.  A gauge, meter or
-distribution is a *measure*, a dict of JSON with its kind, which ``added`` puts together and
-``shown`` makes readable.
+A number is what an operator counts by itself; it adds up over subtasks and epochs.  A counter,
+gauge, meter or distribution of a user function is a *measure*, a dict of JSON with its kind, which
+``added`` puts together and ``shown`` makes readable.
 What it is not: what user functions call (``functions/metric_group.py``).
 """
 
@@ -14,6 +14,7 @@ __all__ = [
     "Measure",
     "MetricValue",
     "added",
+    "counter",
     "distribution",
     "gauge",
     "meter",
@@ -28,6 +29,11 @@ MetricValue: TypeAlias = int | Measure
 #: five seconds.
 _BUCKET: Final = 5000
 _SECOND: Final = 1000
+
+
+def counter(count: int) -> Measure:
+    """Make the report of a function's counter: what was added in an epoch."""
+    return {"kind": "counter", "count": count}
 
 
 def gauge(value: float) -> Measure:
@@ -62,6 +68,8 @@ def added(so_far: Measure | None, measure: Measure, subtask: int, now: int) -> M
     if before is None:
         before = {"kind": kind, "count": 0}
     count = before["count"] + measure["count"]
+    if kind == "counter":
+        return {"kind": kind, "count": count}
     if kind == "meter":
         recent = _recent(before, measure["span"], now)
         bucket = now // _BUCKET
@@ -93,6 +101,8 @@ def together(earlier: MetricValue, later: MetricValue) -> MetricValue:
         return later
     if later["kind"] == "gauge":
         return later
+    if later["kind"] == "counter":
+        return counter(earlier["count"] + later["count"])
     if later["kind"] == "meter":
         return meter(earlier["count"] + later["count"], later["span"])
     return distribution(
@@ -103,7 +113,7 @@ def together(earlier: MetricValue, later: MetricValue) -> MetricValue:
     )
 
 
-def shown(measure: Measure, now: int) -> dict[str, Any]:
+def shown(measure: Measure, now: int) -> int | dict[str, Any]:
     """A measure of the job for people.
 
     Args:
@@ -111,9 +121,11 @@ def shown(measure: Measure, now: int) -> dict[str, Any]:
         now: milliseconds since 1970; a rate is that of the time before.
 
     Returns:
-        A gauge's values by subtask (``"0"``), a meter's ``count`` and ``rate`` (events per second),
-        a distribution's ``count``, ``sum``, ``min``, ``max`` and ``mean``.
+        A counter's number, a gauge's values by subtask (``"0"``), a meter's ``count`` and ``rate``
+        (events per second), a distribution's ``count``, ``sum``, ``min``, ``max`` and ``mean``.
     """
+    if measure["kind"] == "counter":
+        return int(measure["count"])
     if measure["kind"] == "gauge":
         return dict(measure["values"])
     if measure["kind"] == "meter":

@@ -155,8 +155,8 @@ class OperatorSnapshot:
     committables: list[object] = field(default_factory=list)
     #: What these are still to be got from; only of operators that were restored to go on.
     output: PendingOutput | None = None
-    #: Counters since the snapshot before, or since it was restored, by their metric name
-    #: (``numRecordsIn``, ``numLateRecordsDropped``), and measures of user functions.
+    #: Since the snapshot before, or since it was restored: numbers are what the operator counts by
+    #: itself (``numRecordsIn``, ``numLateRecordsDropped``), measures are of user functions.
     metrics: Mapping[str, MetricValue] = field(default_factory=dict)
     #: Milliseconds of processing time at which the operator has something to do though no record
     #: comes; None: never.
@@ -192,7 +192,7 @@ class Operator(ABC):
          depend on is in the store, in operator states, or was emitted.  (test kit, which goes on in
          another instance, in the same one restored, or in the same one as it is)
       6. A snapshot counts from the one before it: committables and metrics of neither are in the
-         other.  (test kit)
+         other.  What an operator counts by itself is in ``counted``.  (test kit)
       7. Nothing is processed behind a snapshot that names no next attempt, until ``restore``.
          (runtime)
       8. An exception leaves the instance unusable: it is closed and built again.  (runtime)
@@ -206,6 +206,8 @@ class Operator(ABC):
     gathers_batches: ClassVar[bool] = False
     #: Records that it processes at the same time: a batch of fewer takes as long as one of so many.
     concurrency: int = 1
+    #: What it counts by itself: name of the metric -> attribute that has the number.
+    counted: ClassVar[Mapping[str, str]] = {}
 
     context: OperatorContext
     output: Output
@@ -297,12 +299,24 @@ class Operator(ABC):
         del epoch
         return None
 
-    def record_counts(self) -> dict[str, int]:
-        """Counters since the snapshot before, as far as they are known; nothing is taken.
+    def current_metrics(self) -> dict[str, MetricValue]:
+        """Return what was counted and measured since the snapshot before; nothing is taken.
 
         Called at any moment, also from another thread.
         """
-        return {}
+        return {name: getattr(self, attribute) for name, attribute in self.counted.items()}
+
+    def take_metrics(self) -> dict[str, MetricValue]:
+        """Return what was counted and measured since the last time, and start again."""
+        taken: dict[str, MetricValue] = {
+            name: getattr(self, attribute) for name, attribute in self.counted.items()
+        }
+        for attribute in self.counted.values():
+            setattr(self, attribute, 0)
+        return taken
+
+    def read_gauges(self) -> None:
+        """Read the gauges of user functions, for ``current_metrics``; between any two calls."""
 
     def end_input(self) -> None:
         """All inputs of a bounded job are over (after the maximum watermark)."""

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from millstream.execution.restart import RestartStrategy
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
 
 __all__ = ["JobDriver", "check_job", "start_job"]
 
@@ -190,7 +190,7 @@ class JobDriver:
         """The last complete checkpoint, or the one that the run continues from."""
         return self._monitor.last_checkpoint
 
-    def _task_counts(self) -> list[RecordCounts]:
+    def _task_counts(self) -> list[RunningMetrics]:
         run = self._run
         return [] if run is None or self._ended.is_set() else self._engine.task_counts(run)
 
@@ -263,6 +263,7 @@ class JobDriver:
             job_name=self._job.graph.job_name,
             net_runtime=int(self._seconds * 1000),
             accumulators=self.get_accumulators(),
+            of_functions=self._monitor.of_functions,
         )
 
     # -- the thread ----------------------------------------------------------------------------

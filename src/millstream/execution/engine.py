@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from millstream.errors import EngineError
     from millstream.execution.run import Run
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.messages import SubtaskTimes
 
 __all__ = ["Engine"]
@@ -74,7 +74,7 @@ class Engine(ABC):
         """
         return {}
 
-    def task_counts(self, run: Run) -> list[RecordCounts]:
+    def task_counts(self, run: Run) -> list[RunningMetrics]:
         """What the tasks of a run have counted since the last checkpoint; from any thread."""
         return read_counts(run.job.storage)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from millstream.errors import MissingMethodError, ProgramError
 from millstream.execution.completable_future import CompletableFuture
@@ -55,23 +55,6 @@ class JobStatus(Enum):
         return self.is_globally_terminal_state() or self is JobStatus.SUSPENDED
 
 
-#: What operators count by themselves, which is no accumulator of the program's.
-_COUNTED_BY_OPERATORS: Final = frozenset(
-    {
-        "busyTimeMsPerSecond",
-        "backPressuredTimeMsPerSecond",
-        "idleTimeMsPerSecond",
-        "numLateRecordsDropped",
-        "numLookups",
-        "numNullRowTimeRecordsDropped",
-        "numRecordsIn",
-        "numRecordsInErrors",
-        "numRecordsOut",
-        "numSideOutputRecordsUnread",
-    }
-)
-
-
 @dataclass(frozen=True)
 class JobExecutionResult:
     """What a finished job leaves."""
@@ -82,6 +65,8 @@ class JobExecutionResult:
     net_runtime: int
     #: Totals such as "counts.numRecordsIn": by the uid that the program gives, else by name.
     accumulators: dict[str, object] = field(default_factory=dict)
+    #: Those of them that the program's own functions have counted and measured.
+    of_functions: frozenset[str] = frozenset()
 
     def get_job_id(self) -> JobID:
         """The id of the job."""
@@ -98,9 +83,7 @@ class JobExecutionResult:
     def get_all_accumulator_results(self) -> dict[str, object]:
         """All that the program's own functions have counted and measured, as in Flink."""
         return {
-            name: value
-            for name, value in self.accumulators.items()
-            if name.rpartition(".")[2] not in _COUNTED_BY_OPERATORS
+            name: value for name, value in self.accumulators.items() if name in self.of_functions
         }
 
     def is_job_execution_result(self) -> bool:
@@ -293,9 +276,9 @@ class JobClient:
     def get_metrics(self) -> dict[str, object]:
         """Counts of now, by "operator.metric", such as ``counts.numRecordsIn``.
 
-        Records in and out of operators, and counters of functions, are at most about two seconds
-        old, whether or not a checkpoint was completed meanwhile; what a failure takes back counts
-        until it is read again.  Other metrics are those of the last checkpoint.
+        They are at most about two seconds old, whether or not a checkpoint was completed meanwhile;
+        what a failure takes back counts until it is read again.  A gauge is read between two
+        batches of its task.
         """
         return self.job.get_metrics()
 

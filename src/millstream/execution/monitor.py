@@ -10,22 +10,24 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.program import accumulators, labelled
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.metrics import added, shown
 from millstream.metrics.event_time import EventTimeReader, describe
 from millstream.metrics.progress import Progress, is_reported
 from millstream.metrics.task_times import describe_times, gauges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from millstream.checkpoint.commit import PendingCommits
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.contracts.key_value_store import StateHandle
+    from millstream.contracts.metrics import Measure
     from millstream.execution.job_start import JobStart
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime
     from millstream.metrics.progress import ProgressReporter
     from millstream.metrics.task_times import Times
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
 
 __all__ = ["CompletedCheckpoint", "JobMonitor"]
 
@@ -70,8 +72,10 @@ class JobMonitor:
         self._last: Manifest | None = None
         self._totals: dict[str, object] = {}
         self._records = 0
-        #: Counts as they were shown last in this run, "uid.metric" -> number.
+        #: Counts of operators that were shown last in this run, by "uid.metric".
         self._shown: dict[str, int] = {}
+        #: Measures of functions that were shown last in this run, by "uid.metric".
+        self._measured: dict[str, Measure] = {}
         #: Of the first run, until its first checkpoint.
         self._start: JobStart | None = None
         self._runs = 0
@@ -83,24 +87,41 @@ class JobMonitor:
         """Totals so far, by "operator.metric"."""
         return self._totals
 
-    def metrics(self, running: Iterable[RecordCounts]) -> dict[str, object]:
-        """Totals with what tasks have counted since the last checkpoint, by "operator.metric".
+    @property
+    def of_functions(self) -> frozenset[str]:
+        """Names of those totals that functions of the program have counted and measured."""
+        measures = {} if self._last is None else self._last.measures
+        return frozenset(labelled(measures, self._labels))
+
+    def metrics(self, running: Sequence[RunningMetrics]) -> dict[str, object]:
+        """Return totals with what tasks have counted since the last checkpoint.
 
         Args:
-            running: what tasks have counted.
+            running: what tasks have counted and measured.
+
+        Returns:
+            By "operator.metric".
         """
         last = self._last
-        counts = {f"{node.uid}.numRecordsIn": 0 for node in self._graph.nodes.values()}
-        counts.update({} if last is None else last.totals)
+        totals = {f"{node.uid}.numRecordsIn": 0 for node in self._graph.nodes.values()}
+        totals.update({} if last is None else last.totals)
+        measures = {} if last is None else dict(last.measures)
         epoch = -1 if last is None else last.epoch
-        for each in running:
-            if each.after >= epoch:  # else the last checkpoint has some of it
-                for name, count in each.counts.items():
-                    counts[name] = counts.get(name, 0) + count
+        now = time.time_ns() // 1_000_000
+        fresh = [each for each in running if each.after >= epoch]  # else the checkpoint has some
+        for each in fresh:
+            for name, value in each.metrics.items():
+                if isinstance(value, int):
+                    totals[name] = totals.get(name, 0) + value
+                else:
+                    measures[name] = added(measures.get(name), value, each.subtask, now)
         # A report may be older than the last checkpoint: nothing seems to be lost meanwhile.
-        shown = self._shown
-        self._shown = {name: max(count, shown.get(name, 0)) for name, count in counts.items()}
-        return {**self._totals, **labelled(self._shown, self._labels)}
+        before = self._shown
+        self._shown = {name: max(count, before.get(name, 0)) for name, count in totals.items()}
+        if len(fresh) == len(running) or not self._measured:
+            self._measured = measures
+        measured = {name: shown(each, now) for name, each in self._measured.items()}
+        return {**self._totals, **labelled({**self._shown, **measured}, self._labels)}
 
     @property
     def last_checkpoint(self) -> CompletedCheckpoint | None:
@@ -110,13 +131,13 @@ class JobMonitor:
             return None
         return CompletedCheckpoint(last.epoch, last.generation, last.published)
 
-    def tick(self, running: Iterable[RecordCounts]) -> None:
+    def tick(self, running: Sequence[RunningMetrics]) -> None:
         """Report how far tasks are between two checkpoints."""
         self.metrics(running)
-        shown = self._shown
+        counts = self._shown
         sources = [node.uid for node in self._graph.nodes.values() if node.kind == "source"]
         last = self.last_checkpoint
-        records = sum(shown.get(f"{uid}.numRecordsIn", 0) for uid in sources)
+        records = sum(counts.get(f"{uid}.numRecordsIn", 0) for uid in sources)
         self.progress.update_running(records, None if last is None else last.age() / 1000)
 
     def watermarks(self) -> dict[str, OperatorTime]:
@@ -139,7 +160,7 @@ class JobMonitor:
         for each in start.dropped if self._runs == 0 else []:
             if not self._reports or not _LOG.isEnabledFor(logging.INFO):
                 _LOG.warning("job %r leaves state behind: %s", start.job_name, each)
-        self._shown = {}
+        self._shown, self._measured = {}, {}
         self._start = start if self._runs == 0 else None
         self._runs += 1
 

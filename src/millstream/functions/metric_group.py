@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.contracts.metrics import MetricValue, distribution, gauge, meter
+from millstream.contracts.metrics import Measure, counter, distribution, gauge, meter
 from millstream.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -26,8 +26,12 @@ class Metric:
 
     __slots__ = ()
 
-    def take(self) -> MetricValue | None:
-        """What is to be reported, None if nothing; it starts anew (called at an epoch's end)."""
+    def current(self) -> Measure | None:
+        """Return what there is to report so far, None if nothing; from any thread."""
+        raise NotImplementedError
+
+    def take(self) -> Measure | None:
+        """Return what there is to report, None if nothing, and start again."""
         raise NotImplementedError
 
 
@@ -79,9 +83,12 @@ class Counter(Metric):
         """What was added in this epoch so far."""
         return self._count
 
-    def take(self) -> int | None:
-        count, self._count = self._count, 0
-        return count or None
+    def current(self) -> Measure | None:
+        return counter(self._count) if self._count else None
+
+    def take(self) -> Measure | None:
+        taken, self._count = self.current(), 0
+        return taken
 
 
 class Meter(Metric):
@@ -102,9 +109,12 @@ class Meter(Metric):
         """The events of this epoch so far."""
         return self._count
 
-    def take(self) -> MetricValue | None:
-        count, self._count = self._count, 0
-        return meter(count, self._span) if count else None
+    def current(self) -> Measure | None:
+        return meter(self._count, self._span) if self._count else None
+
+    def take(self) -> Measure | None:
+        taken, self._count = self.current(), 0
+        return taken
 
 
 class Distribution(Metric):
@@ -130,29 +140,37 @@ class Distribution(Metric):
         self._count += 1
         self._sum += value
 
-    def take(self) -> MetricValue | None:
-        count, self._count = self._count, 0
-        if not count:
+    def current(self) -> Measure | None:
+        if not self._count:
             return None
-        total, self._sum = self._sum, 0
-        return distribution(count, total, self._least, self._most)
+        return distribution(self._count, self._sum, self._least, self._most)
+
+    def take(self) -> Measure | None:
+        taken = self.current()
+        self._count = self._sum = 0
+        return taken
 
 
 class _Gauge(Metric):
-    """A value that is looked at, at the end of each epoch."""
+    """A value that is read in the thread of its function."""
 
-    __slots__ = ("_look",)
+    __slots__ = ("_look", "_seen")
 
     def __init__(self, look: Callable[[], Any]) -> None:
         self._look = look
+        self._seen: Measure | None = None
 
-    def take(self) -> MetricValue | None:
-        """The value.
+    def current(self) -> Measure | None:
+        return self._seen
+
+    def take(self) -> Measure | None:
+        """Read the value.
 
         Raises:
             ProgramError: it is no number.
         """
-        return gauge(_number(self._look(), "a gauge must return"))
+        self._seen = gauge(_number(self._look(), "a gauge must return"))
+        return self._seen
 
 
 class MetricGroup:
@@ -175,7 +193,11 @@ class MetricGroup:
         return self._made(name, Counter, Counter())
 
     def gauge(self, name: str, obj: Callable[[], float]) -> None:
-        """Report what ``obj`` returns at the end of each epoch, a number, by subtask."""
+        """Report what ``obj`` returns, a number, by subtask.
+
+        It is called in the thread of the function: at each checkpoint, and about once a second
+        while records are processed.
+        """
         self._made(name, _Gauge, _Gauge(obj))
 
     def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
@@ -197,14 +219,23 @@ class MetricGroup:
         """Return the distribution called ``name``, made at the first call."""
         return self._made(name, Distribution, Distribution())
 
-    def counts(self) -> dict[str, int]:
-        """Return what counters have now, without taking it; from any thread."""
-        # A copy: a function may make a metric meanwhile.
-        found = list(self._metrics.items())
-        return {name: each.get_count() for name, each in found if isinstance(each, Counter)}
+    def current(self) -> dict[str, Measure]:
+        """Return what there is to report so far, without taking it; from any thread.
 
-    def take_all(self) -> dict[str, MetricValue]:
-        """Return what there is to report, and let all start anew (the runtime calls this)."""
+        Gauges have the value that ``read_gauges`` or ``take_all`` found last.
+        """
+        # A copy: a function may make a metric meanwhile.
+        found = {name: each.current() for name, each in list(self._metrics.items())}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def read_gauges(self) -> None:
+        """Read the gauges, in the thread of the functions."""
+        for each in self._metrics.values():
+            if isinstance(each, _Gauge):
+                each.take()
+
+    def take_all(self) -> dict[str, Measure]:
+        """Return what there is to report, and let all start again (the runtime calls this)."""
         taken = {name: metric.take() for name, metric in self._metrics.items()}
         return {name: value for name, value in taken.items() if value is not None}
 

@@ -144,6 +144,7 @@ class FrameReader:
         """Process what is gathered of an edge."""
         batches, behind = gathered.batches, gathered.behind
         gathered.batches, gathered.behind, gathered.rows, gathered.size = [], [], 0, 0
+        self._instance.read_gauges()
         if batches:
             edge = gathered.edge
             operator = self._instance.operators[edge.target]
@@ -174,6 +175,7 @@ class FrameReader:
             # Of no edge: a producer says once per reader, ahead of everything, which attempt it is.
             self.consumed.append(cast("tuple[int, int, str]", loads(payload.to_pybytes())))
             return
+        instance.read_gauges()
         edge = instance.edges[edge_id]
         if kind == WATERMARK:
             watermark = decode_long(payload.to_pybytes())

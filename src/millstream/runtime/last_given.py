@@ -213,7 +213,7 @@ def watch(operator: Operator) -> None:
         number = notes.number(f"{escaped} {text.format('%d')}")
         if number:
             setattr(own, name, _noted(notes, number, getattr(operator, name), value_of))
-    keyed = getattr(operator, "keyed_state", None)
+    keyed = getattr(getattr(operator, "inner", operator), "keyed_state", None)
     if keyed is not None:
         keyed.timers.observer = _timer_noter(notes, place)
 

@@ -1,4 +1,4 @@
-"""Counts of running tasks, shown before the checkpoint that will have them is complete.
+"""Metrics of running tasks, shown before the checkpoint that will have them is complete.
 
 Tasks of the pipelined engine send theirs with their heartbeat.  A task that ends with its
 checkpoint writes them to the checkpoint storage, once a second, if it takes longer than that: the
@@ -13,18 +13,20 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.metrics import MetricValue
+    from millstream.runtime.split_reader import SplitReader
     from millstream.runtime.stage import StageInstance
 
-__all__ = ["COUNTS", "RecordCounts", "counts_of", "delete_counts", "published", "read_counts"]
+__all__ = ["COUNTS", "RunningMetrics", "delete_counts", "metrics_of", "published", "read_counts"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Directory of the checkpoint storage.
@@ -34,30 +36,39 @@ _INTERVAL: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class RecordCounts:
-    """What a task has counted since a checkpoint."""
+class RunningMetrics:
+    """What a task has counted and measured since a checkpoint, by "uid.metric"."""
 
-    #: The last checkpoint that the task knows to be complete: what it has is not in ``counts``.
+    #: The last checkpoint that the task knows to be complete: what it has is not in ``metrics``.
     after: int
-    #: "uid.metric" -> number.
-    counts: dict[str, int]
+    metrics: dict[str, MetricValue]
+    #: Whose they are.
+    subtask: int
 
 
-def counts_of(instance: StageInstance, read: Mapping[int, int]) -> dict[str, int]:
-    """Counters of the operators of a task since the last snapshot.
+def metrics_of(instance: StageInstance, splits: SplitReader | None) -> dict[str, MetricValue]:
+    """Return what the operators of a task have counted and measured since the last snapshot.
+
+    Gauges are those that the task read last; it reads them again when it is at its next batch.
 
     Args:
         instance: of the task.
-        read: source node -> records read since then.
+        splits: reads its splits; None: it has none.
     """
-    found: dict[str, int] = {}
+    instance.wants_gauges = True
+    found: dict[str, MetricValue] = {}
     for node in instance.nodes:
-        operator = instance.operators[node.id]
-        counts = dict(operator.record_counts())
+        metrics = instance.operators[node.id].current_metrics()
         if node.kind == "source":
-            counts = {"numRecordsIn": read.get(node.id, 0)}
-        for name, count in counts.items():
-            found[f"{node.uid}.{name}"] = count
+            metrics = {"numRecordsIn": 0 if splits is None else splits.counted.get(node.id, 0)}
+        unparsed = 0 if splits is None else splits.unparsed.get(node.id, 0)
+        if unparsed:
+            metrics["numRecordsInErrors"] = unparsed
+        unread = instance.outputs[node.id].unread
+        if unread:
+            metrics["numSideOutputRecordsUnread"] = unread
+        for name, value in metrics.items():
+            found[f"{node.uid}.{name}"] = value
     return found
 
 
@@ -65,7 +76,7 @@ def counts_of(instance: StageInstance, read: Mapping[int, int]) -> dict[str, int
 class _Published:
     storage: CheckpointStorage
     name: str
-    counts: Callable[[], RecordCounts]
+    counts: Callable[[], RunningMetrics]
     due: float
     #: Around a write: the task may end, and the next one of this name begin.
     writing: threading.Lock = field(default_factory=threading.Lock)
@@ -77,7 +88,7 @@ class _Published:
                 return
             try:
                 counts = self.counts()
-                content = json.dumps({"after": counts.after, "counts": counts.counts})
+                content = json.dumps(asdict(counts))
                 self.storage.write(self.name, content.encode())
             except Exception:  # noqa: BLE001 - the task itself meets what is wrong, and raises it
                 _LOG.debug("the counts of a running task are not written", exc_info=True)
@@ -134,7 +145,7 @@ _publisher = _Publisher()
 
 @contextlib.contextmanager
 def published(
-    storage: CheckpointStorage, task: tuple[int, int], counts: Callable[[], RecordCounts]
+    storage: CheckpointStorage, task: tuple[int, int], counts: Callable[[], RunningMetrics]
 ) -> Iterator[None]:
     """Publish the counts of a task while it runs.
 
@@ -157,14 +168,15 @@ def published(
         publisher.remove(each)
 
 
-def read_counts(storage: CheckpointStorage) -> list[RecordCounts]:
+def read_counts(storage: CheckpointStorage) -> list[RunningMetrics]:
     """What tasks have published; what cannot be read is left out, for it is only shown."""
     found = []
     try:
         for name in storage.list_names(COUNTS):
             value = json.loads(storage.read(name))
-            counts = {str(key): int(count) for key, count in value["counts"].items()}
-            found.append(RecordCounts(int(value["after"]), counts))
+            found.append(
+                RunningMetrics(int(value["after"]), value["metrics"], int(value["subtask"]))
+            )
     except (MillstreamError, OSError, ValueError, KeyError, TypeError, AttributeError):
         _LOG.debug("the counts of running tasks cannot be read", exc_info=True)
     return found

@@ -149,6 +149,7 @@ class SplitReader:
         )
         if read.dead_letters:
             self._feed_dead_letters(node, read)
+        self._instance.read_gauges()
         head = self._instance.operators[node.id]
         if len(batch):
             head.process_batch(batch)

@@ -157,6 +157,8 @@ class StageInstance:
         #: operators with several inputs.
         self.valves: dict[int, WatermarkValve] = {}
         self.watermarks: dict[int, int] = {}
+        #: Somebody in another thread wants to know what gauges say, or soon will.
+        self.wants_gauges = True
         for node in self.nodes:
             self.operators[node.id] = self._create(node)
             self.operator_states[node.id] = OperatorStates(f"operator {node.name!r}")
@@ -265,6 +267,13 @@ class StageInstance:
         """Close the user functions behind an error: it matters, not what they raise now."""
         with contextlib.suppress(Exception):
             self.close()
+
+    def read_gauges(self) -> None:
+        """Read the gauges of all functions if they are asked for; between two batches."""
+        if self.wants_gauges:
+            self.wants_gauges = False
+            for node in self.nodes:
+                self.operators[node.id].read_gauges()
 
     def advance(self, node: int, watermark: int) -> None:
         """Give an operator its new watermark, if it is one."""

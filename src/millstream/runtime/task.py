@@ -27,7 +27,7 @@ from millstream.contracts.operator import Checkpoint
 from millstream.crash_points import crash_point
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, PRODUCER_ATTEMPT
-from millstream.runtime.live_counts import RecordCounts, counts_of, published
+from millstream.runtime.live_counts import RunningMetrics, metrics_of, published
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.split_reader import SplitReader
 from millstream.runtime.task_state import TaskState, attempt_name, this_worker
@@ -80,8 +80,9 @@ class Task:
         with published(self._plan.storage, task, self._counts):
             yield from self._run(frames)
 
-    def _counts(self) -> RecordCounts:
-        return RecordCounts(self._plan.epoch - 1, counts_of(self._instance, self._splits.counted))
+    def _counts(self) -> RunningMetrics:
+        metrics = metrics_of(self._instance, self._splits)
+        return RunningMetrics(self._plan.epoch - 1, metrics, self._instance.subtask)
 
     def _run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         outbox = self._instance.outbox

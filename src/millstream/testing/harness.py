@@ -253,7 +253,11 @@ class OperatorHarness:
     def _add_metrics(self, metrics: Mapping[str, MetricValue]) -> None:
         for name, value in metrics.items():
             if isinstance(value, int):
+                # Else it would be known at checkpoints only.
+                assert name in self.operator.counted, name  # noqa: S101 - a test kit
                 self.metrics[name] = self.metrics.get(name, 0) + value
+            elif value["kind"] == "counter":
+                self.metrics[name] = self.metrics.get(name, 0) + value["count"]
             else:
                 before, now = self.measures.get(name), self.current_processing_time
                 self.measures[name] = added(before, value, self.context.subtask, now)

@@ -47,7 +47,7 @@ from millstream.runtime.pipelined.messages import Beat, End, Joins, Registered
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.messages import (
         Address,
         DriverMessage,
@@ -84,7 +84,7 @@ class _Slot:
     registered: Registered | None = None
     ended: bool = False
     times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
-    counts: tuple[RecordCounts, ...] = ()
+    counts: tuple[RunningMetrics, ...] = ()
     #: A long turn was spoken of.
     told_of: bool = False
     #: Fenced, while others go on.
@@ -186,7 +186,7 @@ class ControlServer:
         }
 
     @property
-    def counts(self) -> list[RecordCounts]:
+    def counts(self) -> list[RunningMetrics]:
         """What the tasks have counted since the last checkpoint that each knows to be complete."""
         return [each for slot in list(self._slots.values()) for each in slot.counts]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.messages import SubtaskTimes
 
 __all__ = ["PipelinedEngine", "slots_of", "submit"]
@@ -98,7 +98,7 @@ class PipelinedEngine(Engine):
         loop = self._loop
         return {} if loop is None else loop.task_times
 
-    def task_counts(self, run: Run) -> list[RecordCounts]:
+    def task_counts(self, run: Run) -> list[RunningMetrics]:
         """What the tasks have counted since the last complete checkpoint."""
         del run
         loop = self._loop

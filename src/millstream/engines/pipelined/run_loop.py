@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.inquiries import Inquiries
     from millstream.execution.run import Run
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
     from millstream.runtime.plan import SplitAssignment
 
@@ -198,7 +198,7 @@ class RunLoop:
         return self._server.times
 
     @property
-    def task_counts(self) -> list[RecordCounts]:
+    def task_counts(self) -> list[RunningMetrics]:
         """What the tasks have counted; from any thread."""
         return self._server.counts
 

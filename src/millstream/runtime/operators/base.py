@@ -9,7 +9,8 @@ Read next: ``runtime/operators/map.py``, the simplest of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Operator, OperatorContext, OperatorSnapshot, Output
@@ -25,27 +26,63 @@ from millstream.runtime.user_code import (
 from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint
     from millstream.state.keyed import KeyedState
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["Collector", "FunctionOperator", "side_type"]
+__all__ = ["Collector", "FunctionOperator", "MeasuringOperator", "side_type"]
 
 #: Longest batch that collected output is cut into.
 LONGEST_BATCH = 65_536
 
 
-class FunctionOperator(Operator):
+class MeasuringOperator(Operator):
+    """Counts records, and reports what user functions count and measure."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        "numRecordsIn": "records_in",
+        "numRecordsOut": "records_out",
+    }
+    runtime_context: FunctionContext
+
+    def __init__(self) -> None:
+        """Have counted nothing."""
+        self.records_in = 0
+        self.records_out = 0
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        del checkpoint
+        return OperatorSnapshot(metrics=self.take_metrics())
+
+    def current_metrics(self) -> dict[str, MetricValue]:
+        return {**super().current_metrics(), **self.runtime_context.metrics.current()}
+
+    def take_metrics(self) -> dict[str, MetricValue]:
+        with self._reading_gauges():
+            return {**super().take_metrics(), **self.runtime_context.metrics.take_all()}
+
+    def read_gauges(self) -> None:
+        with self._reading_gauges():
+            self.runtime_context.metrics.read_gauges()
+
+    @contextlib.contextmanager
+    def _reading_gauges(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise user_error(self.context, error, doing="reading a gauge") from error
+
+
+class FunctionOperator(MeasuringOperator):
     """An operator around one user function."""
 
     def __init__(self, function: Any) -> None:
         """Take a copy of ``function`` for this subtask."""
+        super().__init__()
         self.function = private_copy(function)
-        self.records_in = 0
-        self.records_out = 0
         self._opened = False
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -76,27 +113,6 @@ class FunctionOperator(Operator):
         if count:
             self.records_out += count
             self.output.emit(batch)
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        del checkpoint
-        return OperatorSnapshot(metrics=self.take_metrics())
-
-    def record_counts(self) -> dict[str, int]:
-        counts = self.runtime_context.metrics.counts()
-        return {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out, **counts}
-
-    def take_metrics(self) -> dict[str, MetricValue]:
-        """Return what there is to report since the last time."""
-        metrics: dict[str, MetricValue] = {
-            "numRecordsIn": self.records_in,
-            "numRecordsOut": self.records_out,
-        }
-        self.records_in = self.records_out = 0
-        try:
-            metrics.update(self.runtime_context.metrics.take_all())
-        except Exception as error:
-            raise user_error(self.context, error, doing="reading a gauge") from error
-        return metrics
 
 
 class Collector:

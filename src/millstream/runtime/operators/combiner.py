@@ -33,6 +33,8 @@ from millstream.runtime.user_code import close_functions, open_functions
 from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millstream.contracts.operator import Checkpoint, RestoreContext
     from millstream.functions.windows import FixedEventTimeWindows
 
@@ -45,6 +47,11 @@ _MOST_FLUSHES: Final = 1 << 30
 
 class CombinerOperator(Operator):
     """Emits partial aggregates."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        "numRecordsIn": "_records_in",
+        "numRecordsOut": "_records_out",
+    }
 
     def __init__(
         self, assigner: FixedEventTimeWindows, aggregates: Aggregates, key_selector: Any
@@ -117,12 +124,7 @@ class CombinerOperator(Operator):
         """Send everything: it belongs to this checkpoint, and is kept nowhere."""
         del checkpoint
         self.flush()
-        metrics = {"numRecordsIn": self._records_in, "numRecordsOut": self._records_out}
-        self._records_in = self._records_out = 0
-        return OperatorSnapshot(metrics=metrics)
-
-    def record_counts(self) -> dict[str, int]:
-        return {"numRecordsIn": self._records_in, "numRecordsOut": self._records_out}
+        return OperatorSnapshot(metrics=self.take_metrics())
 
     def end_input(self) -> None:
         self.flush()

@@ -34,10 +34,9 @@ from millstream.runtime.user_code import bound_method, user_error
 from millstream.state.key_codec import cache_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Operator, RestoreContext
     from millstream.state.key_codec import CacheKey
     from millstream.state.key_types import KeyTypes
@@ -95,6 +94,11 @@ class _Side:
 
 class IntervalJoinOperator(KeyedOperator):
     """Joins two keyed streams within an interval of time."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **KeyedOperator.counted,
+        "numLateRecordsDropped": "late_dropped",
+    }
 
     def __init__(
         self,
@@ -155,12 +159,6 @@ class IntervalJoinOperator(KeyedOperator):
             time_slice = int.from_bytes(namespace[1:], "big", signed=True)
             self._sides[namespace[0]].buffer.remove(time_slice)
         self.output.emit_watermark(watermark)
-
-    def take_metrics(self) -> dict[str, MetricValue]:
-        metrics = super().take_metrics()
-        metrics["numLateRecordsDropped"] = self.late_dropped
-        self.late_dropped = 0
-        return metrics
 
     def _on_time(self, batch: Batch, side: _Side) -> Batch:
         """The records that are not late; the others go to the side output or are counted.

@@ -25,7 +25,7 @@ from millstream.errors import MillstreamError, SinkError, TypeMismatchError
 from millstream.runtime.user_code import private_copy, user_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Checkpoint, RestoreContext
@@ -39,6 +39,11 @@ _FLUSH_PAUSE: Final = 9
 
 class SinkOperator(Operator):
     """Writes records to a sink, pre-commits at the end of each epoch."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        "numRecordsIn": "_records",
+        "numRecordsOut": "_records",
+    }
 
     def __init__(self, sink: Sink, seconds: Callable[[], float] = time.monotonic) -> None:
         """Take a copy of the sink for this subtask; ``seconds`` is the clock of flushes."""
@@ -132,8 +137,7 @@ class SinkOperator(Operator):
         if self._sink.wants_progress:
             committables = [*committables, {PROGRESS: self._progress()}]
         self._unflushed = False
-        metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
-        self._records = 0
+        metrics = self.take_metrics()
         if self._restored is not None and checkpoint.next_attempt is not None:
             self._restored = replace(
                 self._restored, epoch=checkpoint.epoch + 1, attempt=checkpoint.next_attempt
@@ -143,9 +147,6 @@ class SinkOperator(Operator):
         return OperatorSnapshot(
             committables=committables, output=output, metrics=metrics, next_due=due
         )
-
-    def record_counts(self) -> dict[str, int]:
-        return {"numRecordsIn": self._records, "numRecordsOut": self._records}
 
     def _end_sink(self) -> None:
         try:

@@ -29,6 +29,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import (
         Checkpoint,
         OperatorContext,
@@ -64,6 +65,7 @@ class TaggedInputsOperator(Operator):
         """Take the operator that does the work."""
         self.inner = inner
         self.keyed = inner.keyed
+        self.counted = inner.counted  # type: ignore[misc] # of the class it stands for
         self._type = Types.PICKLED_BYTE_ARRAY()
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -97,6 +99,15 @@ class TaggedInputsOperator(Operator):
 
     def write_some(self, deadline: float) -> bool:
         return self.inner.write_some(deadline)
+
+    def current_metrics(self) -> dict[str, MetricValue]:
+        return self.inner.current_metrics()
+
+    def take_metrics(self) -> dict[str, MetricValue]:
+        return self.inner.take_metrics()
+
+    def read_gauges(self) -> None:
+        self.inner.read_gauges()
 
     def end_input(self) -> None:
         self.inner.end_input()

@@ -36,7 +36,7 @@ from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.runtime.user_code import NO_RECORD, user_error, warn_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -117,6 +117,11 @@ class _Watermarks:
 
 class TimestampsWatermarksOperator(Operator):
     """Assigns timestamps and makes watermarks."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        "numRecordsIn": "_records",
+        "numRecordsOut": "_records",
+    }
 
     def __init__(self, strategy: WatermarkStrategy, *, keeps_times: bool = True) -> None:
         """Take the user's strategy, and whether records go on with the times that it gives."""
@@ -384,13 +389,9 @@ class TimestampsWatermarksOperator(Operator):
             unasked=self._unasked,
         )
         self._knows_time = False
-        metrics = {"numRecordsIn": self._records, "numRecordsOut": self._records}
-        self._records = 0
+        metrics = self.take_metrics()
         self._kept.update([state])
         return OperatorSnapshot(metrics=metrics, next_due=self._next_due())
-
-    def record_counts(self) -> dict[str, int]:
-        return {"numRecordsIn": self._records, "numRecordsOut": self._records}
 
     def _next_due(self) -> int | None:
         """When time alone changes something: the clock's or generator's watermark, or idleness.

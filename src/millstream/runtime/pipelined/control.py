@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from types import FrameType
 
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.messages import (
         Address,
         DriverMessage,
@@ -127,8 +127,8 @@ class ControlConnection:
         #: ``time.monotonic`` of the main loop's last turn.
         self._turned = time.monotonic()
         self._times: Mapping[tuple[int, int], SubtaskTimes] = {}
-        self._count: Callable[[], tuple[RecordCounts, ...]] = tuple
-        self._counts: tuple[RecordCounts, ...] = ()
+        self._count: Callable[[], tuple[RunningMetrics, ...]] = tuple
+        self._counts: tuple[RunningMetrics, ...] = ()
         #: ``time.monotonic`` when they are to be asked for again.
         self._next_counts = 0.0
         self._closing = False
@@ -209,7 +209,7 @@ class ControlConnection:
         if times is not None:
             self._times = times
 
-    def report(self, counts: Callable[[], tuple[RecordCounts, ...]]) -> None:
+    def report(self, counts: Callable[[], tuple[RunningMetrics, ...]]) -> None:
         """Send with heartbeats what tasks have counted, also while the main loop is at one turn.
 
         Args:

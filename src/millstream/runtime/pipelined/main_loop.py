@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph, Stage
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.links import Link
     from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.pending_ack import PendingAck
@@ -540,7 +540,7 @@ class MainLoop:
             for task, each in self._times.items()
         }
 
-    def counts(self) -> tuple[RecordCounts, ...]:
+    def counts(self) -> tuple[RunningMetrics, ...]:
         """What each task has counted since the last checkpoint that it knows to be complete."""
         return tuple(task.counts() for task in self.tasks)
 

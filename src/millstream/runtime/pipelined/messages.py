@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.graph.job_files import JobFiles
-    from millstream.runtime.live_counts import RecordCounts
+    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.plan import SplitAssignment
 
 __all__ = [
@@ -382,7 +382,7 @@ class Beat:
     #: (stage, subtask) -> what it has done.
     times: dict[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
     #: What each task has counted.
-    counts: tuple[RecordCounts, ...] = ()
+    counts: tuple[RunningMetrics, ...] = ()
     #: Seconds that the main loop has been at one turn.
     turn: float = 0.0
 

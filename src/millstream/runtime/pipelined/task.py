@@ -23,7 +23,7 @@ Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -33,13 +33,14 @@ from millstream.checkpoint.unconfirmed import Unconfirmed
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
+from millstream.contracts.metrics import together
 from millstream.contracts.operator import Checkpoint
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError
 from millstream.runtime.exchange import concatenate, runs
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import WATERMARK, decode_batch, decode_long, encode_long
-from millstream.runtime.live_counts import RecordCounts, counts_of
+from millstream.runtime.live_counts import RunningMetrics, metrics_of
 from millstream.runtime.pipelined.alignment import Alignment
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.debloating import Debloater
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import OperatorAck
     from millstream.contracts.key_value_store import PendingSnapshot
+    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import PendingOutput
     from millstream.runtime.frames_in_flight import RestoredFrame
     from millstream.runtime.pipelined.alignment import Recording
@@ -136,7 +138,7 @@ class PipelinedTask:
         self._blocks = mode is CheckpointingMode.EXACTLY_ONCE
         #: The last checkpoint that it knows to be complete, and what it has counted for later ones.
         self._confirmed = plan.epoch - 1
-        self._counted: list[tuple[int, dict[str, int]]] = []
+        self._counted: list[tuple[int, dict[str, MetricValue]]] = []
         #: Epoch -> producer -> its attempt, of the barriers that were reached.
         self._barriers: dict[int, dict[TaskId, str]] = {}
         self._alignment = Alignment(instance, inputs, clock, self._release)
@@ -487,7 +489,7 @@ class PipelinedTask:
         if final:
             for node in self._instance.nodes:
                 self._instance.operators[node.id].end_input()
-        self._counted.append((epoch, self._counts_of_epoch()))
+        self._counted.append((epoch, self._metrics_of_epoch()))
         if self.splits is not None:
             self.splits.reader.counted.clear()
         next_attempt = self._name(epoch + 1)
@@ -594,15 +596,16 @@ class PipelinedTask:
         orders = (operator.committed(epoch) for operator in self._operators)
         return [order for order in orders if order is not None]
 
-    def counts(self) -> RecordCounts:
+    def counts(self) -> RunningMetrics:
         """What it has counted since the last checkpoint that it knows to be complete."""
-        total = Counter(self._counts_of_epoch())
-        for _, counts in self._counted:
-            total.update(counts)
-        return RecordCounts(self._confirmed, dict(total))
+        total: dict[str, MetricValue] = {}
+        for metrics in [*(kept for _, kept in self._counted), self._metrics_of_epoch()]:
+            for name, value in metrics.items():
+                total[name] = together(total[name], value) if name in total else value
+        return RunningMetrics(self._confirmed, total, self.id.subtask)
 
-    def _counts_of_epoch(self) -> dict[str, int]:
-        return counts_of(self._instance, {} if self.splits is None else self.splits.reader.counted)
+    def _metrics_of_epoch(self) -> dict[str, MetricValue]:
+        return metrics_of(self._instance, None if self.splits is None else self.splits.reader)
 
     def abandon(self, epoch: int) -> list[Callable[[], None]]:
         """Take that checkpoint ``epoch`` was given up: no more is recorded for it.

@@ -11,26 +11,31 @@ Read next: ``runtime/operators/table/calc.py``, ``runtime/operators/table/group_
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
-from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.errors import ExpressionError, StateError, TypeMismatchError
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.function_context import FunctionContext
+from millstream.runtime.operators.base import MeasuringOperator
 from millstream.runtime.operators.keyed import keyed_state_of, store_of
 from millstream.state.key_types import KeyTypes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from millstream.contracts.metrics import MetricValue
-    from millstream.contracts.operator import Checkpoint, OperatorContext, Output, RestoreContext
+    from millstream.contracts.operator import (
+        Checkpoint,
+        OperatorContext,
+        OperatorSnapshot,
+        Output,
+        RestoreContext,
+    )
     from millstream.contracts.state_sections import StateSection
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.state.keyed import KeyedState
@@ -60,7 +65,7 @@ def kinds_or_inserts(batch: Batch) -> NDArray[np.int8]:
     return np.zeros(len(batch), dtype=np.int8) if kinds is None else kinds
 
 
-class TableOperator(Operator):
+class TableOperator(MeasuringOperator):
     """Counts records and emits columns.
 
     An operator defines ``process_rows``, or ``process_rows_of`` if it has several inputs.
@@ -68,8 +73,7 @@ class TableOperator(Operator):
 
     def __init__(self) -> None:
         """Have counted nothing."""
-        self.records_in = 0
-        self.records_out = 0
+        super().__init__()
         self.processing_time = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -155,24 +159,6 @@ class TableOperator(Operator):
             raise TypeMismatchError(message)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        del checkpoint
-        return OperatorSnapshot(metrics=self.take_metrics())
-
-    def record_counts(self) -> dict[str, int]:
-        counts = self.runtime_context.metrics.counts()
-        return {"numRecordsIn": self.records_in, "numRecordsOut": self.records_out, **counts}
-
-    def take_metrics(self) -> dict[str, MetricValue]:
-        """Return what there is to report since the last time."""
-        metrics: dict[str, MetricValue] = {
-            "numRecordsIn": self.records_in,
-            "numRecordsOut": self.records_out,
-        }
-        self.records_in = self.records_out = 0
-        metrics.update(self.runtime_context.metrics.take_all())
-        return metrics
-
 
 class KeyedTableOperator(TableOperator):
     """Keeps packed rows per key."""
@@ -247,7 +233,12 @@ class TimedTableOperator(KeyedTableOperator):
 
 
 class LateRowsOperator(TimedTableOperator):
-    """Drops the rows that come behind the watermark, and tells how many they are."""
+    """Drops the rows that come after the watermark, and counts them."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **TimedTableOperator.counted,
+        "numLateRecordsDropped": "late",
+    }
 
     def __init__(self, section: StateSection) -> None:
         """Take what is recorded of what it keeps."""
@@ -260,9 +251,3 @@ class LateRowsOperator(TimedTableOperator):
         late = len(on_time) - int(np.count_nonzero(on_time))
         self.late += late
         return arrow.filter(pa.array(on_time)) if late else arrow
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        snapshot = super().snapshot(checkpoint)
-        snapshot.metrics = {**snapshot.metrics, "numLateRecordsDropped": self.late}
-        self.late = 0
-        return snapshot

@@ -10,7 +10,7 @@ What it is not: aware of watermarks; the other half (``window_aggregate.py``) dr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,11 @@ from millstream.runtime.operators.table.base import TableOperator, kinds_or_inse
 from millstream.runtime.operators.table.row_times import RowTimes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.metrics import MetricValue
     from millstream.runtime.operators.table.plans import LocalWindowAggregatePlan
 
 __all__ = ["LocalWindowAggregateOperator"]
@@ -39,17 +40,24 @@ _PASSED: Final = 15
 class LocalWindowAggregateOperator(TableOperator):
     """Aggregates each batch by itself."""
 
+    counted: ClassVar[Mapping[str, str]] = {
+        **TableOperator.counted,
+        "numNullRowTimeRecordsDropped": "without_time",
+    }
+
     def __init__(self, plan: LocalWindowAggregatePlan) -> None:
         """Take the windows, and what to compute of their slices."""
         super().__init__()
         self._plan = plan
         self._aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=False)
+        self.without_time = 0
         self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
         #: How many batches are still to be passed on as they are.
         self._to_pass = 0
 
     def process_rows(self, batch: Batch) -> None:
         arrow, kept, times = self._times.of(batch.arrow, self.label)
+        self.without_time += len(batch) - len(times)
         if not len(times):
             return
         weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
@@ -90,7 +98,3 @@ class LocalWindowAggregateOperator(TableOperator):
             self._to_pass = _PASSED
             return each, each
         return order, starts
-
-    def take_metrics(self) -> dict[str, MetricValue]:
-        absent, self._times.absent = self._times.absent, 0
-        return {**super().take_metrics(), "numNullRowTimeRecordsDropped": absent}

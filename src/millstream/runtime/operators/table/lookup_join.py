@@ -31,15 +31,15 @@ from millstream.runtime.operators.table.lookup_cache import LookupCache
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.lookup import FoundRows, LookupCaching, LookupSource
     from millstream.contracts.operator import (
-        Checkpoint,
         Operator,
         OperatorContext,
-        OperatorSnapshot,
         Output,
     )
     from millstream.expressions.nodes import Expression
@@ -97,6 +97,11 @@ class LookupJoinFactory:
 class LookupJoinOperator(TableOperator):
     """Asks for the rows of each batch."""
 
+    counted: ClassVar[Mapping[str, str]] = {
+        **TableOperator.counted,
+        "numLookups": "lookups",
+    }
+
     def __init__(self, plan: LookupJoinFactory) -> None:
         """Compile what is done with the rows that are found.
 
@@ -120,7 +125,7 @@ class LookupJoinOperator(TableOperator):
         self._cache = None if plan.caching is None else LookupCache(plan.caching)
         self._asker: Asker | None = None
         self._pool: AskerPool | None = None
-        self._asked = 0
+        self.lookups = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -164,7 +169,7 @@ class LookupJoinOperator(TableOperator):
     ) -> None:
         """Give the rows of each answer when it comes; first those that nothing is asked for."""
         asked = np.flatnonzero(wanted)
-        self._asked += len(asked)
+        self.lookups += len(asked)
         nothing = np.empty(0, dtype=np.int64), self._codec.unpack([])
         self._emit_part(arrow, np.flatnonzero(~wanted), group_of_row, *nothing)
         if len(asked):
@@ -265,7 +270,7 @@ class LookupJoinOperator(TableOperator):
         """The rows of some keys in order of the keys: number of the key, and the projections."""
         if not len(asked):
             return np.empty(0, dtype=np.int64), self._codec.unpack([])
-        self._asked += len(asked)
+        self.lookups += len(asked)
         asker = self._pool or self._asker
         assert asker is not None  # noqa: S101 - of setup
         found = asker.ask(keys.take(pa.array(asked)), self.processing_time)
@@ -291,9 +296,3 @@ class LookupJoinOperator(TableOperator):
     def _column(self, table: pa.Table, wanted: pa.Field) -> pa.Array:
         column = table.column(wanted.name).combine_chunks()
         return conformed(column, wanted, self._plan.table, SourceError)
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        snapshot = super().snapshot(checkpoint)
-        snapshot.metrics = {**snapshot.metrics, "numLookups": self._asked}
-        self._asked = 0
-        return snapshot

@@ -34,8 +34,6 @@ class RowTimes:
         self.type = input_type.to_arrow_schema().field(time).type
         #: None: the column's values are what the clock shows.
         self.clock = LocalClock(time_zone) if has_zone(self.type) else None
-        #: How many rows had no time; somebody else sets it back.
-        self.absent = 0
 
     def of(
         self, arrow: pa.RecordBatch, operator: str
@@ -49,7 +47,6 @@ class RowTimes:
         column = arrow.column(self._time)
         kept = None
         if column.null_count:  # Flink drops and counts them
-            self.absent += column.null_count
             valid = column.is_valid()
             kept = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
             arrow, column = arrow.filter(valid), column.filter(valid)

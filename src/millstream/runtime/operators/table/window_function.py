@@ -11,7 +11,7 @@ Read next: ``runtime/columnar/table_windows.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,11 @@ from millstream.runtime.columnar.time_columns import milliseconds_of, timestamps
 from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Checkpoint, OperatorSnapshot
     from millstream.runtime.operators.table.plans import WindowFunctionPlan
 
 __all__ = ["WindowFunctionOperator", "has_zone", "window_columns"]
@@ -54,6 +55,11 @@ def window_columns(
 class WindowFunctionOperator(TableOperator):
     """Assigns windows."""
 
+    counted: ClassVar[Mapping[str, str]] = {
+        **TableOperator.counted,
+        "numNullRowTimeRecordsDropped": "without_time",
+    }
+
     def __init__(self, plan: WindowFunctionPlan) -> None:
         """Take the windows, and the time that they go by."""
         super().__init__()
@@ -61,7 +67,7 @@ class WindowFunctionOperator(TableOperator):
         kind = plan.input_type.to_arrow_schema().field(plan.time).type
         self._time_type = pa.timestamp("ms", kind.tz)
         self._clock = LocalClock(plan.time_zone) if has_zone(kind) else None
-        self._without_time = 0
+        self.without_time = 0
 
     def process_rows(self, batch: Batch) -> None:
         arrow, kinds = batch.arrow, batch.row_kinds
@@ -70,7 +76,7 @@ class WindowFunctionOperator(TableOperator):
             times = np.full(len(batch), self.processing_time, dtype=np.int64)
         else:
             if column.null_count:  # Flink drops and counts them
-                self._without_time += column.null_count
+                self.without_time += column.null_count
                 valid = column.is_valid()
                 arrow, column = arrow.filter(valid), column.filter(valid)
                 chosen = valid.to_numpy(zero_copy_only=False)
@@ -85,10 +91,3 @@ class WindowFunctionOperator(TableOperator):
         columns = [each.take(rows) for each in arrow.columns]
         made = window_columns(found.starts, found.ends, self._clock, self._time_type)
         self.emit_columns([*columns, *made.values()], None if kinds is None else kinds[found.rows])
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        snapshot = super().snapshot(checkpoint)
-        dropped = {"numNullRowTimeRecordsDropped": self._without_time}
-        snapshot.metrics = {**snapshot.metrics, **dropped}
-        self._without_time = 0
-        return snapshot

@@ -8,7 +8,7 @@ What it is not: aware of how windows lie.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from millstream.runtime.operators.table.window_function import window_columns
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,6 +44,11 @@ __all__ = ["WindowedAggregateOperator"]
 class WindowedAggregateOperator(LateRowsOperator):
     """Keeps accumulators per key and window."""
 
+    counted: ClassVar[Mapping[str, str]] = {
+        **LateRowsOperator.counted,
+        "numNullRowTimeRecordsDropped": "without_time",
+    }
+
     def __init__(self, plan: WindowAggregatePlan) -> None:
         """Take the windows, and what to compute of each."""
         super().__init__(plan.state_sections()[0])
@@ -52,6 +57,7 @@ class WindowedAggregateOperator(LateRowsOperator):
         rows = pa.field("rows", pa.int64())
         self.codec = RowCodec(pa.schema([rows, *self.aggregates.fields]))
         self.fresh = self.codec.pack([pa.array([0], pa.int64()), *self.aggregates.fresh])[0]
+        self.without_time = 0
         self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
         self._time_type = pa.timestamp("ms", self._times.type.tz)
         self._clock = self._times.clock
@@ -94,6 +100,7 @@ class WindowedAggregateOperator(LateRowsOperator):
             times = self._times.shown(times)
         else:
             arrow, kept, times = self._times.of(batch.arrow, self.label)
+            self.without_time += len(batch) - len(times)
         if len(times):
             weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
             self.take(arrow, weights if kept is None else weights[kept], times)
@@ -217,6 +224,4 @@ class WindowedAggregateOperator(LateRowsOperator):
         due = self.due()
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
-        absent, self._times.absent = self._times.absent, 0
-        snapshot.metrics = {**snapshot.metrics, "numNullRowTimeRecordsDropped": absent}
         return snapshot

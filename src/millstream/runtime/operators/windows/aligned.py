@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -38,12 +38,11 @@ from millstream.state.serializers import dumps, loads
 from millstream.state.window_codec import WindowCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.contracts.state_sections import StateSection
     from millstream.functions.window import TimeWindow
@@ -63,6 +62,11 @@ _KEYS_AT_ONCE: Final = 8192
 
 class WindowOperator(KeyedOperator):
     """Windows with a reduce, aggregate, window or process-window function."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **KeyedOperator.counted,
+        "numLateRecordsDropped": "late_dropped",
+    }
 
     def __init__(
         self,
@@ -204,12 +208,6 @@ class WindowOperator(KeyedOperator):
         state = self.keyed_state
         if state.is_used_behind_snapshots and self._accumulators.weight > state.share:
             self._accumulators.age()
-
-    def take_metrics(self) -> dict[str, MetricValue]:
-        metrics = super().take_metrics()
-        metrics["numLateRecordsDropped"] = self.late_dropped
-        self.late_dropped = 0
-        return metrics
 
     def _add(self, window: int, keys: list[CacheKey], values: list[Any]) -> None:
         self._clock.open(window)

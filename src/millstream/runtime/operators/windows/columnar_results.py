@@ -10,7 +10,7 @@ Read next: ``runtime/operators/windows/columnar.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -27,12 +27,11 @@ from millstream.types.row import row_class
 from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot
     from millstream.runtime.operators.windows.partials import Partials
     from millstream.types.typeinfo import TypeInformation
@@ -42,6 +41,11 @@ __all__ = ["BuiltInOperator"]
 
 class BuiltInOperator(FunctionOperator):
     """A keyed operator that emits ROW(key, window_start, window_end, ...)."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **FunctionOperator.counted,
+        "numLateRecordsDropped": "late_dropped",
+    }
 
     keyed = True
 
@@ -60,12 +64,6 @@ class BuiltInOperator(FunctionOperator):
         snapshot = super().snapshot(checkpoint)
         snapshot.key_types = self.key_types.take()
         return snapshot
-
-    def take_metrics(self) -> dict[str, MetricValue]:
-        metrics = super().take_metrics()
-        metrics["numLateRecordsDropped"] = self.late_dropped
-        self.late_dropped = 0
-        return metrics
 
     def emit_results(
         self, merged: pa.Table, starts: NDArray[np.int64], ends: NDArray[np.int64]

@@ -45,9 +45,8 @@ from millstream.state.namespaced_state import ABSENT, NamespacedStates
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.runtime.operators.windows.contents import Contents
     from millstream.runtime.operators.windows.merging import StateWindows
@@ -66,6 +65,11 @@ _MOST_REWRITTEN: Final = 10_000
 
 class GeneralWindowOperator(KeyedOperator):
     """Windows of any kind with a user-written function."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **KeyedOperator.counted,
+        "numLateRecordsDropped": "late_dropped",
+    }
 
     #: Whether a session that grows gets a timer of its new end; what is stored depends on it.
     moves_timers: ClassVar[bool] = True
@@ -206,12 +210,6 @@ class GeneralWindowOperator(KeyedOperator):
         if checkpoint.next_attempt is None:
             self._context.registered.clear()
         return super().snapshot(checkpoint)
-
-    def take_metrics(self) -> dict[str, MetricValue]:
-        metrics = super().take_metrics()
-        metrics["numLateRecordsDropped"] = self.late_dropped
-        self.late_dropped = 0
-        return metrics
 
     def spill(self) -> None:
         """Write state to the store if there is much of it in memory."""
