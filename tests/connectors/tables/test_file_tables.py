@@ -269,3 +269,37 @@ def test_partitions_that_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(SourceError, match="the partition's 'b' cannot be read"):
         changelog(env, "SELECT * FROM u", tmp_path)
+
+
+def test_values_after_those_of_the_columns(tmp_path: Path) -> None:
+    """As in Flink 2.3.0, where the last delimiter of a line may have no value after it."""
+    env = environment(1)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text('1,x\n2,y,\n3,"a,b",c,d\r\n4,"q""r,",z\n\n5,w\n')
+    table(env, "strict", "a INT, b STRING", data, "csv")
+    with pytest.raises(MalformedRecordError, match="Expected 2 columns, got 4"):
+        changelog(env, "SELECT * FROM strict", tmp_path / "strict")
+    option = ", 'csv.ignore-trailing-unmappable' = 'true'"
+    table(env, "t", "a INT, b STRING", data, "csv", option)
+    rows = {(1, "x"), (2, "y"), (3, "a,b"), (4, 'q"r,'), (5, "w")}
+    assert materialised(changelog(env, "SELECT * FROM t", tmp_path / "t")) == dict.fromkeys(rows, 1)
+    (data / "a.csv").write_text("1,x\n2,y,\n")
+    assert materialised(changelog(env, "SELECT * FROM strict", tmp_path / "last")) == {
+        (1, "x"): 1,
+        (2, "y"): 1,
+    }
+
+
+def test_values_after_those_of_the_columns_with_other_characters(tmp_path: Path) -> None:
+    env = environment(1)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.csv").write_text("1;'a;b\\';c';more\n2;x;'y\n z'\n")
+    options = (
+        ", 'csv.ignore-trailing-unmappable' = 'true', 'csv.field-delimiter' = ';',"
+        " 'csv.quote-character' = '''', 'csv.escape-character' = '\\'"
+    )
+    table(env, "t", "a INT, b STRING", data, "csv", options)
+    found = materialised(changelog(env, "SELECT * FROM t", tmp_path / "t"))
+    assert found == {(1, "a;b';c"): 1, (2, "x"): 1}

@@ -379,6 +379,18 @@ def test_what_raw_does_not_take() -> None:
         codec("raw", "a INT").decode(b"123")
 
 
+def test_csv_values_after_those_of_the_columns() -> None:
+    strict = codec("csv", "a INT, b STRING")
+    with pytest.raises(ValueError, match="3"):
+        rows(strict, b"1,x,y")
+    messages = [b"1,x,y", b'2,"a,b",c,d', b"3,z"]
+    decoder = codec("csv", "a INT, b STRING", ignore_trailing_unmappable="true")
+    assert rows(decoder, *messages) == [(0, (1, "x")), (0, (2, "a,b")), (0, (3, "z"))]
+    columns = decoder.columns(messages)
+    assert columns is not None
+    assert columns.column(1).to_pylist() == ["x", "a,b", "z"]
+
+
 def test_csv_nulls_and_errors() -> None:
     columns = "a INT, b STRING, c ARRAY<INT>, d TIMESTAMP(3)"
     strict = codec("csv", columns, null_literal="n/a")

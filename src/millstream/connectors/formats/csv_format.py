@@ -18,7 +18,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.schema import SchemaLike
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["CsvFormat", "CsvOptions", "single_character"]
+__all__ = ["CsvFormat", "CsvOptions", "first_values", "single_character"]
 
 DETECTION_SIZE = 1 << 20
 
@@ -71,6 +71,8 @@ class CsvOptions:
     null_in_quotes: bool = True
     #: Whether lines that begin with ``#`` are comments.
     comments: bool = False
+    #: Whether values after those of the columns are left out; else such a record is malformed.
+    ignore_trailing: bool = False
     #: Column name -> separator of its elements, for columns of type LIST or array.
     array_separators: dict[str, str] = field(default_factory=dict)
 
@@ -87,6 +89,28 @@ def single_character(character: str, what: str) -> str:
         )
         raise ConfigurationError(message)
     return character
+
+
+def first_values(
+    record: bytes, width: int, delimiter: str, quote: str | None, escape: str | None
+) -> bytes:
+    """Return a record with as many values as there are columns; those after them are left out."""
+    between = delimiter.encode()
+    if record.count(between) < width:
+        return record
+    marks = [each.encode() for each in (delimiter, quote) if each]
+    pattern = b"|".join(map(re.escape, marks))
+    if escape:
+        pattern = re.escape(escape.encode()) + b"(?s:.)|" + pattern
+    inside, seen = False, 0
+    for mark in re.finditer(pattern, record):
+        if mark[0] == between:
+            seen += not inside
+        elif len(mark[0]) == 1:  # else it is escaped
+            inside = not inside
+        if seen == width:
+            return record[: mark.start()] + record[len(record.rstrip(b"\r\n")) :]
+    return record
 
 
 class CsvFormat(SchemaFormat, LineFormat):
@@ -271,6 +295,8 @@ class CsvFormat(SchemaFormat, LineFormat):
 
         def parse(block: bytes) -> pa.Table:
             block = self._without_comments(block)
+            if self.options.ignore_trailing:
+                block = self._without_trailing(block, len(names))
             return read(block) if block.strip(b"\r\n") else schema.empty_table()
 
         return parse
@@ -351,6 +377,14 @@ class CsvFormat(SchemaFormat, LineFormat):
             nulls.add("")
         is_null = pc.is_in(texts, pa.array(sorted(nulls), pa.string()))
         return pc.if_else(is_null, pa.scalar(None, pa.string()), texts).cast(wide(kind)).cast(kind)
+
+    def _without_trailing(self, block: bytes, width: int) -> bytes:
+        ends = [0, *self._record_ends(block).tolist(), len(block)]
+        options = self.options
+        return b"".join(
+            first_values(block[start:end], width, options.delimiter, options.quote, options.escape)
+            for start, end in pairwise(ends)
+        )
 
     def _without_comments(self, block: bytes, instead: bytes = b"") -> bytes:
         """A block with ``instead`` in the place of each byte of a comment; lines stay lines.

@@ -86,6 +86,7 @@ def _csv_options(options: Mapping[str, Any]) -> CsvTableOptions:
         array_delimiter=options["array-element-delimiter"],
         comments=options["allow-comments"],
         ignore_parse_errors=options["ignore-parse-errors"],
+        ignore_trailing_unmappable=options["ignore-trailing-unmappable"],
     )
 
 
@@ -178,6 +179,7 @@ FORMATS: Final[dict[str, _Format]] = {
             text("null-literal"),
             text("array-element-delimiter", ";"),
             boolean("allow-comments", default=False),
+            boolean("ignore-trailing-unmappable", default=False),
             _ERRORS,
         ),
         lambda row, options, _: CsvRowDecoder(row, _csv_options(options)),

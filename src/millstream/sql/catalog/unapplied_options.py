@@ -170,9 +170,6 @@ _FORMATS: Final[dict[str, tuple[UnappliedOption, ...]]] = {
         _refused(
             "fail-on-missing-columns", "boolean", "false", "columns that a line lacks are NULL"
         ),
-        _refused(
-            "ignore-trailing-unmappable", "boolean", "false", "lines have the table's columns"
-        ),
         _refused("trim-spaces", "boolean", "false", "use TRIM(column)"),
         _refused(
             "write-bigdecimal-in-scientific-notation",

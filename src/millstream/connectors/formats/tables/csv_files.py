@@ -60,6 +60,7 @@ class CsvTableFormat(CsvFormat):
             header=False,
             null_values=None if options.null is None else (options.null,),
             comments=options.comments,
+            ignore_trailing=options.ignore_trailing_unmappable,
             array_separators=dict.fromkeys(whole.names, options.array_delimiter),
         )
         kinds = [ArrowTypeInfo(field.type) for field in schema]
@@ -95,10 +96,12 @@ class CsvTableFormat(CsvFormat):
             yield FaultyRecord(offset, record, problem)
             return
         for outcome in super()._parse_one(parse, record, offset, reason):
-            short = None
-            if self._lenient and isinstance(outcome, FaultyRecord):
-                short = self._short(parse, record)
-            yield outcome if short is None else short
+            made = None
+            if isinstance(outcome, FaultyRecord):
+                made = self._without_last_delimiter(parse, record)
+                if made is None and self._lenient:
+                    made = self._short(parse, record)
+            yield outcome if made is None else made
 
     def _problem_of_whole(self, record: bytes) -> str | None:
         """What is wrong with a record that a look at the columns that are read does not show."""
@@ -110,6 +113,19 @@ class CsvTableFormat(CsvFormat):
         except (ValueError, pa.ArrowException):
             return None  # so do those that are read
         return self.problem_of_row(table) if table.num_rows == 1 else None
+
+    def _without_last_delimiter(
+        self, parse: Callable[[bytes], pa.Table], record: bytes
+    ) -> pa.Table | None:
+        """Return the row of a record that ends with a delimiter; None: it is another."""
+        text = record.rstrip(b"\r\n")
+        if not text.endswith(self.options.delimiter.encode()):
+            return None
+        try:
+            table = parse(text[:-1])
+        except (ValueError, pa.ArrowException):
+            return None
+        return table if table.num_rows == 1 and self.problem_of_row(table) is None else None
 
     def _short(self, parse: Callable[[bytes], pa.Table], record: bytes) -> pa.Table | None:
         """The row of a record with too few values, whose others are NULL; None: it is another."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from millstream.connectors.formats.csv_format import first_values
 from millstream.connectors.formats.csv_messages import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
@@ -64,6 +65,7 @@ class CsvTableOptions:
     array_delimiter: str = ";"
     comments: bool = False
     ignore_parse_errors: bool = False
+    ignore_trailing_unmappable: bool = False
 
 
 def text_columns(row: RowType) -> RowTypeInfo:
@@ -134,6 +136,7 @@ class CsvRowDecoder(RowDecoder):
     def decode(self, message: bytes | None) -> list[tuple[int, Sequence[Any]]]:
         if message is None:
             return []
+        message = self._mappable(message)
         try:
             record: Any = self._lines.deserialize(message)
         except (ValueError, pa.ArrowException) as error:
@@ -141,6 +144,12 @@ class CsvRowDecoder(RowDecoder):
                 return self._short(message)
             raise ValueError(str(error)) from error
         return [] if record is NO_RECORD else [(INSERT, self._values(tuple(record)))]
+
+    def _mappable(self, message: bytes) -> bytes:
+        options = self._options
+        if not options.ignore_trailing_unmappable:
+            return message
+        return first_values(message, self._width, options.delimiter, options.quote, options.escape)
 
     def _short(self, message: bytes) -> list[tuple[int, Sequence[Any]]]:
         """The row of a line with too few values: the others are NULL; none for other lines."""
@@ -175,7 +184,7 @@ class CsvRowDecoder(RowDecoder):
             raise
 
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        texts = self._lines.deserialize_columns(messages)
+        texts = self._lines.deserialize_columns(list(map(self._mappable, messages)))
         if texts is None:
             return None
         try:
