@@ -59,8 +59,9 @@ def _without_root(text: str) -> str:
 def _examples() -> str:
     """Return the index of the examples with each program before its output."""
     directory = ROOT / "examples"
-    text = (directory / "README.md").read_text().replace("](../docs/tutorials/", "](")
-    text = _PROGRAM_LINK.sub(r"](#\1py)", text).replace("## Output\n", "## Programs\n")
+    text = (directory / "README.md").read_text().replace("## Output\n", "## Programs\n")
+    text = text.replace("](../docs/tutorials/", "](").replace("](../docs/", "](../")
+    text = _PROGRAM_LINK.sub(r"](#\1py)", text)
     return _PROGRAM_HEADING.sub(
         lambda heading: f"{heading[0]}\n```python\n{(directory / heading[1]).read_text()}```\n",
         text,

@@ -86,8 +86,8 @@ def test_low_latency(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.sub(number, "", printed, flags=re.MULTILINE) == re.sub(
         number, "", shown, flags=re.MULTILINE
     )
-    # On a busy machine; micro-batches take longer on an idle one.
-    assert 0 < float(measured) < 500
+    # The source takes a second for the last 200: they did not wait for each other.
+    assert 0 < float(measured) < 1000
 
 
 def test_kafka_to_postgres(broker: Broker, database: str, tmp_path: Path) -> None:
