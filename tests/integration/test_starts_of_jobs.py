@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.job_runs import SplitsSource, collect, environment, event_time
-from tests.support.environments import environments
+from tests.support.environments import environments, wait_until
 
+from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.cli.main import main
-from millstream.common import Types
+from millstream.common import Duration, Types, WatermarkStrategy
 from millstream.datastream import (
     KeyedProcessFunction,
     RuntimeContext,
     StreamExecutionEnvironment,
     TumblingEventTimeWindows,
 )
-from millstream.datastream.connectors import DiscardingSink
+from millstream.datastream.connectors import DiscardingSink, FileSource
+from millstream.datastream.connectors.file_system import StreamFormat
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.execution.monitor import JobMonitor
 from millstream.metrics.progress import SilentProgressReporter
@@ -128,19 +130,80 @@ def test_new_and_dropped_operators_are_named_with_their_states(tmp_path: Path) -
     assert "windows" in " ".join(outcomes["sums"].dropped)
 
 
-@pytest.mark.both_engines
-def test_states_that_functions_add_are_named_at_the_first_checkpoint(tmp_path: Path) -> None:
-    cluster = cluster_of(tmp_path, counts("count"))
+def shown_after(directory: Path, first: Any, second: Any) -> tuple[JobStart, list[str]]:
+    """Return how the second program starts once its functions have opened, and the lines of it."""
+    cluster = cluster_of(directory, first)
     cluster.run(2)
     cluster.coordinator.close()
-    again = cluster_of(tmp_path, counts("total", "count", "greatest"))
+    again = cluster_of(directory, second)
     acks = []
     again._run.on_epoch = lambda _, found, __: acks.append(found)
     again.run(1)
     again.coordinator.close()
-    [line] = again.job.start.new_function_states(acks[0])
-    assert line.startswith("new: state 'greatest', 'total' of operator 'counts' (")
+    before = again.job.start
+    start = before.with_function_states(acks[0])
+    return start, start.function_states(before)
+
+
+@pytest.mark.both_engines
+def test_states_that_functions_add_are_named_at_the_first_checkpoint(tmp_path: Path) -> None:
+    added = counts("total", "count", "greatest")
+    start, [line] = shown_after(tmp_path, counts("count"), added)
+    assert line.startswith("new: state 'greatest', state 'total' of operator 'counts' (")
     assert line.endswith(") began empty; the checkpoint has 'count' of it")
+    [counted] = [each for each in start.operators if each.uid == "counts"]
+    assert "state 'count'" in counted.restored
+    assert counted.new[-2:] == ("state 'greatest'", "state 'total'")
+
+
+@pytest.mark.both_engines
+def test_states_that_the_function_does_not_name_any_more_are_not_restored(tmp_path: Path) -> None:
+    start, [line] = shown_after(tmp_path, counts("count", "total"), counts("count"))
+    assert line.startswith("kept unused: state 'total' of operator 'counts' (")
+    [counted] = [each for each in start.operators if each.uid == "counts"]
+    assert "state 'total'" not in counted.restored
+    assert "state 'count'" in counted.restored
+    assert counted.unused == ("state 'total'",)
+    assert str(counted).endswith("; kept unused: state 'total'")
+
+
+@pytest.mark.parametrize("execution", ["epochs", "pipelined"])
+def test_a_job_shows_its_start_as_its_functions_have_it(tmp_path: Path, execution: str) -> None:
+    settings = {
+        "execution.target": "local",
+        "millstream.execution": execution,
+        "execution.checkpointing.interval": "50 ms",
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+    }
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one.txt").write_text("a\nb\n")
+
+    def wait_for_start(wanted: tuple[str, ...], *names: str) -> None:
+        env = environments(tmp_path, settings)(1, {})
+        source = FileSource.for_record_stream_format(
+            StreamFormat.text_line_format(), str(tmp_path / "in")
+        ).monitor_continuously(Duration.of_millis(20))
+        lines = env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "lines")
+        keyed = lines.uid("lines").key_by(lambda line: line[0])
+        keyed.process(Count(*names)).uid("counts").sink_to(DiscardingSink()).uid("nowhere")
+        client = env.execute_async("started")
+
+        def unused() -> tuple[str, ...]:
+            return next((e.unused for e in client.get_start().operators if e.uid == "counts"), ())
+
+        try:
+            wait_until(lambda: client.get_last_checkpoint() is not None, "a checkpoint", 60)
+            wait_until(lambda: unused() == wanted, "the states that are not used", 60)
+        finally:
+            client.cancel().result()
+
+    def has_state() -> bool:
+        last = ManifestLog(LocalStorage(tmp_path / "checkpoints")).latest()
+        return last is not None and len(last.program["counts"].states) == 2
+
+    while not has_state():
+        wait_for_start((), "count", "total")
+    wait_for_start(("state 'total'",), "count")
 
 
 def test_dropped_state_is_a_warning_where_starts_are_not_logged(

@@ -116,6 +116,9 @@ class OperatorAck:
     metrics: dict[str, MetricValue] = field(default_factory=dict)
     #: The user's keyed states: name -> kind and type; the manifest has them once per operator.
     states: dict[str, str] = field(default_factory=dict)
+    #: Keyed and operator states that the program did not ask for; not in the manifest.
+    unused_states: frozenset[str] = frozenset()
+    unused_operator_states: frozenset[str] = frozenset()
     #: Of the keys that were processed; the manifest has them once per operator.
     key_types: list[str] = field(default_factory=list)
 

@@ -163,6 +163,8 @@ class OperatorSnapshot:
     next_due: int | None = None
     #: The user's keyed states: name -> kind and type, for people.
     states: dict[str, str] = field(default_factory=dict)
+    #: Those of them that the function did not ask for since the operator was restored.
+    unused_states: list[str] = field(default_factory=list)
     #: Of the keys since the snapshot before, as far as it was looked at (``state/key_types.py``).
     key_types: list[str] = field(default_factory=list)
 

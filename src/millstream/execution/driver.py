@@ -136,6 +136,8 @@ class JobDriver:
         #: Around the status: who cancels, and the job's own thread, both say where it is.
         self._moving = threading.Lock()
         self._error: BaseException | None = None
+        #: How the run has started, until functions have shown their states.
+        self._start: JobStart | None = None
         #: What the restart strategy has said of that there is no restart.
         self._final: Exception | None = None
         #: What regions of this run have failed of, and seconds to wait behind it.
@@ -373,6 +375,7 @@ class JobDriver:
             if not self._engine.tasks_go_on or _have_read(acks, failed):
                 failed.clear()
                 strategy.on_progress()
+            self._show_function_states(acks)
             monitor.epoch_done(manifest, acks, seconds, self._engine.task_times())
 
         def on_failure(error: Exception, sources: frozenset[str]) -> float:
@@ -404,6 +407,7 @@ class JobDriver:
         try:
             begins = run.open()
             monitor.started(self._job.start)
+            self._start = self._job.start
             if not begins:
                 return True
             return self._engine.execute(run, self._cancelled)
@@ -421,6 +425,12 @@ class JobDriver:
         finally:
             self._remember(run.coordinator)
             run.close()
+
+    def _show_function_states(self, acks: list[TaskAck]) -> None:
+        before, self._start = self._start, None
+        if before is not None:
+            self._job.start = before.with_function_states(acks)
+            self._monitor.functions_opened(before, self._job.start)
 
     def _remember(self, coordinator: Coordinator) -> None:
         if coordinator.claimed_generation is not None:

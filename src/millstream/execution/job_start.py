@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from millstream.checkpoint.program import holdings
@@ -36,6 +36,8 @@ class StartedOperator:
     new: tuple[str, ...] = ()
     #: State that the checkpoint has and the run leaves behind.
     dropped: tuple[str, ...] = ()
+    #: State that the checkpoint has and keeps, and that the program did not ask for.
+    unused: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Outcome, operator and states in one line."""
@@ -48,6 +50,8 @@ class StartedOperator:
         if self.dropped:
             head = "" if self.outcome == "dropped" else "dropped: "
             parts.append(head + ", ".join(self.dropped))
+        if self.unused:
+            parts.append("kept unused: " + ", ".join(self.unused))
         return f"{self.outcome}: {self.title}" + "".join(f"; {each}" for each in parts)
 
 
@@ -100,25 +104,65 @@ class JobStart:
         """The line about the run, and one for each operator."""
         return [str(self), *(f"  {each}" for each in self.operators)]
 
-    def new_function_states(self, acks: Iterable[TaskAck]) -> list[str]:
-        """States of functions that the checkpoint does not have, a line for each operator.
+    def with_function_states(self, acks: Iterable[TaskAck]) -> JobStart:
+        """Return the start with what functions showed of their states when they had opened.
+
+        A state of the checkpoint that no subtask asked for is not restored: it is kept unused.
 
         Args:
-            acks: of the first checkpoint of the run: functions name their states when they open.
+            acks: of the first checkpoint of the run.
         """
-        titles = {each.uid: each for each in self.operators if each.outcome == "restored"}
-        found: dict[str, set[str]] = {}
-        for task in acks:
-            for ack in task.operators:
-                if ack.uid in titles:
-                    fresh = ack.states.keys() - self.known_states.get(ack.uid, frozenset())
-                    found.setdefault(ack.uid, set()).update(fresh)
-        return [
-            f"new: state {', '.join(map(repr, sorted(names)))} of {titles[uid].title} began empty;"
-            f" {_has(self.known_states.get(uid, frozenset()))}"
-            for uid, names in sorted(found.items())
-            if names
-        ]
+        asked: dict[str, set[str]] = {}
+        unused: dict[str, set[str]] = {}
+        fresh: dict[str, set[str]] = {}
+        for ack in (each for task in acks for each in task.operators):
+            known = self.known_states.get(ack.uid, frozenset())
+            keyed, own = set(ack.states), set(ack.operator_states)
+            asked.setdefault(ack.uid, set()).update(
+                _titles(keyed - ack.unused_states, own - ack.unused_operator_states)
+            )
+            unused.setdefault(ack.uid, set()).update(
+                _titles(ack.unused_states, ack.unused_operator_states)
+            )
+            fresh.setdefault(ack.uid, set()).update(_titles(keyed - known))
+        operators = []
+        for each in self.operators:
+            if each.outcome == "restored" and each.uid in asked:
+                left = unused[each.uid] - asked[each.uid]
+                each = replace(  # noqa: PLW2901
+                    each,
+                    restored=tuple(name for name in each.restored if name not in left),
+                    new=(*each.new, *sorted(fresh[each.uid] - left)),
+                    unused=tuple(sorted(left)),
+                )
+            operators.append(each)
+        return replace(self, operators=tuple(operators))
+
+    def function_states(self, before: JobStart) -> list[str]:
+        """Describe states of functions that begin empty, or are not used, a line for each operator.
+
+        Args:
+            before: what this was made of.
+        """
+        lines = []
+        for old, each in zip(before.operators, self.operators, strict=True):
+            fresh = [name for name in each.new if name not in old.new]
+            has = _has(self.known_states.get(each.uid, frozenset()))
+            if fresh:
+                lines.append(f"new: {', '.join(fresh)} of {each.title} began empty; {has}")
+            if each.unused:
+                lines.append(
+                    f"kept unused: {', '.join(each.unused)} of {each.title}, which the program did"
+                    " not ask for"
+                )
+        return lines
+
+
+def _titles(keyed: Iterable[str], own: Iterable[str] = ()) -> list[str]:
+    return [
+        *(f"state {name!r}" for name in keyed),
+        *(f"operator state {name!r}" for name in own),
+    ]
 
 
 def _has(names: frozenset[str]) -> str:
@@ -183,10 +227,10 @@ def _sections(record: OperatorRecord) -> list[str]:
 
 def _contents(last: Manifest, old: OperatorRecord) -> Iterator[str]:
     """State of an operator in a checkpoint: by key, by subtask, and the positions of splits."""
-    yield from (f"state {name!r}" for name in sorted(old.states))
+    yield from _titles(sorted(old.states))
     yield from _sections(old)
     names = {name for ack in last.operators.get(old.uid, []) for name in ack.operator_states}
-    yield from (f"operator state {name!r}" for name in sorted(names))
+    yield from _titles((), sorted(names))
     count = len(last.splits.get(old.uid, {}))
     if count:
         yield f"the position{'s' if count > 1 else ''} of {count} split{'s' if count > 1 else ''}"

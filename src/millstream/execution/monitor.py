@@ -76,8 +76,6 @@ class JobMonitor:
         self._shown: dict[str, int] = {}
         #: Measures of functions that were shown last in this run, by "uid.metric".
         self._measured: dict[str, Measure] = {}
-        #: Of the first run, until its first checkpoint.
-        self._start: JobStart | None = None
         self._runs = 0
         mode = graph.configuration.get(options.PROGRESS)
         self._reports = is_reported(mode, shows_records=graph.shows_records)
@@ -161,8 +159,18 @@ class JobMonitor:
             if not self._reports or not _LOG.isEnabledFor(logging.INFO):
                 _LOG.warning("job %r leaves state behind: %s", start.job_name, each)
         self._shown, self._measured = {}, {}
-        self._start = start if self._runs == 0 else None
         self._runs += 1
+
+    def functions_opened(self, before: JobStart, start: JobStart) -> None:
+        """Log what functions of the first run have shown of their states.
+
+        Args:
+            before: the start as it was known before.
+            start: as it is known now.
+        """
+        if self._reports and self._runs == 1:
+            for line in start.function_states(before):
+                _LOG.info("%s", line)
 
     def recovered(self, manifest: Manifest) -> None:
         """A run goes on from this manifest."""
@@ -190,10 +198,6 @@ class JobMonitor:
             seconds: how long it took.
             times: what each task has done in the last second, if that is known.
         """
-        if self._start is not None and self._reports:
-            for line in self._start.new_function_states(acks):
-                _LOG.info("%s", line)
-        self._start = None
         before = _state_files(self._last)
         self.recovered(manifest)
         records = sum(split.records for ack in acks for split in ack.splits)

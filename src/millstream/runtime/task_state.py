@@ -193,6 +193,8 @@ class TaskState:
             committables=[dumps(item) for item in snapshot.committables],
             metrics=self._metrics(node, snapshot, unparsed),
             states=snapshot.states,
+            unused_states=frozenset(snapshot.unused_states),
+            unused_operator_states=frozenset(instance.operator_states[node.id].unclaimed),
             key_types=snapshot.key_types,
         )
 

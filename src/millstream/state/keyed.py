@@ -484,6 +484,10 @@ class KeyedState(KeyContext):
             if not name.startswith(_OWN)
         }
 
+    def unused(self) -> list[str]:
+        """Return the states of the user that the store has and the function did not ask for."""
+        return [name for name in self.described() if name not in self._states]
+
     def _bind(self, state: _Stored) -> None:
         descriptor = state.descriptor
         state.index = self.assign_index(

@@ -203,6 +203,11 @@ class OperatorStates:
 
     # For the runtime.
 
+    @property
+    def unclaimed(self) -> list[str]:
+        """Names of what the checkpoint has for this subtask that nobody asked for."""
+        return list(self._unclaimed)
+
     def restore(
         self,
         parts: Mapping[str, Sequence[StatePart]],

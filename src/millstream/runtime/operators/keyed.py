@@ -191,5 +191,6 @@ class KeyedOperator(FunctionOperator):
         snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()
+        snapshot.unused_states = self.keyed_state.unused()
         snapshot.key_types = self.key_types.take()
         return snapshot
