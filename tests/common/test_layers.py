@@ -62,7 +62,7 @@ def _full_names() -> frozenset[str]:
 def ranks() -> dict[str, int]:
     """Room -> how far down it is; rooms in one line of the page are on one floor."""
     page = (ROOT / "docs" / "development" / "architecture.md").read_text()
-    block = page.split("## What may import what")[1].split("```text\n")[1].split("```")[0]
+    block = page.split("## Package layers")[1].split("```text\n")[1].split("```")[0]
     floors = [line.split("  ")[0] for line in block.splitlines()]
     return {room: rank for rank, floor in enumerate(floors) for room in floor.split()}
 
