@@ -358,7 +358,8 @@ take what is named instead, also where PyFlink has marked the name deprecated, a
 programs do not make themselves are made by the methods that are named. *Internal*: PyFlink uses it
 itself, and programs do not. *Artefact*: it is there in PyFlink because Flink runs in a JVM, and has
 nothing to do here. *Otherwise*: it is here, and its result, its value or a default differs; that it
-takes the calls that PyFlink's takes is checked by binding them to our signature.
+takes the calls that PyFlink's takes is checked by binding them to our signature. Behavior that
+differs is listed at the end.
 
 This page is made by `python -m tests.pyflink.comparison`; a test fails if it is out of date.
 
@@ -384,6 +385,7 @@ def page() -> str:
         for module in modules:
             if missing[module][kind]:
                 lines += ["", f"`{module}`:", "", *_explained(missing[module][kind], kind)]
+    lines += ["", (HERE / "behavior.md").read_text().rstrip()]
     return _HEAD.format(version=VERSION) + "\n".join(lines) + "\n"
 
 
