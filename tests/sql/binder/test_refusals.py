@@ -27,9 +27,6 @@ RANKED = "SELECT k, v FROM (SELECT *, {} AS r FROM clicks) WHERE r {}"
 REFUSED = {
     f"SELECT g, COUNT(*) FROM {SESSION} GROUP BY window_start, window_end, g": "those are: k",
     f"SELECT COUNT(*) FROM {SESSION} GROUP BY window_start, window_end": "those are: k",
-    f"SELECT k, COUNT(*) FROM {SESSION} WHERE v > 1 GROUP BY window_start, window_end, k": (
-        "A filter over SESSION"
-    ),
     OVER.format("RANGE BETWEEN 5"): "The length of a RANGE window must be an interval of days",
     OVER.format("RANGE BETWEEN INTERVAL '1' MONTH"): "The length of a RANGE window",
     OVER.format("RANGE BETWEEN INTERVAL '-5' SECOND"): "and not negative",

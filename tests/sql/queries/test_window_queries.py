@@ -118,17 +118,21 @@ def test_sets_of_windows_are_given_once(tmp_path: Path) -> None:
     assert "UA" not in shown
 
 
-def test_oracle_sessions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("least", [0, 3])
+def test_oracle_sessions(least: int, tmp_path: Path) -> None:
+    """Sessions are those of the rows that pass the filter, as in Flink 2.3."""
     events = _events(1)
     env = environment(2)
     table_of(env, "e", COLUMNS, events, tmp_path)
     query = (
         "SELECT k, window_start, window_end, COUNT(*) AS n FROM SESSION(TABLE e PARTITION BY k, "
-        "DESCRIPTOR(ts), INTERVAL '20' SECOND) GROUP BY k, window_start, window_end"
+        "DESCRIPTOR(ts), INTERVAL '20' SECOND) "
+        f"WHERE v >= {least} GROUP BY k, window_start, window_end"
     )
     times: dict[str, list[dt.datetime]] = defaultdict(list)
-    for text, key, _ in events:
-        times[key].append(dt.datetime.fromisoformat(text))
+    for text, key, v in events:
+        if v >= least:
+            times[key].append(dt.datetime.fromisoformat(text))
     gap = dt.timedelta(seconds=20)
     wanted: Counter[tuple[Any, ...]] = Counter()
     for key, found in times.items():

@@ -110,7 +110,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     _check_reads(node, columns, [keys[n] for n, i in enumerate(indexes) if i is None], conditions)
     plain = [number for number, index in enumerate(indexes) if index not in places]
     if window.kind == "SESSION":
-        _check_session(window, {indexes[number] for number in plain}, conditions)
+        _check_session(window, {indexes[number] for number in plain})
         _check_one_set(node, plain)
     below = converter.convert(window.input)
     check_window_time(below, window.time)
@@ -195,26 +195,19 @@ def _check_reads(
             raise ValidationError(message + hint)
 
 
-def _check_session(window: WindowNode, keys: set[int | None], conditions: list[Expression]) -> None:
-    """Refuse what would make other sessions than PARTITION BY does.
+def _check_session(window: WindowNode, keys: set[int | None]) -> None:
+    """Refuse keys that would make other sessions than PARTITION BY does.
 
-    Sessions are made by the aggregation here: of the rows of one of its keys, behind the filters.
+    Sessions are made by the aggregation: of the rows that pass the filters, as in Flink's plans.
 
     Raises:
-        ValidationError: the keys are not those of PARTITION BY, or a filter may drop rows of a
-            session.
+        ValidationError: the keys are not those of PARTITION BY.
     """
     if keys != set(window.partition):
         names = ", ".join(window.input.row.names[each] for each in window.partition)
         message = (
             "GROUP BY over SESSION must have window_start, window_end and exactly the columns of "
             f"its PARTITION BY; those are: {names or '(none)'}."
-        )
-        raise ValidationError(message)
-    if any(not columns_of(each) <= set(window.partition) for each in conditions):
-        message = (
-            "A filter over SESSION on other columns than those of its PARTITION BY is not in this "
-            "release; use FILTER in the aggregates, or filter the table that SESSION takes."
         )
         raise ValidationError(message)
 
