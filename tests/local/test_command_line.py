@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., StreamExecutionEnvironment]
 
-WORDS = Path(__file__).parents[2] / "examples" / "words.py"
+WORDS = Path(__file__).parents[2] / "examples" / "word_count.py"
 WORSE = """
 from millstream.datastream import StreamExecutionEnvironment
 

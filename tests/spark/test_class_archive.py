@@ -21,7 +21,7 @@ from millstream.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WORDS = (Path(__file__).parents[2] / "examples" / "words.py").read_text()
+WORDS = (Path(__file__).parents[2] / "examples" / "word_count.py").read_text()
 #: Whether the JVM of the session has mapped an archive of ours.
 MAPPED = """
 from pyspark.sql import SparkSession

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB = Path(__file__).parent / "counting_job.py"
-WORDS = Path(__file__).parents[2] / "examples" / "words.py"
+WORDS = Path(__file__).parents[2] / "examples" / "word_count.py"
 LISTENING = "0A"
 
 
