@@ -8,11 +8,18 @@ SOAK_SECONDS ?= 600
 # Processes that share the tests, one more than it has cores on a small machine: tests often wait for
 # processes of theirs.  0 for one in which a debugger works.
 TEST_PROCESSES ?= 3
+# Of property tests: quick, or full, as test-all has it.
+EXAMPLES ?= quick
 # Of Nexmark, of all kinds.
 EVENTS ?= 2000000
 
+# Two halves of all tests but the soak, by their marks (pyproject.toml).
+QUICK := not soak and (smoke or not (slow or extended or spark))
+REST := not soak and not smoke and (slow or extended or spark)
+PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --durations=25
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format soak bench bench-pyflink nexmark nexmark-stream nexmark-flink docs clean attack kept
+.PHONY: help install demo test test-all test-rest lint format soak bench bench-pyflink nexmark nexmark-stream nexmark-flink docs clean attack kept
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,8 +43,14 @@ install: $(VENV)/ready ## make the virtual environment
 demo: $(VENV)/ready ## 336,776 flights, a kill -9 half way, and every result compared
 	$(BIN)/python -m demo
 
-test: $(VENV)/ready ## all tests, in three processes (TEST_PROCESSES)
-	$(BIN)/python -m pytest -m 'not soak' -n $(TEST_PROCESSES) --dist worksteal
+test: $(VENV)/ready ## what the README claims, in minutes and three processes (TEST_PROCESSES)
+	$(PYTEST) -m '$(QUICK)' --hypothesis-profile=$(EXAMPLES)
+
+test-all: $(VENV)/ready ## all tests but the soak, with all examples
+	$(PYTEST) -m 'not soak'
+
+test-rest: $(VENV)/ready ## what test leaves to test-all: with `make test EXAMPLES=full` it is all
+	$(PYTEST) -m '$(REST)'
 
 kept: $(VENV)/ready ## write the checkpoint and state that tests keep of this version
 	$(BIN)/python -m tests.keep

@@ -18,8 +18,12 @@ test of a process asks for it, and stopped with the process.
 
 Fifth: what is marked ``both_engines`` runs a second time, with ``MiniCluster`` on the tasks of the
 pipelined engine, unless a mark ``epochs_only`` gives a reason (``docs/concepts/engines.md``).
+The second run is ``extended``, unless the test is about barriers, time or order, and says so.
 
-Sixth: the time zone of the machine, the default of ``table.local-time-zone``, is UTC in all tests.
+Sixth: a test that takes more than ten seconds, and is in ``make test``, fails
+(``tests/support/time_limits.py``).
+
+Seventh: the time zone of the machine, the default of ``table.local-time-zone``, is UTC everywhere.
 
 What it is not: other fixtures; these are next to the tests that use them.
 
@@ -41,7 +45,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from millstream.testing.mini_cluster import MiniCluster
 
@@ -73,6 +77,9 @@ JVM_OPTIONS: Final = (
     " -XX:-BytecodeVerificationRemote -XX:MetaspaceSize=256m -Xms512m -Xmn256m"
 )
 
+#: What differs most between the engines: ``both_engines(about="time")`` is in ``make test`` twice.
+ABOUT: Final = ("barriers", "order", "time")
+
 _DIRECTORY: Final = pytest.StashKey[Path]()
 
 
@@ -96,17 +103,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _configure_hypothesis(config: pytest.Config) -> None:
     """Before the tests are imported: their own settings change these."""
-    settings.register_profile(
-        "millstream",
-        derandomize=config.getoption("--hypothesis-seed", None) is None,
-        database=None,
-        deadline=None,
-        print_blob=True,
-        # All examples of a test share its fixtures, as the tests know.  A machine that is busy with
-        # other work makes examples slowly.
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
-    settings.load_profile("millstream")
+    from tests.support.examples import FULL, register_profiles
+
+    register_profiles(derandomize=config.getoption("--hypothesis-seed", None) is None)
+    settings.load_profile(config.getoption("--hypothesis-profile", None) or FULL)
 
 
 def pytest_terminal_summary(
@@ -187,6 +187,8 @@ def _chosen(items: list[pytest.Item]) -> Iterator[pytest.Item]:
         if on_both is None or not _is_pipelined(item):
             yield item
         elif item.get_closest_marker("epochs_only") is None:
+            if on_both.kwargs.get("about") not in ABOUT:
+                item.add_marker(pytest.mark.extended)
             function = item.nodeid.partition("[")[0]
             if seen[function] % on_both.kwargs.get("every", 1):
                 item.add_marker(pytest.mark.soak)
@@ -202,6 +204,16 @@ def _is_pipelined(item: pytest.Item) -> bool:
 def _rank(item: pytest.Item) -> tuple[bool, bool]:
     """Tests that need more time than others say so by a time-out of their own."""
     return item.get_closest_marker("spark") is None, item.get_closest_marker("timeout") is None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail tests of ``make test`` that take too long; what fixtures take is not theirs alone."""
+    from tests.support.time_limits import Moment, check
+
+    before = Moment.now()
+    yield
+    check(item, Moment.now().since(before))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

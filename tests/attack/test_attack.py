@@ -20,6 +20,8 @@ from tests.attack.attack import attacked
 from tests.attack.faults import FAULTS, ON_SLOTS
 from tests.attack.report import write_page
 
+pytestmark = pytest.mark.extended
+
 SEED: Final = int(os.environ.get("MILLSTREAM_ATTACK_SEED", "0"))
 FAULT_COUNT: Final = int(os.environ.get("MILLSTREAM_ATTACK_FAULTS", "50"))
 ONLY: Final = [name for name in os.environ.get("MILLSTREAM_ATTACK_ONLY", "").split(",") if name]

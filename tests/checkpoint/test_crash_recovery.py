@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.checkpoint.toy_checkpoint_job import (
     RECORDS,
@@ -20,6 +20,7 @@ from tests.checkpoint.toy_checkpoint_job import (
     handles,
     visible_output,
 )
+from tests.support.examples import examples
 
 from millstream.checkpoint.cleanup import state_names
 from millstream.checkpoint.inspect import verify_checkpoints
@@ -84,7 +85,7 @@ def test_oracle_killed_at_every_point(
     assert_right(directory, run_to_end(directory))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 20),
     crashes=st.lists(st.tuples(st.sampled_from(POINTS), st.integers(1, 6)), max_size=8),

@@ -82,7 +82,12 @@ def unpack(directory: Path, release: str) -> None:
 
 @pytest.mark.both_engines
 @pytest.mark.parametrize(
-    ("parallelism", "backend"), [(2, "hashmap"), (1, "rocksdb"), (3, "hashmap")]
+    ("parallelism", "backend"),
+    [
+        (2, "hashmap"),
+        pytest.param(1, "rocksdb", marks=pytest.mark.extended),
+        pytest.param(3, "hashmap", marks=pytest.mark.extended),
+    ],
 )
 def test_all_state_is_found(
     tmp_path: Path, whole: Counter[str], release: str, parallelism: int, backend: str
@@ -155,6 +160,7 @@ class Fires(kept.Fires):
         yield from super().process(key, context, elements)
 
 
+@pytest.mark.extended
 @pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("changed", ["late", "continuous"])

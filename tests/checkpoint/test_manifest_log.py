@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
 from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to_json
@@ -154,13 +155,13 @@ manifests = st.builds(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(manifests)
 def test_json_round_trip(value: Manifest) -> None:
     assert manifest_from_json(json.loads(json.dumps(manifest_to_json(value)))) == value
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(manifests)
 def test_log_round_trip(value: Manifest) -> None:
     log = opened(MemoryStorage())
@@ -264,7 +265,7 @@ def test_publish_that_was_written_before_it_failed_is_recognised(storage: Memory
     assert [value.epoch for value in log.manifests()] == [0]
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["open", "publish"])), max_size=25))
 def test_oracle_only_the_newest_writer_publishes(steps: list[tuple[int, str]]) -> None:
     storage = MemoryStorage()

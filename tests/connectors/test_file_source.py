@@ -14,8 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats.csv_format import CsvFormat
@@ -136,7 +137,7 @@ def write_csv(path: Path, rows: list[tuple[int, str]]) -> None:
         writer.writerows(rows)
 
 
-ANY_PATH = settings(max_examples=40)
+ANY_PATH = examples(40)
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 9), TEXT), min_size=1), seed=st.integers(0, 99))

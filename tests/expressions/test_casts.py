@@ -9,8 +9,9 @@ from unittest.mock import sentinel
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.errors import ExpressionError, ProgramError
 from millstream.expressions.context import EvaluationContext
@@ -324,31 +325,31 @@ def test_null_becomes_any_type() -> None:
 # -- texts ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.floats(allow_nan=False))
 def test_a_double_is_read_back(value: float) -> None:
     assert parse_double(double_text(value)) == value
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.floats(width=32, allow_nan=False))
 def test_a_float_is_read_back(value: float) -> None:
     assert to_float32(parse_double(float_text(value))) == value
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_an_integer_is_read_back(value: int) -> None:
     assert parse_integer(f" {value} ", 64, "BIGINT") == value
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(-1_000_000, 5_000_000))
 def test_days_and_civil_dates(days: int) -> None:
     assert days_of_civil(*civil_of_days(days)) == days
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.text("0123456789+-.eE :xNaI\u0661 ", max_size=8), min_size=1, max_size=8))
 def test_agree_text_to_number_by_column_and_by_value(texts: list[str]) -> None:
     """A column is cast as a whole, or value by value: the results are the same."""

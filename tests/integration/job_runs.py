@@ -12,7 +12,6 @@ Read next: ``test_keyed_programs.py``.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from tests.support import examples as shared
 
 from millstream.common import Types, WatermarkStrategy
 from millstream.configuration import options
@@ -52,15 +52,10 @@ __all__ = [
 ]
 
 
-#: For a longer search: so many times the examples, and other ones at every run.
-_MORE = int(os.environ.get("MILLSTREAM_EXAMPLES", "1"))
-
-
 def examples(count: int) -> settings:
     """So many examples, the same ones each time; the example is printed if one fails."""
     return settings(
-        max_examples=count * _MORE,
-        derandomize=settings().derandomize and _MORE == 1,
+        shared.examples(count),
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
     )

@@ -84,7 +84,7 @@ def watermarks(running: MiniCluster) -> list[int]:
     return [state.watermark for many in splits for state in many.values()]
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 @given(
     st.integers(0, 60),
     st.integers(1, 4),
@@ -122,7 +122,7 @@ def test_sources_keep_step_over_restarts_and_everything_is_read(
         assert sorted(collected(directory)) == sorted([*slow, *fast, *more])
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_split_without_a_record_holds_nobody(tmp_path: Path) -> None:
     """Nothing is known of its time; when it has some, the others wait for it."""
     available = tmp_path / "available"
@@ -140,7 +140,7 @@ def test_split_without_a_record_holds_nobody(tmp_path: Path) -> None:
     assert sorted(collected(tmp_path)) == sorted([*ahead[:15], *late[:1]])
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_split_that_is_ahead_is_not_read_until_the_others_have_come(tmp_path: Path) -> None:
     available = tmp_path / "available"
     available.write_text("1")
@@ -168,7 +168,7 @@ def test_split_that_is_ahead_is_not_read_until_the_others_have_come(tmp_path: Pa
     assert (read("behind"), read("ahead")) == (100, 100)
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_idle_split_does_not_hold_its_group_and_the_held_one_is_not_idle(tmp_path: Path) -> None:
     available = tmp_path / "available"
     available.write_text("1")
@@ -196,7 +196,7 @@ def test_idle_split_does_not_hold_its_group_and_the_held_one_is_not_idle(tmp_pat
     assert len(collected(tmp_path)) == 1 + 60
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_groups_are_apart_and_a_source_alone_never_waits(tmp_path: Path) -> None:
     env = environment(1)
     one = env.from_source(Paced([events("a", 50, 1)], 1), aligned(0, group="a"), "a")

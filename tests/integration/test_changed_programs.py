@@ -141,6 +141,7 @@ def test_max_parallelism_is_taken_from_the_checkpoint(job: Job, stored: Any) -> 
     assert Counter(collected(job.directory)) == expected()
 
 
+@pytest.mark.extended
 def test_max_parallelism_that_was_derived_from_another_parallelism_stays(job: Job) -> None:
     def wide(env: StreamExecutionEnvironment) -> DataStream:
         return counting()(env).set_parallelism(86)

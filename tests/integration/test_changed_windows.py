@@ -299,6 +299,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
+@pytest.mark.extended
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("before", PROGRAMS)
 def test_every_change_is_right_or_refused_by_name(
@@ -331,6 +332,7 @@ def outcomes() -> Counter[str]:
     return Counter()
 
 
+@pytest.mark.extended
 def test_so_many_changes_go_on(outcomes: Counter[str]) -> None:
     if outcomes.total() == len(PROGRAMS) * (len(PROGRAMS) - 1):  # all tests of this module ran
         assert outcomes == {"went on": GO_ON, "refused": ARE_REFUSED}

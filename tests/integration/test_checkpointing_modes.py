@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.graph.model import JobGraph
 
-pytestmark = pytest.mark.both_engines
+pytestmark = pytest.mark.both_engines(about="barriers")
 
 NUMBERS = list(range(1, 13))
 PER_EPOCH = 3

@@ -48,7 +48,7 @@ class Now(ProcessFunction):
         yield *value, ctx.timer_service().current_processing_time()
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_state_expires_by_the_clock_while_a_job_runs_and_not_by_its_restarts(
     tmp_path: Path,
 ) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-pytestmark = pytest.mark.both_engines
+pytestmark = pytest.mark.both_engines(about="barriers")
 
 EVENTS = [(at % 5, at, at * 10) for at in range(60)]
 RECORD = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.datastream import RuntimeContext, StreamExecutionEnvironment
 
-pytestmark = pytest.mark.both_engines
+pytestmark = pytest.mark.both_engines(about="time")
 
 TICK = 200
 HOUR = 3_600_000

@@ -33,7 +33,7 @@ def run(env: StreamExecutionEnvironment, directory: Path, seed: int) -> None:
     MiniCluster(graph, directory / "checkpoint", limits=limits, seed=seed).run()
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="order")
 @pytest.mark.parametrize("seed", range(5))
 def test_collected_records_are_in_order(tmp_path: Path, seed: int) -> None:
     env = environment(3)
@@ -50,7 +50,7 @@ def test_collected_records_are_in_order(tmp_path: Path, seed: int) -> None:
         assert [n for n in found if n % 5 == key] == list(range(key, 500, 5))
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="order")
 @pytest.mark.parametrize("seed", range(5))
 def test_printed_lines_are_in_order(
     tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]

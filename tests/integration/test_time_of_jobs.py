@@ -89,7 +89,7 @@ class AtTheEnd(KeyedProcessFunction):
         yield ctx.get_current_key(), timestamp, ctx.timer_service().current_watermark()
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_end_of_input_fires_windows_and_timers_without_any_watermark(
     tmp_path: Path, parallelism: int
@@ -112,7 +112,7 @@ def test_end_of_input_fires_windows_and_timers_without_any_watermark(
     ]
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_job_without_any_record_ends(tmp_path: Path) -> None:
     def build(env: StreamExecutionEnvironment, directory: Path) -> None:
         nothing = env.from_source(SplitsSource([]), event_time(0), "nothing")
@@ -123,7 +123,7 @@ def test_job_without_any_record_ends(tmp_path: Path) -> None:
     assert collected(tmp_path) == []
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_bounded_source_that_is_over_does_not_hold_an_unbounded_one_back(tmp_path: Path) -> None:
     available = tmp_path / "available"
     available.write_text("3")
@@ -156,7 +156,7 @@ def test_bounded_source_that_is_over_does_not_hold_an_unbounded_one_back(tmp_pat
 # -- idleness --------------------------------------------------------------------------------------
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 @pytest.mark.parametrize(
     ("parallelism", "exchanges"),
     [
@@ -202,7 +202,7 @@ def test_idle_split_does_not_hold_time_back_and_returns(
     assert len(last) == len({where for _, where, _ in last}), "a window fired twice"
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_a_split_without_a_record_holds_time_back(tmp_path: Path) -> None:
     """As a Kafka partition does in Flink: its first record may be older than those of others."""
     available = tmp_path / "available"
@@ -231,7 +231,7 @@ class Settable:
         return self.now
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(0, 60)), max_size=14),
     st.integers(1, 2),
@@ -278,7 +278,7 @@ def test_time_is_the_least_of_the_active_splits_and_never_goes_back(
 # -- what sources know themselves ------------------------------------------------------------------
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_preserved_watermarks_of_a_source_and_through_mid_stream(tmp_path: Path) -> None:
     script = [At(("a", 1, 0), 1), At(("a", 2, 0), 12), WATERMARK(10), EPOCH]
     script += [At(("a", 3, 0), 5), At(("a", 4, 0), 13), WATERMARK(MAX_TIME)]
@@ -299,7 +299,7 @@ def test_preserved_watermarks_of_a_source_and_through_mid_stream(tmp_path: Path)
     assert not running.coordinator.last.final
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_ingestion_time_moves_while_nothing_comes(tmp_path: Path) -> None:
     available, clock = tmp_path / "available", Settable()
     available.write_text("2")
@@ -332,7 +332,7 @@ class Unparsable(SplitsSource):
             yield batch
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_dead_letters_are_counted_though_nobody_reads_them(tmp_path: Path) -> None:
     env = environment(2)
     stream = env.from_source(Unparsable([[1, 2], [3, 4]]), None, "numbers").uid("numbers")
@@ -343,7 +343,7 @@ def test_dead_letters_are_counted_though_nobody_reads_them(tmp_path: Path) -> No
     assert manifest.totals["numbers.numRecordsInErrors"] == 8
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_records_for_a_side_output_that_nobody_reads_are_counted(tmp_path: Path) -> None:
     env = environment(2)
     events = [("a", 1, 50), ("a", 2, 3), ("a", 3, 4), ("a", 4, 60)]
@@ -360,7 +360,7 @@ def test_records_for_a_side_output_that_nobody_reads_are_counted(tmp_path: Path)
 # -- several inputs --------------------------------------------------------------------------------
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_union_within_the_first_stage_takes_the_least_time(
     tmp_path: Path, parallelism: int
@@ -383,7 +383,7 @@ def test_union_within_the_first_stage_takes_the_least_time(
     assert sorted(collected(tmp_path)) == [("a", s, sorted(expected[s])) for s in sorted(expected)]
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_union_waits_for_the_slower_source(tmp_path: Path) -> None:
     env = environment(2)
     slow = ScriptedSource([At(("a", 1, 1), 1), WATERMARK(5), EPOCH, At(("a", 2, 6), 6)])
@@ -401,7 +401,7 @@ def test_union_waits_for_the_slower_source(tmp_path: Path) -> None:
 # -- watermarks in mid-stream ----------------------------------------------------------------------
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 @pytest.mark.parametrize("behind_keys", [False, True])
 @pytest.mark.parametrize("upstream", [False, True])
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -431,7 +431,7 @@ def test_watermarks_assigned_in_mid_stream(
     assert sorted(collected(tmp_path)) == expected
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_generators_of_several_splits_are_kept_apart_in_mid_stream(tmp_path: Path) -> None:
     splits = [[("a", s * 100 + at, at * 10) for at in range(20)] for s in range(3)]
 
@@ -454,7 +454,7 @@ class SideBySide(SplitsSource):
         return min(start + 10, end)
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_operator_that_moves_to_another_stage_keeps_the_time_of_its_slowest_split(
     tmp_path: Path,
 ) -> None:

@@ -68,7 +68,13 @@ def wanted() -> list[Case]:
     return [Case.parse(name) for name in named if not name.endswith("-slots")] or sample()
 
 
-@pytest.mark.parametrize("case", wanted(), ids=str)
+def _marked(case: Case) -> object:
+    """Kills of everything are for ``make test``, as each sink has to stand them."""
+    marks = [] if case.fault is Fault.KILL_DRIVER else [pytest.mark.extended]
+    return pytest.param(case, id=str(case), marks=marks)
+
+
+@pytest.mark.parametrize("case", [_marked(case) for case in wanted()])
 def test_case(case: Case, matrix: Matrix) -> None:
     print(f"replay with MILLSTREAM_MATRIX_CASES={case}")
     matrix.run(case)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
     from tests.matrix.matrix_targets import MatrixTarget, Result
 
-pytestmark = pytest.mark.both_engines(every=5)
+pytestmark = [pytest.mark.both_engines(every=5), pytest.mark.extended]
 
 #: Seconds until a reader has seen what is committed.
 PATIENCE = 120

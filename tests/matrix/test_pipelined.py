@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
     from tests.matrix.matrix_targets import MatrixTarget
 
+pytestmark = pytest.mark.extended
+
 DEADLINE: Final = 90.0
 SEED: Final = 1
 #: Jobs without alignment, one of which at least has a barrier that is overtaken.

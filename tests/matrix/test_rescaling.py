@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
     from tests.matrix.matrix_targets import MatrixTarget
 
-pytestmark = pytest.mark.both_engines(every=7)
+pytestmark = [pytest.mark.both_engines(every=7), pytest.mark.extended]
 
 PARALLELISMS = [2, 3, 1, 2, 1]
 #: Where the runs but the last die: with votes and without a manifest, with a manifest whose output

@@ -23,6 +23,8 @@ from millstream.execution.driver import check_job, start_job
 if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
 
+pytestmark = pytest.mark.extended
+
 #: Seconds, and bytes per second.
 LEAST_DELAY, MOST_DELAY, RATE = 0.002, 0.03, 60_000
 LEAST_CHECKPOINTS = 3

@@ -13,6 +13,8 @@ from tests.support.unprotected import Protection
 if TYPE_CHECKING:
     from tests.matrix.conftest import Matrix
 
+pytestmark = pytest.mark.extended
+
 #: Failures of the matrix itself, which show nothing.
 NO_ANSWER: Final = re.compile(r"was not reached|did not end in|the reader failed")
 #: Protection -> kinds of sinks, point and fault.

@@ -50,7 +50,7 @@ def named(reader: EventTimeReader, manifest: Manifest) -> dict[str, OperatorTime
 
 
 @pytest.mark.epochs_only("which split is read first decides what is late")
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_slowest_split_is_named_with_lag_and_late_records(tmp_path: Path) -> None:
     reader, manifest = run(tmp_path)
     times = named(reader, manifest)
@@ -66,7 +66,7 @@ def test_slowest_split_is_named_with_lag_and_late_records(tmp_path: Path) -> Non
     assert (found.held_back_by, found.late_records_dropped) == ("one/split-1", 1)
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_idle_splits_are_named_and_hold_nothing_back(tmp_path: Path) -> None:
     reader, manifest = run(tmp_path)
     manifest.splits["one"]["split-1"].idle = True
@@ -76,7 +76,7 @@ def test_idle_splits_are_named_and_hold_nothing_back(tmp_path: Path) -> None:
     assert "idle orders/split-1" in describe([windows], {"one": "orders"})
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_time_made_in_mid_stream_is_held_back_by_a_subtask(tmp_path: Path) -> None:
     reader, manifest = run(tmp_path, mid_stream=True)
     windows = named(reader, manifest)["windows"]
@@ -85,7 +85,7 @@ def test_time_made_in_mid_stream_is_held_back_by_a_subtask(tmp_path: Path) -> No
     assert windows.held_back_by[1] in {"subtask 0", "subtask 1"}
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_nothing_holds_an_input_back_that_is_over(tmp_path: Path) -> None:
     env = environment(1)
     source = SplitsSource([[("a", 1, 5)]])

@@ -1,13 +1,17 @@
 """Tests that run a job in their process run it on both engines, or it is said here why not.
 
 ``both_engines`` marks them; ``tests/conftest.py`` runs these again.  Schedules at random
-(``tests/integration/job_runs.py``) draw an engine for each run.
+(``tests/integration/job_runs.py``) draw an engine for each run.  Tests say what they are ``about``
+where engines differ most, and ``make test`` has both runs of these.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
+
+from tests.conftest import ABOUT
 
 TESTS: Final = Path(__file__).parents[1]
 #: Tests to which the engine makes no difference, and what they are about.
@@ -44,3 +48,11 @@ def test_whoever_runs_a_job_runs_it_on_both() -> None:
     running = {name for name, text in texts.items() if "MiniCluster(" in text}
     on_one = {name for name in running if "mark.both_engines" not in texts[name]}
     assert on_one == set(ELSEWHERE), "mark tests both_engines, or say why not"
+
+
+def test_whatever_tests_are_about_is_known() -> None:
+    texts = [path.read_text() for path in TESTS.rglob("test_*.py")]
+    found = {
+        about for text in texts for about in re.findall(r'both_engines\(.*about="(\w+)"', text)
+    }
+    assert found == set(ABOUT)

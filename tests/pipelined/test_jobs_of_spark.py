@@ -6,19 +6,19 @@ in which epoch; ``test_failures.py`` has their like.
 
 from __future__ import annotations
 
+from tests.spark.conftest import job
 from tests.spark.test_bad_input import (
     durable,
     test_a_value_that_does_not_fit_its_type,
     test_malformed_line,
 )
 from tests.spark.test_failures import (
-    job,
     test_an_error_in_open_names_the_operator,
     test_fixed_delay_restarts,
-    test_killed_worker,
     test_killed_worker_without_restart,
     test_restarts_end,
 )
+from tests.spark.test_smoke import test_killed_worker
 from tests.spark.test_sources_and_sinks import (
     test_continuous_monitoring_and_job_client,
     test_generator_at_a_rate_and_processing_time_timers,

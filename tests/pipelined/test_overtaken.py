@@ -43,7 +43,7 @@ def server() -> Iterator[None]:
 
 
 def cases() -> list[object]:
-    """All points; those that are not often in ``make test`` are for a soak."""
+    """All points; those that are not often in ``make test-all`` are for a soak."""
     often = ("barrier.overtake.before", "in-flight.upload.after")
     points = [*points_of("unaligned task"), "task.ack.before"]
     return [pytest.param(p, marks=[] if p in often else [pytest.mark.soak]) for p in points]
@@ -93,6 +93,7 @@ def test_checkpoints_complete_while_their_readers_are_slow(
     assert counted + in_flight == manifest.totals["numbers.numRecordsIn"]
 
 
+@pytest.mark.extended
 def test_checkpoints_go_on_while_what_was_read_is_on_its_way(
     make: Make, tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.pipelined.random_graphs import random_graph
 from tests.pipelined.simulation import InconsistentCutError, Simulation
+from tests.support.tiers import sampled
 
 from millstream.runtime.frames_in_flight import RestoredFrames
 from millstream.runtime.pipelined.alignment import Recording
@@ -64,13 +65,13 @@ def simulate_all(
     return [simulate(seed, directory / str(seed), barriers=barriers) for seed in seeds]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 2))
 def test_each_checkpoint_is_a_consistent_cut(tmp_path: Path, seed: int) -> None:
     print("seed", seed)
     assert simulate(seed, tmp_path).compared
 
 
-@pytest.mark.parametrize("seed", OVERTAKING)
+@pytest.mark.parametrize("seed", sampled(OVERTAKING, 1))
 def test_each_checkpoint_is_a_cut_with_what_is_in_flight(tmp_path: Path, seed: int) -> None:
     print("seed", seed)
     barriers = "mixed" if seed % 2 == 0 else ("unaligned", "time-out")[seed // 2 % 2]
@@ -79,7 +80,10 @@ def test_each_checkpoint_is_a_cut_with_what_is_in_flight(tmp_path: Path, seed: i
 
 @pytest.mark.parametrize(
     "seed",
-    [*LOSING, *(pytest.param(each, marks=pytest.mark.soak) for each in range(300, 400))],
+    [
+        *sampled(LOSING, 1),
+        *(pytest.param(n, marks=pytest.mark.soak) for n in range(300, 400)),
+    ],
 )
 def test_each_checkpoint_is_a_cut_where_slots_are_replaced(tmp_path: Path, seed: int) -> None:
     """While regions that have no task in them go on."""
@@ -90,7 +94,7 @@ def test_each_checkpoint_is_a_cut_where_slots_are_replaced(tmp_path: Path, seed:
     assert simulation.lost or seed not in LOSING
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5, 7])
+@pytest.mark.parametrize("seed", sampled([1, 2, 5, 7], 1))
 def test_at_least_once_loses_nothing(tmp_path: Path, seed: int) -> None:
     """Of programs without windows, whose results are others if a record comes twice."""
     print("seed", seed)
@@ -98,6 +102,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path, seed: int) -> None:
     assert simulate(seed, tmp_path, "AT_LEAST_ONCE").compared
 
 
+@pytest.mark.extended
 def test_the_simulation_does_what_it_is_for(tmp_path: Path) -> None:
     """Or it would show little: kills, checkpoints between them, failed ones, both engines."""
     done = simulate_all(range(100, 104), tmp_path)
@@ -110,6 +115,7 @@ def test_the_simulation_does_what_it_is_for(tmp_path: Path) -> None:
     assert any(any(positions.values()) for each in done for _, positions in each.compared)
 
 
+@pytest.mark.extended
 def test_the_simulation_restarts_with_frames_in_flight(tmp_path: Path) -> None:
     """On both engines, at the same parallelism and at others: seeds are tried until all were."""
     restarted = Counter[str]()

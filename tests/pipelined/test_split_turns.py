@@ -329,6 +329,7 @@ class _Endless(SplitsSource):
             yield SourceBatch(values=[("key", time, time) for time in times])
 
 
+@pytest.mark.extended
 def test_a_split_that_is_held_stops_where_its_position_is_exact(tmp_path: Path) -> None:
     slots = Slots(tmp_path, _Endless([[], []]))
     slots.start(slots.split(0, 10**9), slots.split(1, 0))

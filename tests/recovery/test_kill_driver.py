@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Broker
 
+pytestmark = pytest.mark.slow
+
 JOB: Final = Path(__file__).parent / "recovery_job.py"
 SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1,2").split(",")]
 RECORDS: Final = 2_400
@@ -242,7 +244,7 @@ def _kill_at_random(chain: Chain, kills: int, chance: random.Random) -> None:
 
 @pytest.mark.timeout(3000)
 @pytest.mark.usefixtures("forks")
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [pytest.param(SEEDS[0], marks=pytest.mark.smoke), *SEEDS[1:]])
 def test_every_crash_point(seed: int, tmp_path: Path) -> None:
     print(f"replay with MILLSTREAM_KILL_SEEDS={seed}")
     chance = random.Random(seed)

@@ -32,6 +32,8 @@ from millstream.crash_points import points_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+pytestmark = pytest.mark.slow
+
 RECORDS: Final = 150
 OF_PARTITIONS: Final = points_of("partition commit", "file sink")
 #: In the order in which a run passes them: the next goes on where the one before was killed.

@@ -25,6 +25,8 @@ from tests.recovery.test_kill_driver import DECISIVE, FIRST, Chain, _kill_at
 
 from millstream.crash_points import points_of
 
+pytestmark = pytest.mark.slow
+
 SEEDS: Final = [int(seed) for seed in os.environ.get("MILLSTREAM_KILL_SEEDS", "1").split(",")]
 POINTS: Final = int(os.environ.get("MILLSTREAM_KILL_POINTS", "5"))
 RECORDS: Final = 900

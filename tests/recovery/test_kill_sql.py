@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Broker
 
+pytestmark = pytest.mark.slow
+
 JOB: Final = Path(__file__).parent / "sql_job.py"
 FILES: Final = 3
 KEYS: Final = 4
@@ -50,7 +52,7 @@ RECORDS: Final = 900
 STARTS: Final = [("mini", 2), ("pipelined", 1), ("mini", 3), ("pipelined", 2)]
 #: Passed once by a run.
 ONCE: Final = ("recover.", "log.", "epoch.start.")
-#: In `make test`, beside the first run's.
+#: In `make test-all`, beside the first run's.
 KILLS: Final = 2
 _START: Final = dt.datetime(2024, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
 

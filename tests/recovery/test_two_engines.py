@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 KILLS = 10
 MASTERS = ["local", "local[2]"]
 #: Epochs in the driver, slots, epochs in workers, slots.

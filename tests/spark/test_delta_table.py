@@ -1,7 +1,7 @@
 """A job into a real Delta table: each record once, whatever fails or is killed.
 
-Each kill costs a start of Spark, so ``make test`` has three, around the step that the sink cannot
-make atomic by itself: the table is written, and that is not noted.  ``make soak`` has all.
+Each kill costs a start of Spark, so ``make test-all`` has three, around the step that the sink
+cannot make atomic by itself: the table is written, and that is not noted.  ``make soak`` has all.
 """
 
 from __future__ import annotations

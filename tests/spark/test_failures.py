@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -14,9 +13,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import pytest
 from tests.small_disk import SmallDisk, may_mount
+from tests.spark.conftest import JOB
 
 from millstream.checkpoint.inspect import list_checkpoints, verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
@@ -44,8 +43,7 @@ from millstream.execution import driver
 from millstream.metrics.progress import SilentProgressReporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
+    from collections.abc import Callable
 
     from millstream.datastream import StreamExecutionEnvironment
 
@@ -54,24 +52,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-JOB = Path(__file__).parent / "counting_job.py"
 #: Seconds; what a program takes on a machine that is busy with other work.
 LONGEST = 400
-
-
-@pytest.fixture
-def job() -> Iterator[ModuleType]:
-    """``counting_job``, whose functions go to the workers by value."""
-    specification = importlib.util.spec_from_file_location("counting_job", JOB)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["counting_job"] = module
-    specification.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)
-    yield module
-    cloudpickle.unregister_pickle_by_value(module)
-    del sys.modules["counting_job"]
 
 
 class Leaves(MapFunction):
@@ -107,17 +89,6 @@ def test_errors_of_tasks_come_without_the_lines_of_spark(make: Make, execution: 
         env.execute("keeps")
     for caught in (left, kept):
         assert "py4j" not in "".join(traceback.format_exception(caught.value))
-
-
-@pytest.mark.parametrize("place", ["first", "second"])
-def test_killed_worker(make: Make, job: Any, tmp_path: Path, place: str) -> None:
-    env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
-    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 10))
-    flag = tmp_path / "flag"
-    job.add_job(env, tmp_path / "output", **{place: job.KillWorker(33, flag)})
-    env.execute("counting")
-    assert flag.exists()
-    assert job.problem(tmp_path / "output") is None
 
 
 def test_killed_worker_without_restart(make: Make, job: Any, tmp_path: Path) -> None:

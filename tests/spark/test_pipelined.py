@@ -18,13 +18,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.spark.test_failures import (
-    JOB,
-    job,
-    test_an_error_in_open_names_the_operator,
-    test_killed_worker,
-)
+from tests.spark.conftest import JOB
+from tests.spark.test_failures import test_an_error_in_open_names_the_operator
 from tests.spark.test_slots import is_running
+from tests.spark.test_smoke import test_killed_worker
 from tests.spark.test_sources_and_sinks import (
     test_continuous_monitoring_and_job_client,
     test_generator_at_a_rate_and_processing_time_timers,
@@ -57,7 +54,6 @@ if TYPE_CHECKING:
     Eventually = Callable[[Callable[[], bool], str], None]
 
 __all__ = [
-    "job",
     "test_an_error_in_open_names_the_operator",
     "test_continuous_monitoring_and_job_client",
     "test_generator_at_a_rate_and_processing_time_timers",
@@ -66,7 +62,7 @@ __all__ = [
 
 pytestmark = pytest.mark.spark
 
-WORDS = Path(__file__).parents[2] / "examples" / "words.py"
+WORDS = Path(__file__).parents[2] / "examples" / "word_count.py"
 SALES = 6000
 SALE = Types.ROW_NAMED(["shop", "cents"], [Types.STRING(), Types.LONG()])
 COUNTED = Types.ROW_NAMED(["shop", "n"], [Types.STRING(), Types.LONG()])
@@ -191,7 +187,16 @@ def test_a_killed_driver_takes_its_slots_with_it(
     output, log = tmp_path / "output", tmp_path / "log"
     with log.open("w") as said:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "millstream", "run", *options, str(JOB), "wait", str(tmp_path)],
+            [
+                sys.executable,
+                "-m",
+                "millstream",
+                "run",
+                *options,
+                str(JOB),
+                "wait",
+                str(tmp_path),
+            ],
             cwd=tmp_path,
             stdout=said,
             stderr=subprocess.STDOUT,

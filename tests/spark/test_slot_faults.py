@@ -50,7 +50,7 @@ POINTS = [
     if point != "source.read.after"  # an epoch's: where tasks live on, reading has no end
 ]
 FAULTS = ["killed", "stopped", "cut from the others", "cut from the driver"]
-#: One of each in ``make test``, each at another place.
+#: One of each in ``make test-all``, each at another place.
 SAMPLE = [("barrier.send.after", "killed"), ("barrier.align.after", "cut from the others")]
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ProgramError, StateError, UnknownFormatError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tests.state.conftest import World
 
 MAX_PARALLELISM = 128
-SETTINGS = settings(max_examples=20)
+SETTINGS = examples(20)
 
 
 class Average:

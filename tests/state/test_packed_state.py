@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.state.keyed import KeyedState
 from millstream.state.packed_batches import append_groups, enter_groups
@@ -37,7 +38,7 @@ def keyed_of(store: MemoryStore) -> tuple[KeyedState, PackedMaps, PackedValues]:
     return keyed, maps, values
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(plan=steps, most=st.sampled_from([1, 2, 128]))
 def test_agree_with_dictionaries(plan: list[tuple[str, Any, bytes]], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -120,7 +121,7 @@ def _change_dictionary(wanted: dict[bytes, bytes], step: str, name: bytes, conte
 entries = st.lists(st.tuples(names, st.binary(max_size=9)), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(buckets=st.lists(st.tuples(entries, entries), min_size=1, max_size=5))
 def test_buckets_grow_all_at_once(
     buckets: list[tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]],

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind, StatePart
 from millstream.state.redistribution import own_states, redistribute
@@ -51,7 +52,7 @@ def layouts(draw: st.DrawFn) -> tuple[int, Layout]:
     return parallelism, layout
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(layouts(), st.integers(1, 6))
 def test_elements_of_lists_are_dealt_out_evenly_and_in_order(
     drawn: tuple[int, Layout], parallelism: int
@@ -76,7 +77,7 @@ def test_elements_of_lists_are_dealt_out_evenly_and_in_order(
         start = (start + len(everything) % parallelism) % parallelism
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(layouts(), st.integers(1, 6))
 def test_unions_go_to_all_and_broadcast_is_copied(
     drawn: tuple[int, Layout], parallelism: int

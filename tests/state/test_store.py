@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.contracts.key_value_store import StateHandle
 from millstream.errors import ConfigurationError, CorruptCheckpointError, UnknownFormatError
@@ -201,7 +202,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(OPERATIONS, max_size=40))
 def test_oracle_random_operations(world: World, operations: list[tuple[str, bytes, bytes]]) -> None:
     world.start_afresh()

@@ -6,8 +6,9 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.state import timers as module
@@ -124,7 +125,7 @@ def fire(subtasks: Subtasks, model: set[Timer], time: int, seed: int) -> None:
 
 
 @given(st.lists(_STEPS, max_size=25), st.integers(1, 3), st.sampled_from([2, 5, 10**6]))
-@settings(max_examples=150)
+@examples(150)
 def test_oracle_timers_with_cuts_spills_deletions_and_rescaling(
     steps: list[tuple[str, Any]], parallelism: int, held: int
 ) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.connectors.formats.json_columns import JsonColumns
 from millstream.connectors.formats.tables.codec import arrow_schema, columns_of_rows
@@ -190,7 +191,7 @@ def _values() -> st.SearchStrategy[Any]:
         ("maxwell-json", {}),
     ],
 )
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(drawn=st.lists(_values(), max_size=5))
 def test_round_trips(kind: str, options: dict[str, Any], drawn: list[Any]) -> None:
     encoder = codec(kind, _TABLE, read=False, **options)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.connectors.tables.test_message_formats import codec
+from tests.support.examples import examples
 
 from millstream.connectors.formats.tables import avro_blocks, change_blocks
 from millstream.connectors.formats.tables.codec import (
@@ -80,7 +81,7 @@ KINDS = ["json", "csv", "debezium-json", "canal-json", "maxwell-json"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_agree_some_columns_with_all(kind: str, data: st.DataObject) -> None:
     metadata = {
@@ -114,7 +115,7 @@ def test_a_field_that_must_be_there_is_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ["debezium-json", "canal-json", "maxwell-json"])
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_agree_changes_at_once_with_one_by_one(kind: str, data: st.DataObject) -> None:
     decoder = codec(kind, COLUMNS)
@@ -210,7 +211,7 @@ def _one_by_one(decoder: RowDecoder, given_messages: list[bytes]) -> Any:
         return None
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(rows=_avro_rows())
 def test_agree_avro_at_once_with_one_by_one(rows: list[tuple[Any, ...]]) -> None:
     encoder, decoder = codec("avro", AVRO, read=False), codec("avro", AVRO)
@@ -223,7 +224,7 @@ def test_agree_avro_at_once_with_one_by_one(rows: list[tuple[Any, ...]]) -> None
         assert at_once == _one_by_one(decoder, made)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(rows=_avro_rows(), data=st.data())
 def test_agree_on_what_is_no_avro(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
     """Bytes that are changed, missing or too many: both give the same, or the fast one nothing."""

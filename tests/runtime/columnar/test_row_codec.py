@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.columnar.arrow_columns import KINDS, tables
+from tests.support.examples import examples
 
 from millstream.contracts.batch import Batch
 from millstream.errors import ProgramError
@@ -32,7 +33,7 @@ TEMPORAL = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(columns=tables(list(KINDS)), start=st.integers(0, 3))
 def test_rows_come_back(columns: list[pa.Array], start: int) -> None:
     schema = pa.schema([(str(n), column.type) for n, column in enumerate(columns)])
@@ -56,7 +57,7 @@ def test_times_come_back(kind: pa.DataType, width: Any) -> None:
     assert found[1].equals(names)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(columns=tables(list(KINDS)))
 def test_groups_have_the_rows_of_one_key(columns: list[pa.Array]) -> None:
     count = len(columns[0])

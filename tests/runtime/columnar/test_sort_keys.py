@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.columnar.arrow_columns import KINDS, tables
+from tests.support.examples import examples
 
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.sort_keys import sort_keys
@@ -28,7 +29,7 @@ def place(value: Any, *, descending: bool, nulls_first: bool) -> tuple[Any, ...]
 SORTED = [kind for kind in KINDS if not pa.types.is_nested(kind)]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     columns=tables(SORTED),
     descending=st.booleans(),

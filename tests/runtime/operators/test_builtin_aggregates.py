@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.operators.test_window_oracles import ASSIGNERS, ITEMS, LATENESS, Model
+from tests.support.examples import examples
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.datastream.built_in_types import built_in_output_type
@@ -212,7 +213,7 @@ def results(harness: OperatorHarness) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 @given(ITEMS, ASSIGNERS, LATENESS, st.booleans())
-@settings(max_examples=30)
+@examples(30)
 def test_oracle_all_aggregates(items: Any, assigner: Any, lateness: int, combined: bool) -> None:
     combined = combined and assigner.slide <= assigner.size
     found = results(Feed(assigner, lateness, combined=combined).run(items))
@@ -288,7 +289,7 @@ def session_results(harness: OperatorHarness) -> dict[tuple[int, int, int], dict
 
 
 @given(ITEMS, st.sampled_from([1, 3, 5, 12]), LATENESS, st.booleans())
-@settings(max_examples=60)
+@examples(60)
 def test_oracle_sessions(items: Any, gap: int, lateness: int, tagged: bool) -> None:
     feed = Feed(EventTimeSessionWindows.with_gap(gap), lateness, late="late" if tagged else None)
     harness = feed.run(items)
@@ -314,7 +315,7 @@ def test_oracle_sessions(items: Any, gap: int, lateness: int, tagged: bool) -> N
 
 
 @given(ITEMS, st.integers(1, 40))
-@settings(max_examples=30)
+@examples(30)
 def test_agree_row_by_row(items: Any, cut: int) -> None:
     """The plain form has the same results, and merges."""
     records = [(record_of(0, i), item[2]) for i, item in enumerate(items) if item[0] == "record"]

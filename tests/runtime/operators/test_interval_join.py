@@ -10,8 +10,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import Checkpoint
@@ -335,7 +336,7 @@ def replay(harness: OperatorHarness, model: Model, steps: list[Any]) -> None:
             model.advance(step[1])
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(
     steps=actions(),
     bounds=st.tuples(st.integers(-2, 1), st.integers(0, 2))

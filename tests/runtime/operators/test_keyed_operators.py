@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import UserFunctionError
@@ -325,7 +326,7 @@ def flush_model(items: list[tuple[str, Any, int]]) -> list[Any]:
 
 
 @given(ITEMS)
-@settings(max_examples=150)
+@examples(150)
 def test_oracle_state_and_timers(items: list[tuple[str, Any, int]]) -> None:
     harness = run(OperatorHarness(KeyedProcessFactory(Flush(), lambda v: v[0])), items)
     emitted = [(time, *value) for value, time in harness.records]  # type: ignore[misc]
@@ -333,7 +334,7 @@ def test_oracle_state_and_timers(items: list[tuple[str, Any, int]]) -> None:
 
 
 @given(ITEMS, st.booleans())
-@settings(max_examples=80)
+@examples(80)
 def test_oracle_running_reduce(items: list[tuple[str, Any, int]], batch_mode: bool) -> None:
     factory = KeyedReduceFactory(lambda a, b: (a[0], a[1] + b[1]), lambda v: v[0])
     harness = run(OperatorHarness(factory, batch_mode=batch_mode), items)

@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from millstream.common import Configuration, Types, WatermarkStrategy
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -118,7 +119,7 @@ def test_error_in_a_generator_names_the_record_and_not_what_is_behind_it() -> No
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 7), st.booleans())
-@settings(max_examples=60)
+@examples(60)
 def test_every_so_many_records_wherever_batches_and_epochs_are_cut(
     sizes: list[int], every: int, own: bool
 ) -> None:

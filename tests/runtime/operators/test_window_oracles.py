@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter as Bag
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.operators.test_windows import (
     ALL,
@@ -19,6 +19,7 @@ from tests.runtime.operators.test_windows import (
     plain,
     window_harness,
 )
+from tests.support.examples import examples
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
@@ -139,7 +140,7 @@ def bag(values: Any) -> Bag[str]:
 
 
 @given(ITEMS, ASSIGNERS, LATENESS, st.booleans())
-@settings(max_examples=120)
+@examples(120)
 def test_oracle_aggregate(items: Any, assigner: Any, lateness: int, tagged: bool) -> None:
     model = Model(assigner, lateness).run(items)
     spec = AggregateSpec(SumAndCount())
@@ -152,7 +153,7 @@ def test_oracle_aggregate(items: Any, assigner: Any, lateness: int, tagged: bool
 
 
 @given(ITEMS, ASSIGNERS, LATENESS)
-@settings(max_examples=80)
+@examples(80)
 def test_oracle_reduce(items: Any, assigner: Any, lateness: int) -> None:
     model = Model(assigner, lateness).run(items)
     harness = run(window_harness(assigner, ReduceSpec(Adding()), lateness), items)
@@ -161,7 +162,7 @@ def test_oracle_reduce(items: Any, assigner: Any, lateness: int) -> None:
 
 
 @given(ITEMS, ASSIGNERS, LATENESS)
-@settings(max_examples=80)
+@examples(80)
 def test_oracle_apply(items: Any, assigner: Any, lateness: int) -> None:
     model = Model(assigner, lateness).run(items)
     harness = run(window_harness(assigner, ApplySpec(Listing()), lateness), items)
@@ -170,7 +171,7 @@ def test_oracle_apply(items: Any, assigner: Any, lateness: int) -> None:
 
 
 @given(ITEMS, ASSIGNERS, LATENESS)
-@settings(max_examples=80)
+@examples(80)
 def test_oracle_process(items: Any, assigner: Any, lateness: int) -> None:
     model = Model(assigner, lateness).run(items)
     harness = run(window_harness(assigner, ProcessSpec(Telling()), lateness), items)
@@ -199,7 +200,7 @@ def built_in_model(model: Model) -> dict[tuple[Any, int], Any]:
 
 
 @given(ITEMS, ASSIGNERS, LATENESS)
-@settings(max_examples=150)
+@examples(150)
 def test_oracle_built_in(items: Any, assigner: Any, lateness: int) -> None:
     model = Model(assigner, lateness).run(items)
     harness = run(window_harness(assigner, BuiltInSpec(ALL), lateness), items)
@@ -212,7 +213,7 @@ def test_oracle_built_in(items: Any, assigner: Any, lateness: int) -> None:
 
 
 @given(ITEMS, ASSIGNERS, LATENESS)
-@settings(max_examples=80)
+@examples(80)
 def test_agree_built_in_and_user_written(items: Any, assigner: Any, lateness: int) -> None:
     def tell(key: Any, window: TimeWindow, inputs: Any) -> Any:
         (total, count) = next(iter(inputs))
@@ -256,7 +257,7 @@ def run_combined(
 
 
 @given(ITEMS, ASSIGNERS, LATENESS)
-@settings(max_examples=120)
+@examples(120)
 def test_oracle_combined(items: Any, assigner: Any, lateness: int) -> None:
     model = Model(assigner, lateness).run(items)
     _, window = run_combined(items, assigner, lateness)

@@ -6,22 +6,15 @@ are cut into batches and where snapshots are taken.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from tests.runtime.table_operators.model import UA, UB, D, I
 
 if TYPE_CHECKING:
     from tests.runtime.table_operators.model import Change, Row
 
-__all__ = ["appends", "batches", "changelogs", "cuts", "examples"]
-
-
-def examples(count: int) -> settings:
-    """So many examples, and as many times more as TABLE_EXAMPLES says."""
-    return settings(max_examples=count * int(os.environ.get("TABLE_EXAMPLES", "1")), deadline=None)
+__all__ = ["appends", "batches", "changelogs", "cuts"]
 
 
 @st.composite

@@ -16,7 +16,8 @@ from tests.runtime.table_operators import test_join as joins
 from tests.runtime.table_operators import test_top_n as top_n
 from tests.runtime.table_operators.model import Change, Join, TopN, materialised
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts, examples
+from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts
+from tests.support.examples import examples
 
 from millstream.runtime.operators.table.factories import JoinFactory, TopNFactory
 from millstream.runtime.operators.table.specs import (

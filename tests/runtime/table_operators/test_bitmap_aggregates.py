@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 from tests.runtime.table_operators.model import Aggregate, Change, GroupAggregate, materialised
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts, examples
+from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts
+from tests.support.examples import examples
 from tests.support.query_running import changelog, environment, table_of
 from tests.support.query_running import materialised as rows_there
 

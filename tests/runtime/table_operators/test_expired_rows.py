@@ -24,7 +24,8 @@ from tests.runtime.table_operators.model import (
     is_add,
 )
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import changelogs, examples
+from tests.runtime.table_operators.strategies import changelogs
+from tests.support.examples import examples
 
 from millstream.runtime.operators.table.factories import (
     ChangelogNormalizeFactory,

@@ -20,7 +20,8 @@ from tests.runtime.table_operators.model import (
     materialised,
 )
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts, examples
+from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts
+from tests.support.examples import examples
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.runtime.operators.table.aggregate_calls import can_be_partial, partial_fields

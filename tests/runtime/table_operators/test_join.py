@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.table_operators.model import UA, UB, Change, D, I, Join, Row, materialised
 from tests.runtime.table_operators.running import TableHarness, changes_in
-from tests.runtime.table_operators.strategies import changelogs, examples
+from tests.runtime.table_operators.strategies import changelogs
+from tests.support.examples import examples
 
 from millstream.runtime.operators.table.factories import JoinFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide

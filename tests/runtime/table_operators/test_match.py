@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.runtime.table_operators.model import D, I, Row
 from tests.runtime.table_operators.pattern_model import matches
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import examples
+from tests.support.examples import examples
 
 from millstream.errors import TypeMismatchError, UserFunctionError
 from millstream.expressions.nodes import Expression, InputReference, Literal

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.table_operators.model import Aggregate, D, I, Row
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import examples
+from tests.support.examples import examples
 
 from millstream.errors import ProgramError, TypeMismatchError, UserFunctionError
 from millstream.runtime.operators.table.factories import OverFactory

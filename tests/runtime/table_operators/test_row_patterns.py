@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.table_operators.pattern_model import matches
-from tests.runtime.table_operators.strategies import examples
+from tests.support.examples import examples
 
 from millstream.errors import UserFunctionError
 from millstream.runtime.operators.table.row_patterns import (

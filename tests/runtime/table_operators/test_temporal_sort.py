@@ -72,7 +72,7 @@ def test_updates_are_refused_where_they_come() -> None:
         harness.feed([(D, ("a", at(1), 1))])
 
 
-@pytest.mark.both_engines(every=2)
+@pytest.mark.both_engines(every=2, about="order")
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_query_in_the_order_of_time(parallelism: int, tmp_path: Path) -> None:
     drawn = random.Random(parallelism)
@@ -92,7 +92,7 @@ def test_a_query_in_the_order_of_time(parallelism: int, tmp_path: Path) -> None:
     assert found == [(k, v + 1) for _, k, v in kept]
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="order")
 def test_by_processing_time_rows_stay_as_they_came(tmp_path: Path) -> None:
     env = environment(3)
     values = "(SELECT n, PROCTIME() AS p FROM (VALUES (3), (1), (2)) AS t(n))"

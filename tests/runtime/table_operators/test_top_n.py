@@ -19,7 +19,8 @@ from tests.runtime.table_operators.model import (
     materialised,
 )
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts, examples
+from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts
+from tests.support.examples import examples
 
 from millstream.errors import TypeMismatchError
 from millstream.runtime.operators.table.factories import TopNFactory

@@ -17,7 +17,8 @@ from tests.runtime.table_operators import model as models
 from tests.runtime.table_operators import test_group_aggregate as aggregates
 from tests.runtime.table_operators import test_windows as windows
 from tests.runtime.table_operators.running import TableHarness, batch_of
-from tests.runtime.table_operators.strategies import appends, batches, cuts, examples
+from tests.runtime.table_operators.strategies import appends, batches, cuts
+from tests.support.examples import examples
 from tests.support.query_running import changelog, environment, materialised, table_of
 
 from millstream.errors import ProgramError, UnsupportedSqlError

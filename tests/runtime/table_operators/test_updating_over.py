@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.table_operators.model import UA, UB, Aggregate, Change, D, I, Row, is_add
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import batches, changelogs, cuts, examples
+from tests.runtime.table_operators.strategies import batches, changelogs, cuts
+from tests.support.examples import examples
 from tests.support.query_running import changelog, environment, materialised, table_of
 
 from millstream.errors import ProgramError

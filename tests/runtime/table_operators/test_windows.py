@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.table_operators.model import Aggregate, Change, D, I, Row
 from tests.runtime.table_operators.running import TableHarness
-from tests.runtime.table_operators.strategies import examples
+from tests.support.examples import examples
 
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, WindowSpec

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sql.parser.corpus_files import cases, check_texts, valid
+from tests.support.examples import examples
 
 from millstream.errors import SqlParserError, UnsupportedSqlError
 from millstream.sql.parser.keywords import RESERVED
@@ -72,13 +73,13 @@ def check(text: str) -> None:
     assert time.process_time() - begin < LIMIT
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(damaged())
 def test_damaged_statements(text: str) -> None:
     check(text)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.text(st.sampled_from("abS'`\"/*-+.,;()<>=1 \n\\&xUE"), max_size=30))
 def test_any_signs(text: str) -> None:
     check(text)

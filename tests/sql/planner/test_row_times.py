@@ -92,7 +92,7 @@ class _Times(ProcessFunction):
         yield value[0], ctx.timestamp()
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_a_stream_has_the_times_of_the_rows_that_a_filter_lets_through() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     tables = StreamTableEnvironment.create(env)

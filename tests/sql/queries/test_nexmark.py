@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: So slow that no two events are in one millisecond, and a run has several windows.
 _RATE = 40
 _BASE = 1_577_836_800_000
-#: Of these a few examples run with ``make test``.
+#: Of these a few examples run with ``make test-all``.
 _SAMPLE = {"q3", "q4", "q6", "q12", "q13", "q16", "q19"}
 #: What q10 writes, as DuckDB reads it.
 _WRITTEN = (

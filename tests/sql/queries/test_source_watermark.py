@@ -50,7 +50,7 @@ def of_records(watermark: Any = "SOURCE_WATERMARK()") -> Schema:
     return builder.watermark("rowtime", watermark).build()
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 @pytest.mark.parametrize("delay", [0, 4_000])
 def test_oracle_rows_are_late_behind_the_watermark_of_the_stream(
     delay: int, tmp_path: Path
@@ -71,7 +71,7 @@ def test_oracle_rows_are_late_behind_the_watermark_of_the_stream(
     assert counts == wanted
 
 
-@pytest.mark.both_engines
+@pytest.mark.both_engines(about="time")
 def test_a_computed_column_goes_by_the_same_watermarks(tmp_path: Path) -> None:
     schema = (
         Schema.new_builder()

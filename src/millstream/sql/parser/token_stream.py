@@ -15,7 +15,6 @@ from millstream.sql.parser.excerpt import excerpt, line_and_column
 from millstream.sql.parser.keywords import RESERVED
 from millstream.sql.parser.lexer import (
     BINARY,
-    ENCODED,
     END,
     ESCAPED,
     NUMBER,
@@ -266,7 +265,7 @@ class TokenStream:
             return "the end of the text"
         masked = masked_statement(self.tokens.text)
         source = _shortened(masked[self.tokens.starts[index] : self.tokens.ends[index]])
-        if kind in _STRINGS or kind in {BINARY, ENCODED}:
+        if kind in _STRINGS or kind == BINARY:
             return f"the string {source}"
         if kind == NUMBER:
             return f"the number {source}"
