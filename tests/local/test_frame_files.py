@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from millstream.engines.local.frame_files import addressed, read_frames, write_frames
+from millstream.engines.local import frame_files
+from millstream.engines.local.frame_files import FrameFiles, StageFrames, write_frames
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 #: Columns of ``FRAME_SCHEMA`` that order frames.
@@ -63,7 +65,7 @@ def test_oracle_what_each_subtask_reads(tmp_path: Path, seed: int) -> None:
     for subtask in range(parallelism):
         found = [
             row
-            for batch in addressed(read_frames(paths), subtask, parallelism)
+            for batch in StageFrames(paths, parallelism).addressed(subtask)
             for row in batch.to_pylist()
         ]
         mine = [row for rows in tasks for row in rows if _target(row) % parallelism == subtask]
@@ -79,5 +81,35 @@ def _target(row: dict[str, object]) -> int:
 def test_a_stage_that_sends_nothing(tmp_path: Path) -> None:
     path = tmp_path / "frames"
     assert write_frames([], path) == []
-    assert list(addressed(read_frames([path]), 0, 2)) == []
-    assert list(addressed([], 0, 2)) == []
+    assert list(FrameFiles().read([path], 0, 2)) == []
+    assert list(FrameFiles().read([], 0, 2)) == []
+
+
+def test_a_stage_is_mapped_once_and_again_when_it_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "frames"
+    row = {**dict.fromkeys(FRAME_SCHEMA.names, 0), "payload": b"first"}
+    made = []
+
+    class Counted(StageFrames):
+        def __init__(self, paths: Sequence[Path], parallelism: int) -> None:
+            made.append(paths)
+            super().__init__(paths, parallelism)
+
+    monkeypatch.setattr(frame_files, "StageFrames", Counted)
+    files = FrameFiles()
+
+    def payloads(subtask: int) -> list[bytes]:
+        found = files.read([path], subtask, 2)
+        return [each for batch in found for each in batch.column("payload").to_pylist()]
+
+    rows = [row, {**row, "subtask": 1, "payload": b"second"}]
+    write_frames([pa.RecordBatch.from_pylist(rows, schema=FRAME_SCHEMA)], path)
+    assert (payloads(0), payloads(1)) == ([b"first"], [b"second"])
+    assert len(made) == 1
+    path.unlink()
+    again = [{**row, "payload": b"again"}]
+    write_frames([pa.RecordBatch.from_pylist(again, schema=FRAME_SCHEMA)], path)
+    assert (payloads(0), payloads(1)) == ([b"again"], [])
+    assert len(made) == 2

@@ -83,8 +83,9 @@ class FrameReader:
         for rows in frames:
             if not rows.num_rows:
                 continue
-            later = pc.greater(rows.column(0), level)
-            if pc.any(later).as_py():
+            # There are few rows, and most often one: no kernel is worth its call for them.
+            if max(rows.column(0).to_pylist()) > level:
+                later = pc.greater(rows.column(0), level)
                 # The stages are one chain, so an edge that skips stages has its frames handed from
                 # task to task; they were addressed by their producer and are not opened here.
                 yield rows.filter(later)

@@ -26,7 +26,7 @@ from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
 from millstream.directories.run_directory import run_directory
 from millstream.engines.local.epoch_tasks import EpochTasks
-from millstream.engines.local.frame_files import addressed, read_frames, write_frames
+from millstream.engines.local.frame_files import FrameFiles, write_frames
 from millstream.engines.local.task_host import TaskHost
 from millstream.engines.local.worker import TaskOutput
 from millstream.engines.pipelined.in_process import PipelinedTasks
@@ -135,6 +135,7 @@ class MiniCluster:
         self._run.open()
         pickled = dumps_by_value(graph)
         self._host = TaskHost(pickled, graph.files)
+        self._files = FrameFiles()
         frames = run_directory().path / f"frames-{self._run.run_id}"
         self._tasks = EpochTasks(graph, frames, self._run_stage)
         self._pipelined_tasks: PipelinedTasks | None = None
@@ -183,7 +184,7 @@ class MiniCluster:
     def _run_request(self, request: TaskRequest) -> TaskOutput:
         self._host.bring_files()
         plan = cast("EpochPlan", loads(request.plan.read_bytes()))
-        frames = addressed(read_frames(request.inputs), request.subtask, request.parallelism)
+        frames = self._files.read(request.inputs, request.subtask, request.parallelism)
         made = self._run_task(plan, request.level, request.subtask, list(frames))
         return TaskOutput(request.output, write_frames(made, request.output))
 

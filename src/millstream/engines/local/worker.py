@@ -22,7 +22,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.engines.local.frame_files import addressed, read_frames, write_frames
+from millstream.engines.local.frame_files import FrameFiles, write_frames
 from millstream.engines.local.task_host import TaskHost
 from millstream.runtime.last_given import begin_notes
 from millstream.runtime.portable_error import portable_error
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RunMessage", "TaskOutput", "TaskRequest", "serve", "serve_and_outlive"]
 
+#: Of this process.
+_files: Final = FrameFiles()
 #: Exit code of a worker that was told to give up.
 _GIVEN_UP: Final = 0
 
@@ -125,7 +127,7 @@ def _answer(host: TaskHost, request: TaskRequest) -> bytes:
         plan = cast("EpochPlan", pickle.loads(request.plan.read_bytes()))
         if request.moved:
             host.forget(request.level, request.subtask)
-        frames = addressed(read_frames(request.inputs), request.subtask, request.parallelism)
+        frames = _files.read(request.inputs, request.subtask, request.parallelism)
         made = host.run(plan, request.level, request.subtask, frames)
         return pickle.dumps(TaskOutput(request.output, write_frames(made, request.output)))
     except (SystemExit, KeyboardInterrupt) as error:
