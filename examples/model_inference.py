@@ -1,6 +1,5 @@
 """Score rows in batches: a pandas UDF that loads a model once and predicts whole columns."""
 
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -15,13 +14,16 @@ from millstream.table.udf import ScalarFunction, udf
 class LinearModel:
     """Stand in for a model of scikit-learn, XGBoost or PyTorch."""
 
-    def fit(self, features, target):
-        with_ones = np.column_stack([features, np.ones(len(features))])
-        self.weights = np.linalg.lstsq(with_ones, target, rcond=None)[0]
-        return self
+    def __init__(self, path):
+        self.weights = np.load(path)
 
     def predict(self, features):
         return features @ self.weights[:-1] + self.weights[-1]
+
+    @staticmethod
+    def train(features, target, path):
+        with_ones = np.column_stack([features, np.ones(len(features))])
+        np.save(path, np.linalg.lstsq(with_ones, target, rcond=None)[0])
 
 
 class Rent(ScalarFunction):
@@ -29,16 +31,15 @@ class Rent(ScalarFunction):
         self.path = path
 
     def open(self, function_context):
-        self.model = pickle.loads(self.path.read_bytes())
+        self.model = LinearModel(self.path)
 
     def eval(self, area, rooms):  # pandas.Series of a whole batch
         return pd.Series(self.model.predict(np.column_stack([area, rooms])).round())
 
 
 with tempfile.TemporaryDirectory() as directory:
-    path = Path(directory, "model.pickle")
-    known = np.array([[30, 1], [50, 2], [70, 2], [90, 4]])
-    path.write_bytes(pickle.dumps(LinearModel().fit(known, np.array([600, 900, 1100, 1500]))))
+    path = Path(directory, "model.npy")
+    LinearModel.train([[30, 1], [50, 2], [70, 2], [90, 4]], [600, 900, 1100, 1500], path)
 
     env = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     env.get_config().set("parallelism.default", "1")
