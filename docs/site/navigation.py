@@ -57,6 +57,7 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream.connectors.number_seq": "Numbers",
         "millstream.spark": "DataFrames",
         "millstream.datastream.connectors.base": "Contracts and templates",
+        "millstream.extensions": "Extensions",
     },
     "Tests": {
         "millstream.testing": "Tests of programs",

@@ -166,7 +166,9 @@ def test_unknown_backends_are_refused(world: World) -> None:
     with pytest.raises(UnknownFormatError, match="heap"):
         world.open()
     world.handles, world.backend = [], "heap"
-    with pytest.raises(ConfigurationError, match="known are hashmap and rocksdb"):
+    with pytest.raises(
+        ConfigurationError, match="no state backend 'heap'; there are hashmap, rocksdb"
+    ):
         world.open()
 
 

@@ -35,11 +35,17 @@ def environment(parallelism: int = 1, **options: str) -> TableEnvironment:
 
 
 def changelog(
-    env: TableEnvironment, query: str, directory: Path, seed: int = 0, limit: int | None = None
+    env: TableEnvironment,
+    query: str,
+    directory: Path,
+    seed: int = 0,
+    limit: int | None = None,
+    **options: Any,
 ) -> list[Any]:
     """The rows of a query with their kinds, in the order in which they came.
 
-    Epochs read up to ``limit`` units of the sources; None: numbers drawn by the seed.
+    Epochs read up to ``limit`` units of the sources; None: numbers drawn by the seed.  ``options``
+    are those of the cluster.
     """
     plan = env.sql_query(query).plan
     out = directory / f"collected-{random.Random(query + str(seed)).random()}"
@@ -47,7 +53,7 @@ def changelog(
     graph = env.session.program.graph_of([end], "test")
     drawn = random.Random(seed)
     MiniCluster(
-        graph, limits=(limit or drawn.randint(1, 400) for _ in range(1000)), seed=seed
+        graph, limits=(limit or drawn.randint(1, 400) for _ in range(1000)), seed=seed, **options
     ).run()
     return list(read_collected(out))
 

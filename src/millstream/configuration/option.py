@@ -10,13 +10,15 @@ Read next: ``configuration/parsing.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.configuration.redaction import REDACTED, is_secret
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+
+    from millstream.entry_points import Extensions
 
 __all__ = ["ConfigOption"]
 
@@ -35,7 +37,7 @@ class ConfigOption(Generic[T]):
     #: Older or shorter keys that mean the same.
     aliases: tuple[str, ...] = ()
     #: Permitted values, if they are few.
-    choices: tuple[T, ...] = ()
+    choices: Collection[T] | Extensions[Any] = ()
     minimum: float | None = None
     #: Why it does nothing, if it is only accepted; said when it is set to another value.
     without_effect: str = ""

@@ -10,7 +10,7 @@ What it is not: where values are kept (``configuration/configuration.py``, to be
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from millstream.configuration import checkpointing_options, restart_options, table_options
 from millstream.configuration.checkpointing_options import *  # noqa: F403 - given on, as a whole
@@ -30,19 +30,30 @@ from millstream.configuration.parsing import (
 )
 from millstream.configuration.restart_options import *  # noqa: F403 - given on, as a whole
 from millstream.configuration.table_options import *  # noqa: F403 - given on, as a whole
+from millstream.entry_points import Extensions
 
 __all__ = ["ALL_OPTIONS"]
 __all__ += checkpointing_options.__all__
 __all__ += restart_options.__all__
 __all__ += table_options.__all__
 
+#: By the values of ``state.backend.type``: what opens stores (``state/backends/place.py``).
+STATE_BACKENDS: Final[Extensions[Any]] = Extensions(
+    "millstream.state_backends",
+    "state backend",
+    {
+        "rocksdb": "millstream.state.backends.rocksdb:open_rocksdb",
+        "hashmap": "millstream.state.backends.hashmap:open_hashmap",
+    },
+    ("__call__",),
+)
 STATE_BACKEND: Final = ConfigOption(
     "state.backend.type",
     parse_lowercase,
     "rocksdb",
     "where state lives while a task runs",
     aliases=("state.backend",),
-    choices=("rocksdb", "hashmap"),
+    choices=STATE_BACKENDS,
 )
 PARALLELISM: Final = ConfigOption(
     "parallelism.default",

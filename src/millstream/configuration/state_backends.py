@@ -151,10 +151,26 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return "EmbeddedRocksDBStateBackend"
 
 
+class _NamedStateBackend(StateBackend):
+    """One of another package, by the name of its entry point."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def configure(self, configuration: Configuration) -> None:
+        configuration.set(options.STATE_BACKEND, self._name)
+
+    def __str__(self) -> str:
+        return self._name
+
+
 def state_backend_of(configuration: Configuration) -> StateBackend:
-    """The backend that the options of a job choose."""
-    if configuration.get(options.STATE_BACKEND) == "hashmap":
+    """Return the backend that the options of a job choose."""
+    name = configuration.get(options.STATE_BACKEND)
+    if name == "hashmap":
         return HashMapStateBackend()
+    if name != "rocksdb":
+        return _NamedStateBackend(name)
     backend = EmbeddedRocksDBStateBackend()
     if directory := configuration.get(options.LOCAL_DIRECTORY):
         backend.set_db_storage_paths(directory)

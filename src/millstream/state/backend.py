@@ -3,19 +3,19 @@
 What it is: ``open_store``, which finds the quickest way from the handles of the last checkpoint to
 an open store: nothing, the local copy, a download, or copying key groups out of the stores of
 another parallelism or backend.
-What it is not: a backend.  Those are ``state/backends/rocksdb.py`` and
-``state/backends/hashmap.py``.
+What it is not: a backend.  Those are ``state/backends/rocksdb.py``, ``state/backends/hashmap.py``
+and the entry points of other packages.
 
-Read next: ``state/rescale.py``.
+Read next: ``state/backends/place.py``, ``state/rescale.py``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from millstream.errors import ConfigurationError, LocalCopyError, UnknownFormatError
-from millstream.state.backends.hashmap import FILE_NAME, HashMapStore, load_entries
-from millstream.state.backends.rocksdb import RocksDBStore
+from millstream.configuration.options import STATE_BACKENDS
+from millstream.errors import UnknownFormatError
+from millstream.state.backends.place import StorePlace
 from millstream.state.local_copies import LocalCopies
 from millstream.state.rescale import copy_key_groups, drop_other_key_groups
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
+    from millstream.state.backends.place import OpenStore
 
-__all__ = ["BACKENDS", "open_store"]
-
-BACKENDS: Final = ("hashmap", "rocksdb")
+__all__ = ["open_store"]
 
 
 def open_store(
@@ -46,7 +45,7 @@ def open_store(
     """Open the store of one subtask.
 
     Args:
-        backend: "hashmap" or "rocksdb".
+        backend: its name, as ``state.backend.type`` has it.
         storage: of the checkpoint.
         uid: of the operator.
         subtask: number of the subtask.
@@ -67,10 +66,8 @@ def open_store(
         StateError: the local directory cannot be used, or its disk damages what it is given.
     """
     del fsync
-    if backend not in BACKENDS:
-        message = f"state.backend.type is {backend!r}; known are {' and '.join(BACKENDS)}"
-        raise ConfigurationError(message)
-    opener = _Opener(storage, uid, key_groups, attempt, LocalCopies(local_root, uid, subtask, name))
+    copies = LocalCopies(local_root, uid, subtask, name)
+    place = StorePlace(storage, uid, key_groups, attempt, copies)
     first, stop = key_groups
     wanted = [
         handle
@@ -78,75 +75,33 @@ def open_store(
         if handle["key_groups"][0] < stop and handle["key_groups"][1] > first
     ]
     for handle in wanted:
-        if handle["backend"] not in BACKENDS:
+        if handle["backend"] not in STATE_BACKENDS:
             message = f"operator {uid}: state of unknown backend {handle['backend']!r}"
             raise UnknownFormatError(message)
     if len(wanted) == 1 and wanted[0]["backend"] == backend:
-        store = opener.restored(wanted[0])
+        store = _open(backend, place, wanted[0])
         source_groups = wanted[0]["key_groups"]
         if tuple(source_groups) != key_groups:
             _or_close(store, lambda: drop_other_key_groups(store, source_groups, key_groups))
         return store
-    store = opener.empty(backend)
-    _or_close(store, lambda: opener.copy_all(wanted, store))
+    store = _open(backend, place, None)
+    _or_close(store, lambda: _copy_all(wanted, store, place))
     return store
 
 
-class _Opener:
-    """What is needed to open any store of one subtask."""
-
-    def __init__(
-        self,
-        storage: CheckpointStorage,
-        uid: str,
-        key_groups: tuple[int, int],
-        attempt: str,
-        copies: LocalCopies,
-    ) -> None:
-        self._storage = storage
-        self._uid = uid
-        self._key_groups = key_groups
-        self._attempt = attempt
-        self._copies = copies
-
-    def empty(self, backend: str) -> KeyValueStore:
-        """A store without content."""
-        shared = (self._storage, self._uid, self._key_groups, self._copies)
-        if backend == "hashmap":
-            return HashMapStore({}, *shared)
-        return RocksDBStore(self._copies.open_work(self._attempt), *shared)
-
-    def restored(self, handle: StateHandle) -> KeyValueStore:
-        """A store with the content of a snapshot."""
-        if handle["backend"] == "hashmap":
-            shared = (self._storage, self._uid, self._key_groups, self._copies)
-            return HashMapStore(self._entries(handle), *shared, base=handle["id"])
+def _copy_all(handles: list[StateHandle], target: KeyValueStore, place: StorePlace) -> None:
+    """Copy the key groups of a subtask out of several snapshots."""
+    for handle in handles:
+        source = _open(handle["backend"], place, handle)
         try:
-            return self._opened(handle)
-        except LocalCopyError:  # it was dropped: once more, with the checkpoint's files
-            return self._opened(handle)
+            copy_key_groups(source, handle["key_groups"], target, place.key_groups)
+        finally:
+            source.close()
 
-    def _opened(self, handle: StateHandle) -> KeyValueStore:
-        work = self._copies.link_work(self._attempt, handle, self._storage)
-        shared = (self._storage, self._uid, self._key_groups, self._copies)
-        return RocksDBStore(work, *shared, base=handle)
 
-    def _entries(self, handle: StateHandle) -> dict[bytes, bytes]:
-        """The content of a file that has no checksums of its own: all of it is read in any case."""
-        copies, storage = self._copies, self._storage
-        try:
-            return load_entries(copies.bring(handle, storage, read_all=True) / FILE_NAME)
-        except FileNotFoundError:  # another attempt cleaned up: get it from the storage
-            return load_entries(copies.bring(handle, storage, read_all=True) / FILE_NAME)
-
-    def copy_all(self, handles: list[StateHandle], target: KeyValueStore) -> None:
-        """Copy this subtask's key groups out of several snapshots."""
-        for handle in handles:
-            source = self.restored(handle)
-            try:
-                copy_key_groups(source, handle["key_groups"], target, self._key_groups)
-            finally:
-                source.close()
+def _open(backend: str, place: StorePlace, handle: StateHandle | None) -> KeyValueStore:
+    open_it: OpenStore = STATE_BACKENDS[backend]
+    return open_it(place, handle)
 
 
 def _or_close(store: KeyValueStore, action: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from millstream.errors import (
     CatalogError,
@@ -23,16 +23,20 @@ from millstream.errors import (
     TableNotExistError,
 )
 from millstream.sql.catalog.objects import CatalogBaseTable, CatalogDatabase, CatalogFunction
+from millstream.sql.catalog.options import text
 from millstream.sql.catalog.table_facts import FactsOfTables, TableFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.sql.catalog.identifiers import ObjectPath
+    from millstream.sql.catalog.options import Option
 
-__all__ = ["FUNCTION", "TABLE", "Catalog", "GenericInMemoryCatalog"]
+__all__ = ["FUNCTION", "TABLE", "Catalog", "CreatedCatalog", "GenericInMemoryCatalog"]
 
 
+#: The database of a catalog that a session uses first.
+DEFAULT_DATABASE: Final = text("default-database", "default")
 #: What an error calls it -> its classes where it is missing, and where it exists already.
 TABLE: Final = ("Table (or view)", TableNotExistError, TableAlreadyExistError)
 FUNCTION: Final = ("Function", FunctionNotExistError, FunctionAlreadyExistError)
@@ -256,8 +260,30 @@ class _Database:
     functions: dict[str, CatalogFunction] = field(default_factory=dict)
 
 
-class GenericInMemoryCatalog(Catalog):
+class CreatedCatalog(Catalog):
+    """A catalog that CREATE CATALOG can make, by the name of its entry point.
+
+    Contract:
+      1. ``OPTIONS`` are all options that it takes beside ``type``; others, and missing required
+         ones, are refused before ``from_options`` is called.  (the runtime)
+      2. ALTER CATALOG makes it again with other options; what it describes must not be lost with
+         the object.  (nobody)
+    """
+
+    OPTIONS: ClassVar[Sequence[Option]] = (DEFAULT_DATABASE,)
+
+    @classmethod
+    @abstractmethod
+    def from_options(cls, name: str, options: Mapping[str, str]) -> CreatedCatalog:
+        """Make a catalog of the options of a statement; ValidationError if it cannot be."""
+
+
+class GenericInMemoryCatalog(CreatedCatalog):
     """A catalog that lives as long as its session.  Names of tables heed case, of functions not."""
+
+    @classmethod
+    def from_options(cls, name: str, options: Mapping[str, str]) -> GenericInMemoryCatalog:
+        return cls(name, options.get(DEFAULT_DATABASE.key, "default"))
 
     def __init__(self, name: str, default_database: str = "default") -> None:
         super().__init__(name, default_database)

@@ -10,11 +10,11 @@ Read next: ``sql/catalog/factories/filesystem.py``.
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from millstream.entry_points import Extensions
 from millstream.errors import ValidationError
 from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.extension_types import has_extension
@@ -213,19 +213,24 @@ class KeyedTableSink(TableSink):
 
 
 _HERE: Final = "millstream.sql.catalog.factories."
-#: The name of a connector -> the module that is its factory.
-FACTORIES: Final[dict[str, str]] = {
-    "filesystem": _HERE + "filesystem",
-    "datagen": _HERE + "datagen",
-    "nexmark": _HERE + "nexmark",
-    "kafka": _HERE + "kafka",
-    "upsert-kafka": _HERE + "kafka",
-    "jdbc": _HERE + "jdbc",
-    "sqlite": _HERE + "embedded",
-    "duckdb": _HERE + "embedded",
-    "print": _HERE + "print_table",
-    "blackhole": _HERE + "blackhole",
-}
+#: By the names of connectors.
+FACTORIES: Final[Extensions[TableFactory]] = Extensions(
+    "millstream.connectors",
+    "connector",
+    {
+        "filesystem": _HERE + "filesystem",
+        "datagen": _HERE + "datagen",
+        "nexmark": _HERE + "nexmark",
+        "kafka": _HERE + "kafka",
+        "upsert-kafka": _HERE + "kafka",
+        "jdbc": _HERE + "jdbc",
+        "sqlite": _HERE + "embedded",
+        "duckdb": _HERE + "embedded",
+        "print": _HERE + "print_table",
+        "blackhole": _HERE + "blackhole",
+    },
+    ("OPTIONS", "source", "sink"),
+)
 
 #: Those whose tables may have columns that no format has.
 _OF_ANY_COLUMNS: Final = frozenset({"print", "blackhole"})
@@ -258,8 +263,7 @@ def _factory(context: FactoryContext) -> TableFactory:
         raise ValidationError(message)
     if name not in _OF_ANY_COLUMNS:
         _check_columns(context)
-    module: TableFactory = importlib.import_module(FACTORIES[name])
-    return module
+    return FACTORIES[name]
 
 
 def _check_columns(context: FactoryContext) -> None:

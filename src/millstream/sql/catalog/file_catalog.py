@@ -21,13 +21,14 @@ from urllib.parse import quote, unquote
 
 from millstream.directories.durable import sync_directory
 from millstream.errors import CatalogError
-from millstream.sql.catalog.catalog import FUNCTION, TABLE, Catalog
+from millstream.sql.catalog.catalog import DEFAULT_DATABASE, FUNCTION, TABLE, CreatedCatalog
 from millstream.sql.catalog.objects import CatalogDatabase
+from millstream.sql.catalog.options import text
 from millstream.sql.catalog.stored_objects import read_object, text_of
 from millstream.sql.catalog.table_facts import TableFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from millstream.sql.catalog.identifiers import ObjectPath
     from millstream.sql.catalog.objects import CatalogBaseTable, CatalogFunction
@@ -49,7 +50,7 @@ def _encoded(name: str) -> str:
     return quote(name, safe="").replace(".", "%2E")
 
 
-class FileCatalog(Catalog):
+class FileCatalog(CreatedCatalog):
     """A catalog in a directory.  Names of tables heed case, of functions not.
 
     Args:
@@ -60,6 +61,12 @@ class FileCatalog(Catalog):
     Raises:
         CatalogError: the path is none of a local file system.
     """
+
+    OPTIONS = (text("path", required=True), DEFAULT_DATABASE)
+
+    @classmethod
+    def from_options(cls, name: str, options: Mapping[str, str]) -> FileCatalog:
+        return cls(name, options["path"], options.get(DEFAULT_DATABASE.key, "default"))
 
     def __init__(self, name: str, path: str, default_database: str = "default") -> None:
         super().__init__(name, default_database)

@@ -11,7 +11,6 @@ Read next: ``connectors/formats/tables/codec.py``.
 from __future__ import annotations
 
 import codecs
-import importlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,8 +28,9 @@ from millstream.connectors.formats.tables.json_rows import (
     JsonRowEncoder,
 )
 from millstream.connectors.formats.tables.raw import RawDecoder, RawEncoder
+from millstream.entry_points import Extensions
 from millstream.errors import MillstreamError, ValidationError
-from millstream.sql.catalog.connectors import ALL_CHANGES, FACTORIES, INSERT_ONLY, TableFactory
+from millstream.sql.catalog.connectors import ALL_CHANGES, FACTORIES, INSERT_ONLY
 from millstream.sql.catalog.options import Option, boolean, choice, text
 from millstream.sql.suggestions import did_you_mean, listed
 
@@ -41,7 +41,14 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.options import Options
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["FORMATS", "ChosenFormat", "chosen_format", "csv_table_options", "known_options"]
+__all__ = [
+    "FORMATS",
+    "ChosenFormat",
+    "Format",
+    "chosen_format",
+    "csv_table_options",
+    "known_options",
+]
 
 _ERRORS: Final = boolean("ignore-parse-errors", default=False)
 _STANDARD: Final = choice("timestamp-format.standard", ("sql", "iso-8601"), "sql")
@@ -147,8 +154,16 @@ def _debezium_encoder(row: RowType, options: Mapping[str, Any]) -> RowEncoder:
 
 
 @dataclass(frozen=True)
-class _Format:
-    """A format: its options, what it reads and writes."""
+class Format:
+    """A format of messages: its options, what it reads and writes.
+
+    Args:
+        options: without the name of the format.
+        decoder: makes what reads messages, of the row, the options and the keys of metadata.
+        encoder: makes what writes them, of the row and the options.
+        changes: the kinds of changes that messages can be.
+        metadata: key -> type, and where a decoder finds it.
+    """
 
     options: tuple[Option, ...]
     decoder: Callable[[RowType, Mapping[str, Any], Sequence[str]], RowDecoder]
@@ -157,81 +172,93 @@ class _Format:
     metadata: Mapping[str, tuple[LogicalType, tuple[str, ...]]] | None = None
 
 
-#: All by the names that tables have for them.
-FORMATS: Final[dict[str, _Format]] = {
-    "json": _Format(
-        (
-            boolean("fail-on-missing-field", default=False),
-            _ERRORS,
-            _STANDARD,
-            *_NULL_KEYS,
-            *_WRITTEN,
-        ),
-        lambda row, options, _: JsonRowDecoder(row, _json_options(options)),
-        lambda row, options: JsonRowEncoder(row, _json_options(options)),
+JSON: Final = Format(
+    (
+        boolean("fail-on-missing-field", default=False),
+        _ERRORS,
+        _STANDARD,
+        *_NULL_KEYS,
+        *_WRITTEN,
     ),
-    "csv": _Format(
-        (
-            text("field-delimiter", ","),
-            text("quote-character"),
-            boolean("disable-quote-character", default=False),
-            text("escape-character"),
-            text("null-literal"),
-            text("array-element-delimiter", ";"),
-            boolean("allow-comments", default=False),
-            boolean("ignore-trailing-unmappable", default=False),
-            _ERRORS,
-        ),
-        lambda row, options, _: CsvRowDecoder(row, _csv_options(options)),
-        lambda row, options: CsvRowEncoder(row, _csv_options(options)),
+    lambda row, options, _: JsonRowDecoder(row, _json_options(options)),
+    lambda row, options: JsonRowEncoder(row, _json_options(options)),
+)
+CSV: Final = Format(
+    (
+        text("field-delimiter", ","),
+        text("quote-character"),
+        boolean("disable-quote-character", default=False),
+        text("escape-character"),
+        text("null-literal"),
+        text("array-element-delimiter", ";"),
+        boolean("allow-comments", default=False),
+        boolean("ignore-trailing-unmappable", default=False),
+        _ERRORS,
     ),
-    "raw": _Format(
-        (
-            Option("charset", _charset, "utf-8"),
-            choice("endianness", ("big-endian", "little-endian"), "big-endian"),
-        ),
-        lambda row, options, _: RawDecoder(row, **_raw(options)),
-        lambda row, options: RawEncoder(row, **_raw(options)),
+    lambda row, options, _: CsvRowDecoder(row, _csv_options(options)),
+    lambda row, options: CsvRowEncoder(row, _csv_options(options)),
+)
+RAW: Final = Format(
+    (
+        Option("charset", _charset, "utf-8"),
+        choice("endianness", ("big-endian", "little-endian"), "big-endian"),
     ),
-    "avro": _Format(
-        (
-            choice("encoding", ("binary",), "binary"),
-            boolean("timestamp_mapping.legacy", default=True),
-        ),
-        lambda row, options, _: AvroRowDecoder(row, legacy=_avro_legacy(options)),
-        lambda row, options: AvroRowEncoder(row, legacy=_avro_legacy(options)),
+    lambda row, options, _: RawDecoder(row, **_raw(options)),
+    lambda row, options: RawEncoder(row, **_raw(options)),
+)
+AVRO: Final = Format(
+    (
+        choice("encoding", ("binary",), "binary"),
+        boolean("timestamp_mapping.legacy", default=True),
     ),
-    "debezium-json": _Format(
-        (boolean("schema-include", default=False), _ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
-        _debezium,
-        _debezium_encoder,
-        ALL_CHANGES,
-        change_json.DebeziumDecoder.known,
+    lambda row, options, _: AvroRowDecoder(row, legacy=_avro_legacy(options)),
+    lambda row, options: AvroRowEncoder(row, legacy=_avro_legacy(options)),
+)
+DEBEZIUM_JSON: Final = Format(
+    (boolean("schema-include", default=False), _ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
+    _debezium,
+    _debezium_encoder,
+    ALL_CHANGES,
+    change_json.DebeziumDecoder.known,
+)
+CANAL_JSON: Final = Format(
+    (
+        text("database.include"),
+        text("table.include"),
+        _ERRORS,
+        _STANDARD,
+        *_NULL_KEYS,
+        *_WRITTEN,
     ),
-    "canal-json": _Format(
-        (
-            text("database.include"),
-            text("table.include"),
-            _ERRORS,
-            _STANDARD,
-            *_NULL_KEYS,
-            *_WRITTEN,
-        ),
-        _canal,
-        lambda row, options: change_json.CanalEncoder(row, _json_options(options)),
-        ALL_CHANGES,
-        change_json.CanalDecoder.known,
+    _canal,
+    lambda row, options: change_json.CanalEncoder(row, _json_options(options)),
+    ALL_CHANGES,
+    change_json.CanalDecoder.known,
+)
+MAXWELL_JSON: Final = Format(
+    (_ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
+    lambda row, options, metadata: change_json.MaxwellDecoder(
+        row, _json_options(options), metadata
     ),
-    "maxwell-json": _Format(
-        (_ERRORS, _STANDARD, *_NULL_KEYS, *_WRITTEN),
-        lambda row, options, metadata: change_json.MaxwellDecoder(
-            row, _json_options(options), metadata
-        ),
-        lambda row, options: change_json.MaxwellEncoder(row, _json_options(options)),
-        ALL_CHANGES,
-        change_json.MaxwellDecoder.known,
-    ),
-}
+    lambda row, options: change_json.MaxwellEncoder(row, _json_options(options)),
+    ALL_CHANGES,
+    change_json.MaxwellDecoder.known,
+)
+#: By the names that tables have for them.
+FORMATS: Final[Extensions[Format]] = Extensions(
+    "millstream.formats",
+    "format",
+    {
+        "json": f"{__name__}:JSON",
+        "csv": f"{__name__}:CSV",
+        "raw": f"{__name__}:RAW",
+        "avro": f"{__name__}:AVRO",
+        "debezium-json": f"{__name__}:DEBEZIUM_JSON",
+        "canal-json": f"{__name__}:CANAL_JSON",
+        "maxwell-json": f"{__name__}:MAXWELL_JSON",
+    },
+    ("options", "decoder", "encoder", "changes", "metadata"),
+)
 
 
 class ChosenFormat:
@@ -332,8 +359,7 @@ def known_options(given: Mapping[str, str]) -> list[Option]:
     name = given.get("connector", "")
     if name not in FACTORIES:
         return [choice("connector", sorted(FACTORIES))]
-    module: TableFactory = importlib.import_module(FACTORIES[name])
-    found = list(module.OPTIONS[name])
+    found = list(FACTORIES[name].OPTIONS.get(name, ()))
     for part in ("", "key.", "value."):
         format_name = given.get(f"{part}format", "")
         if format_name in FORMATS:

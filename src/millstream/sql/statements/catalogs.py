@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration.redaction import redacted_options
-from millstream.sql.catalog.catalog import GenericInMemoryCatalog
-from millstream.sql.catalog.file_catalog import FileCatalog
+from millstream.entry_points import Extensions
+from millstream.sql.catalog.catalog import DEFAULT_DATABASE, CreatedCatalog
 from millstream.sql.catalog.identifiers import quoted
 from millstream.sql.catalog.manager import CatalogDescription
 from millstream.sql.catalog.objects import CatalogDatabase
@@ -26,13 +26,20 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.statements.session import Session
 
-__all__ = ["HANDLERS", "describe_catalog", "show_create_catalog"]
+__all__ = ["CATALOGS", "HANDLERS", "describe_catalog", "show_create_catalog"]
 
 _MEMORY: Final = "generic_in_memory"
 _FILES: Final = "filesystem"
-_DATABASE: Final = "default-database"
-#: Type of a catalog -> its options.
-_CATALOGS: Final = {_MEMORY: (_DATABASE,), _FILES: ("path", _DATABASE)}
+#: By the types that CREATE CATALOG has for them: classes of catalogs.
+CATALOGS: Final[Extensions[type[CreatedCatalog]]] = Extensions(
+    "millstream.catalogs",
+    "catalog",
+    {
+        _MEMORY: "millstream.sql.catalog.catalog:GenericInMemoryCatalog",
+        _FILES: "millstream.sql.catalog.file_catalog:FileCatalog",
+    },
+    ("OPTIONS", "from_options"),
+)
 #: Of those that a program has registered.
 _TYPES: Final = {"GenericInMemoryCatalog": _MEMORY, "FileCatalog": _FILES}
 
@@ -58,26 +65,25 @@ def _check(
     """
     context = session.context(text)
     kind, options = described.kind, described.options
-    if kind not in _CATALOGS:
+    if kind not in CATALOGS:
         given = f"'{kind}'" if kind else "missing"
-        known = ", ".join(f"'{each}'" for each in _CATALOGS)
+        known = ", ".join(f"'{each}'" for each in CATALOGS)
         message = f"The option 'type' of a catalog is one of {known}; it is {given}."
         raise context.error(node, message)
+    known_options = {each.key: each for each in CATALOGS[str(kind)].OPTIONS}
     for key in options:
-        if key not in _CATALOGS[kind]:
-            hint = did_you_mean(key, _CATALOGS[kind])
+        if key not in known_options:
+            hint = did_you_mean(key, known_options)
             message = f"Catalog '{name}' has no option '{key}'.{hint}"
             raise context.error(node, message)
-    if kind == _FILES and "path" not in options:
-        message = f"Catalog '{name}' needs the option 'path'."
-        raise context.error(node, message)
+    for key, option in known_options.items():
+        if option.required and key not in options:
+            message = f"Catalog '{name}' needs the option '{key}'."
+            raise context.error(node, message)
 
 
 def _made(name: str, described: CatalogDescription) -> Catalog:
-    database = described.options.get(_DATABASE, "default")
-    if described.kind == _FILES:
-        return FileCatalog(name, described.options["path"], database)
-    return GenericInMemoryCatalog(name, database)
+    return CATALOGS[str(described.kind)].from_options(name, described.options)
 
 
 def _described(
@@ -136,11 +142,11 @@ def _change(
     session: Session, name: str, before: CatalogDescription, after: CatalogDescription
 ) -> None:
     """Have a catalog other options; what is in memory stays there, unlike in Flink."""
-    if before.kind == _FILES:
+    if before.kind != _MEMORY:
         session.catalogs.exchange(name, _made(name, after))
         return
     found = session.catalogs.catalog(name)
-    found.default_database = after.options.get(_DATABASE, "default")
+    found.default_database = after.options.get(DEFAULT_DATABASE.key, "default")
     found.create_database(found.default_database, CatalogDatabase(), ignore_if_exists=True)
 
 

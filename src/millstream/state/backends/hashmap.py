@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import PendingSnapshot
+    from millstream.state.backends.place import StorePlace
     from millstream.state.local_copies import LocalCopies
 
-__all__ = ["HashMapStore", "load_entries"]
+__all__ = ["HashMapStore", "load_entries", "open_hashmap"]
 
 FILE_NAME: Final = "entries.arrow"
 _FORMAT: Final = b"1"
@@ -261,3 +263,17 @@ def load_entries(path: Path) -> dict[bytes, bytes]:
         raise UnknownFormatError(message)
     keys, values = table.column("key").to_pylist(), table.column("value").to_pylist()
     return dict(zip(keys, values, strict=True))
+
+
+def open_hashmap(place: StorePlace, handle: StateHandle | None) -> HashMapStore:
+    """Open a store in memory."""
+    shared = (place.storage, place.uid, place.key_groups, place.copies)
+    if handle is None:
+        return HashMapStore({}, *shared)
+    # A file has no checksums of its own: all of it is read in any case.
+    bring = partial(place.copies.bring, handle, place.storage, read_all=True)
+    try:
+        entries = load_entries(bring() / FILE_NAME)
+    except FileNotFoundError:  # another attempt cleaned up: get it from the storage
+        entries = load_entries(bring() / FILE_NAME)
+    return HashMapStore(entries, *shared, base=handle["id"])

@@ -40,6 +40,7 @@ from millstream.directories.ownership import PRIVATE_DIRECTORY
 from millstream.errors import (
     CorruptCheckpointError,
     DirectoryError,
+    LocalCopyError,
     MillstreamError,
     StateStoreError,
 )
@@ -51,9 +52,10 @@ if TYPE_CHECKING:
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import PendingSnapshot, StateFile
+    from millstream.state.backends.place import StorePlace
     from millstream.state.local_copies import LocalCopies
 
-__all__ = ["RocksDBStore"]
+__all__ = ["RocksDBStore", "open_rocksdb"]
 
 _MEBIBYTE: Final = 1 << 20
 _CACHE_SIZE: Final = 64 * _MEBIBYTE
@@ -542,3 +544,15 @@ class _Pending:
 def _write_current(directory: Path, base: StateHandle) -> None:
     manifests = [file["local"] for file in base["files"] if file["local"].startswith("MANIFEST-")]
     (directory / "CURRENT").write_text(f"{manifests[0]}\n")
+
+
+def open_rocksdb(place: StorePlace, handle: StateHandle | None) -> RocksDBStore:
+    """Open a store in RocksDB."""
+    copies = place.copies
+    shared = (place.storage, place.uid, place.key_groups, copies)
+    if handle is None:
+        return RocksDBStore(copies.open_work(place.attempt), *shared)
+    try:
+        return RocksDBStore(copies.link_work(place.attempt, handle, place.storage), *shared, handle)
+    except LocalCopyError:  # it was dropped: once more, with the checkpoint's files
+        return RocksDBStore(copies.link_work(place.attempt, handle, place.storage), *shared, handle)

@@ -47,7 +47,7 @@ from millstream.sql.catalog.factories.partition_options import (
     PARTITION_OPTIONS,
     partition_commit,
 )
-from millstream.sql.catalog.formats import chosen_format, csv_table_options
+from millstream.sql.catalog.formats import FORMATS, chosen_format, csv_table_options
 from millstream.sql.catalog.options import (
     IDLE_TIMEOUT,
     Option,
@@ -127,8 +127,6 @@ _IN_NAMES: Final = (
     BooleanType,
     DateType,
 )
-#: Formats of messages: a line is one, but of CSV, whose values may have several lines.
-_MESSAGES: Final = ("json", "csv", "debezium-json", "canal-json", "maxwell-json", "raw")
 _METADATA: Final[dict[str, LogicalType]] = {
     "file.path": VarCharType(nullable=False),
     "file.name": VarCharType(nullable=False),
@@ -137,14 +135,19 @@ _METADATA: Final[dict[str, LogicalType]] = {
 }
 
 
+def _messages() -> list[str]:
+    """Formats of messages: a line is one, but of CSV, whose values may have several lines."""
+    return [each for each in FORMATS if each not in FILE_FORMATS]
+
+
 def _options(context: FactoryContext) -> Options:
     name = context.options.get("format", "")
-    known = sorted((*FILE_FORMATS, *_MESSAGES))
+    known = sorted((*FILE_FORMATS, *_messages()))
     if name and name not in known:
         hint = did_you_mean(name, known)
         message = f"{context.owner} has no format '{name}'.{hint} It has {', '.join(known)}."
         raise ValidationError(message)
-    chosen = chosen_format(context.owner, context.options, among=_MESSAGES)
+    chosen = chosen_format(context.owner, context.options, among=_messages())
     more = FILE_FORMATS.get(name, ()) if chosen is None else chosen.known
     return Options(context.owner, context.options, (*_OWN, *more))
 
@@ -229,7 +232,7 @@ class _FilesSource(TableSource):
         self._accepts: PartitionFilter | None = None
         #: The columns that are read; None: all.
         self._read: frozenset[str] | None = None
-        self._chosen = chosen_format(context.owner, context.options, among=_MESSAGES)
+        self._chosen = chosen_format(context.owner, context.options, among=_messages())
         if self._chosen is not None:
             self.changes = self._chosen.changes
         self._format()
@@ -309,7 +312,7 @@ class _FilesSink(TableSink):
         self._partition = _partition(context)
         self._commit = partition_commit(context, options)
         self._overwrite: Overwrite | None = None
-        self._format = chosen_format(context.owner, context.options, among=_MESSAGES)
+        self._format = chosen_format(context.owner, context.options, among=_messages())
         _writer(_row(context), self._format, options)
 
     def overwriting(self, static: Mapping[str, object]) -> TableSink:
