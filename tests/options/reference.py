@@ -66,7 +66,7 @@ _OF_CONNECTORS: Final = """\
 
 What stands in `WITH (...)` of a table. Options of `key.` and `value.` formats are those of the
 format. An option that is in neither column is refused, with the nearest one;
-[SQL](sql.md#tables-of-connectors) describes those that are applied.
+[SQL](sql.md#connectors) describes those that are applied.
 """
 
 

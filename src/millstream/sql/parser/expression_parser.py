@@ -340,5 +340,5 @@ class ExpressionParser(FunctionParser):
         if len(items) > 1:
             return RowConstructor(items, position=self.span(start))
         if self.words[self.index] in {"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"}:
-            self.unsupported("a difference with a unit behind it", "take TIMESTAMPDIFF")
+            self.unsupported("a difference with a unit after it", "take TIMESTAMPDIFF")
         return items[0]

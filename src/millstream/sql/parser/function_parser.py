@@ -214,7 +214,7 @@ class FunctionParser(JsonParser):
             self.index += 1
             return DefaultArgument(position=self.span(start))
         if word == "MODEL" and self.at_name(1):
-            self.unsupported("a model as an argument (ML_PREDICT and its like)")
+            self.unsupported("a model as an argument (ML_PREDICT and similar functions)")
         bare = word in {"SELECT", "VALUES", "WITH"}
         value = ScalarQuery(self.query()) if bare else self.expression()
         if self.words[self.index] in {"PARTITION", "ORDER"}:
