@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
     Build = Callable[[StreamExecutionEnvironment], DataStream]
 
+pytestmark = pytest.mark.extended
+
 KEYS = 30
 EVENTS = [(number % KEYS, number, number * 10) for number in range(150)]
 TYPE = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])

@@ -80,6 +80,8 @@ def start(broker: Broker, topics: tuple[str, str], directory: Path, crash: str =
     return run_once([sys.executable, str(JOB), *arguments], directory=runs, deadline=300.0)
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.usefixtures("forks")
 def test_killed_around_the_commit(broker: Broker, tmp_path: Path) -> None:
     assert {point.partition(":")[0] for point in CHAIN} >= set(points_of("kafka sink"))

@@ -162,7 +162,7 @@ def _check(before: Program, after: Program, script: list[Step], at: int, replay:
 def test_oracle_any_change_of_windows(assigner: str) -> None:
     """Trigger, evictor, lateness and function at once."""
     converted = 0
-    for chance, replay in cases(25):
+    for chance, replay in cases(25, all_of_them=True):
         before = replace(random_program(chance, assigner=assigner), side_output=False)
         after = _changed(before, chance)
         if refusal_of(before, after) is None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
 
+pytestmark = pytest.mark.extended
+
 LIMITS = CreditLimits(first=4096, most=2 << 20)
 RECORD = 20
 

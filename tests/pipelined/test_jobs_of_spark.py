@@ -6,6 +6,7 @@ in which epoch; ``test_failures.py`` has their like.
 
 from __future__ import annotations
 
+import pytest
 from tests.spark.conftest import job
 from tests.spark.test_bad_input import (
     durable,
@@ -55,3 +56,5 @@ __all__ = [
     "test_result_of_execute_async",
     "test_socket",
 ]
+
+pytestmark = pytest.mark.extended

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.runtime.pipelined.messages import SlotSettings
 
+pytestmark = pytest.mark.extended
+
 BACKENDS = ["hashmap", "rocksdb"]
 
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["downloads"]
 
+pytestmark = pytest.mark.extended
+
 NUMBERS = 1200
 ROW = Types.ROW_NAMED(["number", "n"], [Types.LONG(), Types.LONG()])
 

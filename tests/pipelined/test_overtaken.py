@@ -220,6 +220,7 @@ def test_checkpoints_behind_the_end_are_further_and_further_apart() -> None:
     assert not draining.is_due(900.0)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("point", cases())
 def test_killed_between_overtaking_and_the_manifest(tmp_path: Path, point: str) -> None:

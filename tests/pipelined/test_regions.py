@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
 
+pytestmark = pytest.mark.extended
+
 NUMBERS = 1200
 KEYS = 5
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from hypothesis import HealthCheck, settings
 
-__all__ = ["FULL", "QUICK", "examples", "register_profiles"]
+__all__ = ["FULL", "QUICK", "examples", "register_profiles", "tried"]
 
 FULL: Final = "full"
 QUICK: Final = "quick"
@@ -44,5 +44,9 @@ def register_profiles(*, derandomize: bool) -> None:
 
 def examples(count: int) -> settings:
     """Try so many examples, or the share of them that the profile has."""
-    tried = count * settings().max_examples // _SHARE[FULL]
-    return settings(max_examples=max(tried, min(count, _LEAST)))
+    return settings(max_examples=tried(count))
+
+
+def tried(count: int) -> int:
+    """How many of so many examples the profile tries."""
+    return max(count * settings().max_examples // _SHARE[FULL], min(count, _LEAST))
