@@ -188,11 +188,6 @@ def test_refused_statement(statement: str, env: TableEnvironment) -> None:
     assert env.get_config().get("execution.runtime-mode", "none") == "none"
 
 
-def test_two_columns_of_one_name_are_two_columns_of_a_star(env: TableEnvironment) -> None:
-    query = "SELECT * FROM (SELECT v AS y, v + 1 AS y FROM clicks)"
-    assert list(env.sql_query(query).plan.row.names) == ["y", "y0"]
-
-
 VIEWS = {
     "SELECT * FROM clicks": (
         "SELECT `default_catalog`.`default_database`.`clicks`.`k`, "

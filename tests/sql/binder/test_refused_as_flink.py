@@ -47,6 +47,16 @@ def env() -> TableEnvironment:
         ("TIMESTAMPADD(NANOSECOND, 1, TIMESTAMP '2020-01-01 00:00:00')", "cannot be added"),
         ("TIMESTAMPADD(EPOCH, 1, TIMESTAMP '2020-01-01 00:00:00')", "EPOCH cannot be added"),
         ("COUNT(DISTINCT a, a)", "takes one argument"),
+        ("SHA2('a', 1)", "there are 224, 256, 384 and 512 bits, not 1"),
+        ("SHA2('a', 0)", "not 0"),
+        ("SHA2(CAST(a AS STRING), 100)", "not 100"),
+        ("CAST(INTERVAL '1' DAY AS INT)", "cannot convert value of type INTERVAL DAY"),
+        ("CAST(INTERVAL '1' MONTH AS BIGINT)", "cannot convert value of type INTERVAL MONTH"),
+        ("CAST(INTERVAL '1' SECOND AS DECIMAL(10, 3))", "cannot convert value"),
+        ("CAST(INTERVAL '1' SECOND AS DOUBLE)", "cannot convert value"),
+        ("TRY_CAST(INTERVAL '1' DAY AS BIGINT)", "cannot convert value"),
+        ("CONVERT(INT, INTERVAL '1' DAY)", "cannot convert value"),
+        ("{fn CONVERT(INTERVAL '1' DAY, SQL_INTEGER)}", "cannot convert value"),
     ],
 )
 def test_calls_with_constants_that_do_not_fit(
@@ -69,6 +79,11 @@ def test_calls_with_constants_that_do_not_fit(
         "EXTRACT(MILLISECOND FROM TIME '10:00:00')",
         "EXTRACT(NANOSECOND FROM TIMESTAMP '2020-01-01 00:00:00')",
         "TIMESTAMPADD(MILLISECOND, 1, TIMESTAMP '2020-01-01 00:00:00')",
+        "SHA2('a', 224)",
+        "SHA2('a', CAST(NULL AS INT))",
+        "SHA2('a', a)",
+        "CAST(1 AS INTERVAL DAY)",
+        "CAST(INTERVAL '1' HOUR AS STRING)",
     ],
 )
 def test_those_that_fit_are_taken(env: TableEnvironment, expression: str) -> None:
@@ -108,3 +123,49 @@ def test_a_kind_of_change_is_mapped_once(env: TableEnvironment, call: str, is_ta
 def test_reset_takes_keys_that_can_go(env: TableEnvironment, keys: str, message: str) -> None:
     with pytest.raises(MillstreamError, match=message):
         env.execute_sql(f"ALTER TABLE src RESET {keys}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("SELECT * FROM (SELECT a, a FROM src) AS t", "Column 'a' is ambiguous"),
+        ("SELECT t.* FROM (SELECT a, b AS a FROM src) AS t", "Column 'a' is ambiguous"),
+        ("SELECT a FROM (SELECT a, a FROM src) AS t", "Column 'a' is ambiguous"),
+        ("WITH t AS (SELECT a, a FROM src) SELECT * FROM t", "'t' has two columns 'a'"),
+        ("WITH t AS (SELECT a, a FROM src) SELECT 1 FROM t", "'t' has two columns 'a'"),
+        ("CREATE TEMPORARY VIEW v AS SELECT a, a FROM src", "the same name 'a' has been defined"),
+        ("CREATE TEMPORARY VIEW v AS SELECT a AS b, b FROM src", "the same name 'b'"),
+        ("CREATE TEMPORARY VIEW v (p, p) AS SELECT a, b FROM src", "'p' already exists"),
+    ],
+)
+def test_columns_of_one_name(env: TableEnvironment, statement: str, message: str) -> None:
+    with pytest.raises(MillstreamError, match=message):
+        env.execute_sql(statement)
+
+
+JOINED = "src AS x JOIN src AS y ON x.a = y.a"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT * FROM {JOINED}",
+        f"SELECT x.a, y.a FROM {JOINED}",
+        f"SELECT a FROM (SELECT * FROM {JOINED}) AS t",
+        f"SELECT * FROM (SELECT * FROM {JOINED}) AS t",
+        f"WITH t AS (SELECT * FROM {JOINED}) SELECT * FROM t",
+        "WITH t (p, q) AS (SELECT a, a FROM src) SELECT p FROM t",
+        "SELECT *, a FROM src",
+        "SELECT a, a FROM src",
+        "SELECT p FROM (SELECT a, a FROM src) AS t (p, q)",
+    ],
+)
+def test_columns_of_one_name_that_are_told_apart(env: TableEnvironment, query: str) -> None:
+    env.explain_sql(query)
+
+
+def test_a_view_of_a_join_tells_columns_apart(env: TableEnvironment) -> None:
+    env.execute_sql(f"CREATE TEMPORARY VIEW pairs AS SELECT * FROM {JOINED}")
+    assert env.from_path("pairs").get_schema().get_field_names() == ["a", "b", "a0", "b0"]
+    env.execute_sql("CREATE TEMPORARY VIEW named (p, q) AS SELECT a, a FROM src")
+    assert env.from_path("named").get_schema().get_field_names() == ["p", "q"]

@@ -68,7 +68,7 @@ _register("SHA512", "sha512", 128, "ddaf35a1")
 def sha2(data: str | bytes, bits: int) -> str:
     """The SHA-2 hash of a string, in UTF-8, or of bytes: 224, 256, 384 or 512 bits of it.
 
-    As in Flink, 1 stands for SHA-1.
+    As in Flink, 1 stands for SHA-1 where it is no constant.
     """
     if bits not in _SHA2:
         message = f"SHA2: there are 224, 256, 384 and 512 bits, not {bits}"

@@ -68,19 +68,6 @@ def _position_kernel(info: CallInfo, wanted: Any, text: Any, *start: Any) -> Any
 
 
 @functions.scalar(
-    "POSITION",
-    signatures=(signature(character("wanted"), character(), result=INT),),
-    kernel=_position_kernel,
-    can_fail=False,
-    syntax="POSITION(wanted IN string)",
-    examples=(("POSITION('b' IN 'abcb')", "2"), ("POSITION('x' IN 'abc')", "0")),
-)
-def position(wanted: str, text: str) -> int:
-    """Where one string first occurs in another, from 1; 0 if it does not."""
-    return text.find(wanted) + 1
-
-
-@functions.scalar(
     "LOCATE",
     signatures=(
         signature(character("wanted"), character(), integer("start"), result=INT, optional=1),
@@ -94,6 +81,21 @@ def locate(wanted: str, text: str, start: int = 1) -> int:
     if not wanted:
         return 1
     return text.find(wanted, max(start - 1, 0)) + 1
+
+
+@functions.scalar(
+    "POSITION",
+    signatures=(
+        signature(character("wanted"), character(), integer("start"), result=INT, optional=1),
+    ),
+    kernel=_position_kernel,
+    can_fail=False,
+    syntax="POSITION(wanted IN string [FROM start])",
+    examples=(("POSITION('b' IN 'abcb')", "2"), ("POSITION('b' IN 'abcb' FROM 3)", "4")),
+)
+def position(wanted: str, text: str, start: int = 1) -> int:
+    """Where one string occurs in another at or behind a start, from 1; 0 if it does not."""
+    return locate(wanted, text, start)
 
 
 def _instr_kernel(info: CallInfo, text: Any, wanted: Any, *rest: Any) -> Any:

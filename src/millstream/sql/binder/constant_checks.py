@@ -20,6 +20,7 @@ _OF_DAY: Final = frozenset({"HOUR", "MINUTE", "SECOND", "MILLISECOND"})
 _MONTHS: Final = frozenset({"YEAR", "QUARTER", "MONTH", "DECADE", "CENTURY", "MILLENNIUM"})
 _FINEST: Final = frozenset({"MICROSECOND", "NANOSECOND"})
 _NUMBERS: Final = frozenset({"EPOCH", "DOW", "DOY", "ISODOW"})
+_SHA2: Final = frozenset({224, 256, 384, 512})
 _ADDED: Final = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_OF_DAY})
 
 
@@ -46,6 +47,11 @@ def check_constants(function: str, arguments: Sequence[Expression]) -> None:
     elif function == "TIMESTAMPADD" and units and units[0] not in _ADDED:
         message = f"TIMESTAMPADD: {units[0]} cannot be added; take one of {_listed(_ADDED)}."
         raise ProgramError(message)
+    elif function == "SHA2" and isinstance(arguments[1], Literal):
+        bits = arguments[1].value
+        if bits is not None and bits not in _SHA2:
+            message = f"SHA2: there are 224, 256, 384 and 512 bits, not {bits}."
+            raise ProgramError(message)
     elif function == "ELT" and isinstance(arguments[0], Literal):
         index = arguments[0].value
         if isinstance(index, int) and index < 0:

@@ -38,7 +38,8 @@ from millstream.types.logical_types import (
     SymbolType,
     VarCharType,
 )
-from millstream.types.type_roots import TypeRoot
+from millstream.types.type_derivation import common_type
+from millstream.types.type_roots import TypeFamily, TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -238,7 +239,9 @@ class ExpressionBinder:
         return self.call(node, name, self.bind(node.operand))
 
     def _between(self, node: Any) -> Expression:
-        operand, low, high = self.bind_all([node.operand, node.low, node.high])
+        values = self.bind_all([node.operand, node.low, node.high])
+        texts, others = _texts_and_others(values)
+        operand, low, high = _texts_read_as(others, values) if texts else values
         inside = self._ordered(node, operand, low, high)
         if node.symmetric:
             inside = self.call(node, "OR", inside, self._ordered(node, operand, high, low))
@@ -256,7 +259,12 @@ class ExpressionBinder:
         return self._negated(node, self.call(node, name, *self.bind_all(parts)))
 
     def _in_list(self, node: Any) -> Expression:
-        found = self.call(node, "IN", *self.bind_all([node.operand, *node.items]))
+        values = self.bind_all([node.operand, *node.items])
+        texts, others = _texts_and_others(values)
+        # Those of the list are alike: only what they are compared with may be of another kind.
+        if texts == values[1:] or texts == values[:1]:
+            values = _texts_read_as(others, values)
+        found = self.call(node, "IN", *values)
         return self._negated(node, found)
 
     def _case(self, node: Any) -> Expression:
@@ -281,6 +289,12 @@ class ExpressionBinder:
         if node.safe:
             self._check_not_hidden(node, "TRY_CAST")
         operand = self.bind(node.operand)
+        is_interval = operand.type.is_a(TypeFamily.INTERVAL)
+        if is_interval and node.type.is_a(TypeFamily.NUMERIC) and self.context.text is not None:
+            # The Table API does it, as in Flink: there it is no cast of SQL.
+            shown = operand.type.as_summary_string(), node.type.as_summary_string()
+            message = f"Cast function cannot convert value of type {shown[0]} to type {shown[1]}."
+            raise self.context.error(node, message)
         try:
             return calls.cast(operand, node.type, safe=node.safe)
         except MillstreamError as error:
@@ -516,6 +530,21 @@ _HANDLERS: Final[dict[type, Callable[[ExpressionBinder, Any], Expression]]] = {
     nodes.InQuery: ExpressionBinder._subquery,  # noqa: SLF001
     nodes.ScalarQuery: ExpressionBinder._subquery,  # noqa: SLF001
 }
+
+
+def _texts_and_others(values: list[Expression]) -> tuple[list[Expression], list[Expression]]:
+    """Strings, and what else there is."""
+    texts = [each for each in values if each.type.is_a(TypeFamily.CHARACTER_STRING)]
+    return texts, [each for each in values if each not in texts]
+
+
+def _texts_read_as(others: list[Expression], values: list[Expression]) -> list[Expression]:
+    """The values of IN and BETWEEN with strings cast to numbers if all others are numbers."""
+    is_number = all(each.type.is_a(TypeFamily.NUMERIC) for each in others)
+    target = common_type([each.type for each in others]) if is_number and others else None
+    if target is None:
+        return values
+    return [each if each in others else calls.cast(each, target) for each in values]
 
 
 def _least_integer(negative: Expression) -> Expression:

@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.sql.parser import nodes
 
-__all__ = ["item_name", "output_names"]
+__all__ = ["item_name", "output_names", "repeated_name"]
 
 
 def item_name(item: Any, number: int) -> str:
@@ -34,3 +34,9 @@ def output_names(query: nodes.Query) -> list[str]:
     if any(isinstance(each.expression, nodes.Star) for each in query.items):
         return []
     return [item_name(each, number) for number, each in enumerate(query.items)]
+
+
+def repeated_name(query: nodes.Query) -> str | None:
+    """Return a name that a SELECT gives to two columns; None: it gives none twice."""
+    names = output_names(query)
+    return next((name for number, name in enumerate(names) if name in names[:number]), None)

@@ -17,6 +17,7 @@ from millstream.sql.binder import calls, set_operations
 from millstream.sql.binder.expressions import ExpressionBinder, is_time_attribute
 from millstream.sql.binder.inline_calls import InlinePlan
 from millstream.sql.binder.literals import typed_literal
+from millstream.sql.binder.names import repeated_name
 from millstream.sql.binder.ordering import check_orderable
 from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
@@ -119,6 +120,10 @@ class QueryBinder:
                 raise self.context.error(each.name, message)
             known.add(each.name.value)
             plan = inner.bind(each.query)
+            twice = None if each.columns else repeated_name(each.query)
+            if twice is not None:
+                message = f"'{each.name.value}' has two columns '{twice}' and no column list."
+                raise self.context.error(each.name, message)
             if each.columns:
                 plan = self.renamed(plan, [name.value for name in each.columns], each)
             inner.tables[each.name.value] = plan

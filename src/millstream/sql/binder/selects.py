@@ -204,11 +204,25 @@ class SelectBinder:
             if self.context.stars is not None:
                 self.context.stars[id(star)] = [each.names for each in fields]
             return [(each.names[-1], binder.bind(each)) for each in fields]
+        self._check_names(star, columns)
         if self.context.stars is not None:
             self.context.stars[id(star)] = [self.scope.full_name(*each) for each in columns]
         if isinstance(binder, GroupBinder):
             return [(name, binder.column(star, self.scope.reference(i))) for name, i in columns]
         return [(name, self.scope.reference(index)) for name, index in columns]
+
+    def _check_names(self, star: Any, columns: list[tuple[str, int]]) -> None:
+        """Refuse ``*`` of a table of which two columns have one name, as in Flink.
+
+        Raises:
+            ValidationError: names the column.
+        """
+        wanted = set(columns)
+        for table in self.scope.tables:
+            names = [each[0] for each in table.columns if each in wanted]
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise self.context.error(star, f"Column '{twice}' is ambiguous.")
 
     def _fields(self, operand: nodes.Identifier) -> list[nodes.Identifier] | None:
         """The fields of a column of type ROW, by their names; None: it is no such column."""

@@ -242,7 +242,7 @@ class ExpressionParser(FunctionParser):
                 return self._in_parentheses()
             if word == "?":
                 self.unsupported("a parameter (?)")
-            if word == "{" and (escaped := self.odbc_literal()):
+            if word == "{" and (escaped := self.odbc_literal() or self.odbc_call()):
                 return escaped
             self.fail_for(AN_EXPRESSION)
         if kind == WORD and (special := self.special_form() or self._constructed(word)):

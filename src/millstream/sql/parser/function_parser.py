@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.sql.parser.expression_nodes import (
+    BinaryOperation,
     Cast,
     DefaultArgument,
     Descriptor,
@@ -22,14 +23,14 @@ from millstream.sql.parser.expression_nodes import (
 from millstream.sql.parser.json_parser import JsonParser
 from millstream.sql.parser.keywords import COLUMN_WORDS, NILADIC_FUNCTIONS
 from millstream.sql.parser.lexer import WORD
-from millstream.sql.parser.syntax import Identifier, Query
+from millstream.sql.parser.syntax import Identifier, Name, Query
 from millstream.sql.parser.token_stream import A_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.sql.parser.expression_nodes import SortItem, WindowSpecification
-    from millstream.sql.parser.syntax import Expression, Name
+    from millstream.sql.parser.syntax import Expression
 
 _NULLS_INSIDE: Final = frozenset({"ARRAY_AGG", "ARRAY_CONCAT_AGG", "LISTAGG"})
 _SIDES: Final = ("BOTH", "LEADING", "TRAILING")
@@ -75,6 +76,7 @@ _FORMS: Final = {
     "TIMESTAMPADD": "_with_unit",
     "TIMESTAMPDIFF": "_with_unit",
     "TRANSLATE": "_translate",
+    "CONVERT": "_convert",
     "JSON_EXISTS": "json_exists",
     "JSON_VALUE": "json_value",
     "JSON_QUERY": "json_query",
@@ -83,6 +85,28 @@ _FORMS: Final = {
     "JSON_OBJECTAGG": "json_objectagg",
     "JSON_ARRAYAGG": "json_arrayagg",
 }
+
+
+#: Functions of ODBC that Flink evaluates -> their names here.
+_ODBC_FUNCTIONS: Final = {
+    **{
+        name: name
+        for name in """
+        ABS ACOS ASIN ATAN ATAN2 COS COT DEGREES EXP FLOOR LOCATE LOG10 LTRIM MOD PI POWER RADIANS
+        RTRIM SIGN SIN SQRT TAN TIMESTAMPADD TIMESTAMPDIFF YEAR QUARTER MONTH WEEK DAYOFYEAR
+        DAYOFMONTH DAYOFWEEK HOUR MINUTE SECOND
+        """.split()  # noqa: SIM905 - in groups
+    },
+    "CEILING": "CEIL",
+    "IFNULL": "COALESCE",
+    "INSERT": "OVERLAY",
+    "LCASE": "LOWER",
+    "LENGTH": "CHAR_LENGTH",
+    "LOG": "LN",
+    "UCASE": "UPPER",
+}
+#: How many arguments those have that take more of them under their names here.
+_ODBC_ARGUMENTS: Final = {"CONCAT": 2, "IFNULL": 2, "INSERT": 4, "LTRIM": 1, "RTRIM": 1}
 
 
 class FunctionParser(JsonParser):
@@ -116,6 +140,46 @@ class FunctionParser(JsonParser):
             return taken
         self.expect(")")
         return FunctionCall(name, taken, position=self.span(start))
+
+    # --- calls of ODBC
+
+    def odbc_call(self) -> Expression | None:
+        """Take ``{fn UCASE('a')}`` if it comes next."""
+        start = self.index
+        if self.words[start + 1] != "FN":
+            return None
+        self.index += 2
+        at = self.index
+        word = self.any_name().value
+        self.expect("(")
+        if word == "CONVERT":
+            operand = self.expression()
+            self.expect(",")
+            call: Expression = Cast(operand, self.odbc_type(), position=self.span(start))
+        else:
+            call = self._odbc_function(word, at)
+        self.expect(")", "}")
+        return call
+
+    def _odbc_function(self, word: str, at: int) -> Expression:
+        name = _ODBC_FUNCTIONS.get(word)
+        if name is None and word != "CONCAT":
+            self.refuse_token(at, f"function '{{fn {word}}}' is not defined")
+        if word.startswith("TIMESTAMP"):
+            arguments = self._with_unit(at, word)
+        else:
+            arguments = () if self.at(")") else self.listed(self.expression)
+        position = self.span(at)
+        count = _ODBC_ARGUMENTS.get(word, len(arguments))
+        if len(arguments) != count:
+            self.refuse_span(position, f"{{fn {word}}} takes {count} arguments")
+        if name is None:
+            return BinaryOperation("||", *arguments, position=position)
+        if word == "INSERT":
+            text, first, length, inserted = arguments
+            arguments = (text, inserted, first, length)
+        called = Identifier((Name(name, position=position),), position=position)
+        return FunctionCall(called, arguments, position=position)
 
     # --- ordinary calls
 
@@ -333,6 +397,17 @@ class FunctionParser(JsonParser):
         first = self.expression()
         self.expect(",")
         return unit, first, self.expression()
+
+    def _convert(self, start: int, _word: str) -> Expression:
+        """Take ``CONVERT(INT, x)``; the style behind them changes nothing, as in Flink."""
+        interval = self.accept("INTERVAL")
+        type_ = self.interval_type() if interval else self.type_without_nullability()
+        self.expect(",")
+        operand = self.expression()
+        if self.accept(",") and not self.accept("NULL"):
+            self.integer()
+        self.expect(")")
+        return Cast(operand, type_, position=self.span(start))
 
     def _translate(self, _start: int, _word: str) -> tuple[Expression, ...]:
         operand = self.expression()

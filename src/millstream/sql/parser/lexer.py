@@ -32,6 +32,8 @@ _TOKEN: Final = re.compile(
 )
 _PREFIXED: Final = re.compile(r"([uU]&|[xX]|[eE])'(?:[^']|'')*'")
 _ESCAPED: Final = re.compile(r"[eE]'(?:[^'\\]|''|\\.)*'", re.DOTALL)
+#: N'...' and _UTF8'...': what names a character set may have a hyphen in it.
+_ENCODED: Final = re.compile(r"(?:[nN]|_[a-zA-Z][\w.:-]*)'(?:[^']|'')*'", re.ASCII)
 _UNFINISHED: Final = {
     "'": "a string that does not end: a ' is missing",
     "`": "a name that does not end: a ` is missing",
@@ -40,7 +42,7 @@ _UNFINISHED: Final = {
 }
 
 #: Kinds of tokens.
-WORD, QUOTED, NUMBER, STRING, UNICODE, BINARY, ESCAPED, OPERATOR, END = range(9)
+WORD, QUOTED, NUMBER, STRING, UNICODE, BINARY, ESCAPED, ENCODED, OPERATOR, END = range(10)
 _KINDS: Final = {
     "word": WORD,
     "quoted": QUOTED,
@@ -105,7 +107,7 @@ def tokenize(text: str) -> Tokens:
             raise _no_token(text, position)
         group, end = match.lastgroup, match.end()
         kind = OPERATOR if group is None else _KINDS.get(group, OPERATOR)
-        if group == "word" and end < length and text[end] in "'&":
+        if group == "word" and end < length and text[end] in "'&-":
             kind, end = _prefixed(text, position, end)
         if group != "space":
             word = match.group() if kind == OPERATOR else ""
@@ -132,6 +134,9 @@ def tokenize(text: str) -> Tokens:
 
 def _prefixed(text: str, start: int, end: int) -> tuple[int, int]:
     """Kind and end of the token at ``start``: a string with a letter before it, or a word."""
+    encoded = _ENCODED.match(text, start)
+    if encoded is not None:
+        return ENCODED, encoded.end()
     letter = text[start].lower()
     pattern = _ESCAPED if letter == "e" else _PREFIXED
     match = pattern.match(text, start)

@@ -20,8 +20,9 @@ from millstream.sql.parser.expression_nodes import (
     WindowSpecification,
 )
 from millstream.sql.parser.keywords import QUERY_STARTS
-from millstream.sql.parser.lexer import BINARY, NUMBER, STRING
+from millstream.sql.parser.lexer import BINARY, ENCODED, NUMBER, STRING
 from millstream.sql.parser.literals import interval_value, numeric_literal, temporal
+from millstream.sql.parser.strings import encoded_value
 from millstream.sql.parser.token_stream import A_STRING
 from millstream.sql.parser.type_parser import TypeParser
 from millstream.types.logical_types import BinaryType, BooleanType, CharType, NullType
@@ -85,8 +86,8 @@ class OperandParser(TypeParser):
         if self.at_string():
             text = self.string()
             return Literal(text, CharType(len(text), nullable=False), position=self.span(start))
-        if kind == BINARY:
-            return self._bytes(start)
+        if kind in {BINARY, ENCODED}:
+            return self._bytes(start) if kind == BINARY else self._encoded(start)
         if word in _WORDS:
             self.index += 1
             value, type_ = _WORDS[word]
@@ -94,6 +95,14 @@ class OperandParser(TypeParser):
         if word in _TEMPORAL:
             return self._temporal(word)
         return self._interval() if word == "INTERVAL" else None
+
+    def _encoded(self, start: int) -> Literal:
+        self.index += 1
+        try:
+            text = encoded_value(self.tokens.source(start))
+        except ValueError as error:
+            self.refuse_token(start, str(error))
+        return Literal(text, CharType(len(text), nullable=False), position=self.span(start))
 
     def _bytes(self, start: int) -> Literal:
         digits = self.tokens.source(start)[2:-1]

@@ -1,4 +1,4 @@
-r"""What a string means: doubled quotes, ``U&'\00e4'``, ``E'\n'``, ``X'ff'``.
+r"""What a string means: doubled quotes, ``U&'\00e4'``, ``E'\n'``, ``_UTF8'a'``.
 
 Read next: ``token_stream.py``.
 """
@@ -10,13 +10,21 @@ from typing import Final
 
 from millstream.sql.parser.lexer import ESCAPED, UNICODE
 
-__all__ = ["quote", "string_value"]
+__all__ = ["encoded_value", "quote", "string_value"]
 
 _ESCAPE: Final = re.compile(
     r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))", re.DOTALL
 )
 _LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LAST_CHARACTER: Final = 0x10FFFF
+_LAST_BYTE: Final = 0xFF
+#: What may stand before a string after an underline.
+_CHARACTER_SETS: Final = (
+    *("BIG5", "GB2312", "GBK", "ISO-8859-1", "LATIN1"),
+    *("UTF-16BE", "UTF-16LE", "UTF-8", "UTF16", "UTF8"),
+)
+_ONE_BYTE: Final = frozenset({"ISO-8859-1", "LATIN1"})
+_NATIONAL: Final = "LATIN1"
 
 
 def quote(value: str) -> str:
@@ -42,6 +50,24 @@ def string_value(kind: int, source: str, escape: str = "\\") -> str | ValueError
         return _ESCAPE.sub(_c_style, body) if kind == ESCAPED else body
     except ValueError as error:
         return error
+
+
+def encoded_value(source: str) -> str:
+    """Return the characters of ``_UTF8'...'``, or of ``N'...'``, which is in ISO-8859-1.
+
+    Raises:
+        ValueError: the character set is unknown, or has not all of the characters.
+    """
+    prefix, _, body = source.partition("'")
+    name = prefix[1:] or _NATIONAL
+    if name.upper() not in _CHARACTER_SETS:
+        message = f"unknown character set '{name}'; there are {', '.join(_CHARACTER_SETS)}"
+        raise ValueError(message)
+    value = body[:-1].replace("''", "'")
+    if name.upper() in _ONE_BYTE and any(ord(each) > _LAST_BYTE for each in value):
+        message = f"the character set {name} has not all of these characters"
+        raise ValueError(message)
+    return value
 
 
 def _unicode(body: str, escape: str) -> str:

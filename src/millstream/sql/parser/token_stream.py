@@ -15,6 +15,7 @@ from millstream.sql.parser.excerpt import excerpt, line_and_column
 from millstream.sql.parser.keywords import RESERVED
 from millstream.sql.parser.lexer import (
     BINARY,
+    ENCODED,
     END,
     ESCAPED,
     NUMBER,
@@ -265,7 +266,7 @@ class TokenStream:
             return "the end of the text"
         masked = masked_statement(self.tokens.text)
         source = _shortened(masked[self.tokens.starts[index] : self.tokens.ends[index]])
-        if kind in _STRINGS or kind == BINARY:
+        if kind in _STRINGS or kind in {BINARY, ENCODED}:
             return f"the string {source}"
         if kind == NUMBER:
             return f"the number {source}"

@@ -65,6 +65,12 @@ _CONSTRUCTED: Final = frozenset(
     """.split()  # noqa: SIM905 - fixed sizes first
 )
 _TYPE_NAMES: Final = frozenset(_PLAIN) | _CONSTRUCTED
+_ODBC_TYPES: Final = frozenset(
+    """
+    BIGINT BINARY BOOLEAN CHAR DATE DECIMAL DOUBLE FLOAT INTEGER NUMERIC SMALLINT TIME TIMESTAMP
+    TINYINT VARBINARY VARCHAR
+    """.split()  # noqa: SIM905 - by their names
+)
 _UNSUPPORTED: Final = frozenset({"ANY"})
 _UNITS: Final = {
     **{unit.value: unit for unit in TimeUnit},
@@ -75,6 +81,10 @@ _FINER: Final = {
     TimeUnit.DAY: (TimeUnit.HOUR, TimeUnit.MINUTE, TimeUnit.SECOND),
     TimeUnit.HOUR: (TimeUnit.MINUTE, TimeUnit.SECOND),
     TimeUnit.MINUTE: (TimeUnit.SECOND,),
+}
+_ODBC_INTERVALS: Final = {
+    f"INTERVAL_{unit}": IntervalQualifier(unit)
+    for unit in (*_FINER, TimeUnit.MONTH, TimeUnit.SECOND)
 }
 _MAX_FRACTION: Final = 9
 _MAX_PRECISION: Final = 10
@@ -105,6 +115,19 @@ class TypeParser(TokenStream):
             # A length or a precision that the type itself refuses.
             self.refuse_span(self.span(start), str(error))
         return type_
+
+    def odbc_type(self) -> LogicalType:
+        """Take ``SQL_INTEGER`` or ``INTEGER``, or an interval of one unit."""
+        at = self.index
+        word = self.words[at].removeprefix("SQL_")
+        self.index += 1
+        if word in _ODBC_TYPES:
+            plain = _PLAIN.get(word)
+            return plain if plain is not None else self._with_parameters(word)
+        interval = _ODBC_INTERVALS.get(word)
+        if interval is None:
+            self.refuse_token(at, f"{{fn CONVERT}} has no type {self.tokens.source(at)}")
+        return _interval_type(interval, interval.start.value)
 
     def _at_not_null_collection(self) -> bool:
         ahead = 1 if self.at("NULL") else 2 if self.at("NOT", "NULL") else 0
@@ -172,8 +195,6 @@ class TypeParser(TokenStream):
         if not self.accept("("):
             return default
         length = self.integer()
-        if length < 1:
-            self.refuse_token(self.index - 1, "a length is at least 1")
         self.expect(")")
         return length
 

@@ -14,6 +14,7 @@ from millstream.configuration.options import LOCAL_TIME_ZONE, RUNTIME_MODE
 from millstream.configuration.redaction import redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.time_zones import zone_of
+from millstream.sql.binder.names import repeated_name
 from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
@@ -195,6 +196,10 @@ def _view(
 ) -> CatalogView:
     plan, expanded = expanded_view(session, identifier, query, text)
     names = [each.name.value for each in columns] or list(plan.row.names)
+    twice = None if columns else repeated_name(query)
+    if twice is not None:
+        message = f"A column with the same name '{twice}' has been defined; give a column list."
+        raise session.context(text).error(query, message)
     if len(names) != len(plan.row):
         message = f"{len(names)} names for {len(plan.row)} columns."
         raise session.context(text).error(node, message)
