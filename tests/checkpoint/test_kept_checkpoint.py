@@ -131,6 +131,7 @@ CHANGED = {
 UNALTERED = {"tumbling many", "tumbling many purging", "sliding many", "sessions many"}
 
 
+@pytest.mark.slow
 def test_changed_windows_are_converted(tmp_path: Path, whole: Counter[str], release: str) -> None:
     """As they are from where today's code has come to; that these are right a model says."""
     unpack(tmp_path / "kept", release)
