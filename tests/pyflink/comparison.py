@@ -37,7 +37,7 @@ KINDS: Final = {
     "not yet: ": ("not yet", "Not yet"),
     "replaced: ": ("replaced", "Replaced"),
     "internal: ": ("internal", "Internal"),
-    "artefact: ": ("artefacts", "Artefacts of the JVM"),
+    "artifact: ": ("artifacts", "Artifacts of the JVM"),
     "otherwise: ": ("otherwise", "Otherwise"),
 }
 _NO_MODULE: Final = "there is no such module"
@@ -343,25 +343,34 @@ def missing_in(module: str) -> dict[str, list[Name]]:
     return found
 
 
-_HEAD: Final = """# PyFlink's names, and which of them are here
+_HEAD: Final = """# PyFlink compatibility
 
-The public modules, classes, methods and parameters of PyFlink {version} below `pyflink.common`,
-`pyflink.datastream`, `pyflink.metrics` and `pyflink.table`, as its source lists them, against those
-of Millstream: `pyflink` in an import becomes `millstream`, the rest of the path is the same.
-Parameters count: a method is here if it takes what PyFlink's takes, by the same names, in the same
-places and with the same defaults. So do results, where PyFlink says what they are: ours are of the
-same class or of a subclass. So do values of enumerations. Not counted are PyFlink's inside
-(`fn_execution`, `java_gateway`, `util`) and parameters that hand over objects of the JVM.
+This page compares the public modules, classes, methods and parameters of PyFlink {version} below
+`pyflink.common`, `pyflink.datastream`, `pyflink.metrics` and `pyflink.table` with those of
+Millstream. In imports, replace `pyflink` with `millstream`; the rest of the path is the same.
 
-What is missing or differs has a reason. *Not yet*: it waits for what is named. *Replaced*: programs
-take what is named instead, also where PyFlink has marked the name deprecated, and objects that
-programs do not make themselves are made by the methods that are named. *Internal*: PyFlink uses it
-itself, and programs do not. *Artefact*: it is there in PyFlink because Flink runs in a JVM, and has
-nothing to do here. *Otherwise*: it is here, and its result, its value or a default differs; that it
-takes the calls that PyFlink's takes is checked by binding them to our signature. Behavior that
-differs is listed at the end.
+A name is available if
 
-This page is made by `python -m tests.pyflink.comparison`; a test fails if it is out of date.
+- a method accepts the parameters of PyFlink's method, with the same names, positions and defaults;
+- a result has the class that PyFlink documents, or a subclass;
+- an enumeration has the same values.
+
+PyFlink's internals (`fn_execution`, `java_gateway`, `util`) and parameters that pass JVM objects are
+not compared.
+
+Each missing or different name has a reason:
+
+- *Not yet*: it depends on the feature that is named.
+- *Replaced*: use the name that is given instead. This includes names that PyFlink has deprecated, and
+  objects that programs do not create themselves, but get from the methods that are named.
+- *Internal*: PyFlink uses it internally, and programs do not.
+- *Artifact*: it exists in PyFlink because Flink runs in a JVM, and has no purpose here.
+- *Otherwise*: it is available, but its result, its value or a default differs. A test checks that it
+  accepts all calls that PyFlink's accepts.
+
+[Behavior that differs](#behavior-that-differs) is listed at the end.
+
+`python -m tests.pyflink.comparison` generates this page; a test fails if it is out of date.
 
 """
 
@@ -371,7 +380,7 @@ def page() -> str:
     modules = list(dict.fromkeys(name.module for name in names()))
     counts = Counter(name.module for name in names())
     missing = {module: missing_in(module) for module in modules}
-    columns = ["module", "names", "here", *(column for column, _ in KINDS.values())]
+    columns = ["module", "names", "available", *(column for column, _ in KINDS.values())]
     lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
     totals = [0] * (len(columns) - 1)
     for module in modules:

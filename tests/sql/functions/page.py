@@ -131,29 +131,30 @@ def _missing() -> Iterator[str]:
             reason = _NOT_COMPUTED if is_registered(name) else reason_of(name)
             if reason is not None and not (is_registered(name) and is_here(name)):
                 by_reason.setdefault(reason, []).append(name)
-    for kind, title in ((_HERE, "Here, but no function"), (_NOT_YET, "Not yet")):
+    for kind, title in ((_HERE, "Available, but not as a function"), (_NOT_YET, "Not yet")):
         yield from ("", f"## {title}", "")
         for reason, names in by_reason.items():
             if reason.startswith(kind):
                 yield f"- {', '.join(map(_code, names))}: {reason.removeprefix(kind)}"
 
 
-_HEAD: Final = """# The functions of SQL
+_HEAD: Final = """# SQL functions
 
-All built-in functions, by the groups of Flink's reference, with what they do and with examples,
-which a test runs. Names, types and results are those of Flink {version}; where they differ by
-intent, `tests/expressions/test_flink_differences.py` says so case by case. In short:
+This page lists all built-in functions, in the groups of Flink's reference, with descriptions and
+examples, which a test runs. Names, types and results are those of Flink {version}.
+`tests/expressions/test_flink_differences.py` lists all intended differences. In short:
 
-- before 1970 parts of times are right, which in Flink they are not (its division truncates);
-- regular expressions are Java's. What Java refuses gives NULL as in Flink; what Python cannot do
-  (look-behind of no fixed length, `\\X`, blocks of Unicode) fails, and says so;
-- date patterns are Java's, in English. Whole names of time zones, and weeks in a text that is read,
-  fail;
-- LPAD, RPAD and REGEXP_REPLACE may give NULL where Flink says NOT NULL, so here they are nullable.
+- Parts of times before 1970 are correct; in Flink they are not, because its division truncates.
+- Regular expressions are Java's. An expression that Java refuses results in NULL, as in Flink; one that
+  Python does not support (variable-length look-behind, `\\X`, Unicode blocks) raises an error.
+- Date patterns are Java's, in English. Full names of time zones, and parsing weeks, are not supported
+  and raise an error.
+- LPAD, RPAD and REGEXP_REPLACE may return NULL where Flink declares NOT NULL, so here they are
+  nullable.
 
-A function without a further word is NULL where an argument is. A result stands as CAST to STRING
-writes it.
-This page is made by `python -m tests.sql.functions.page`; a test fails if it is out of date.
+Unless stated otherwise, a function returns NULL if an argument is NULL. Results are shown as CAST to
+STRING writes them.
+`python -m tests.sql.functions.page` generates this page; a test fails if it is out of date.
 
 """
 
