@@ -44,27 +44,28 @@ _DEFINITIONS: Final = re.compile(r"(^|_)options\.py$")
 _INTRODUCTION: Final = """\
 # Options
 
-This page lists all options of Flink 2.3.0 (core, tables, Python), the options of those connectors and
-formats of Flink that Millstream has, and all options of Millstream. `python -m tests.options.reference`
-generates it from the code, and a test compares it with the behavior. An option of Flink
+This page lists all options of Flink 2.3.0 (core, tables, Python), the options of those connectors
+and formats of Flink that Millstream has, and all options of Millstream. `python -m
+tests.options.reference` generates it from the code, and a test compares it with the behavior. An
+option of Flink
 
 - is **applied** if it works as in Flink, or as described below;
-- is **refused** if it would change results or recovery and Millstream does not support it: the job or
-  statement fails at submission, and the error names the option and an alternative. Flink's default
-  value is always accepted;
+- is **refused** if it would change results or recovery and Millstream does not support it: the job
+  or statement fails at submission, and the error names the option and an alternative. Flink's
+  default value is always accepted;
 - has **no effect** otherwise: a job that sets it to another value than Flink's default runs, and a
   warning that names it is logged once.
 
-A key that is in none of these lists belongs to the program, and is kept for it. A key that looks like a
-misspelled option causes a warning with a suggestion; on a command line it is refused.
+A key that is in none of these lists belongs to the program, and is kept for it. A key that looks
+like a misspelled option causes a warning with a suggestion; on a command line it is refused.
 """
 
 
 _OF_CONNECTORS: Final = """\
 ## Options of connectors and formats
 
-These options are set in `WITH (...)` of a table. Options of `key.` and `value.` formats are those of the
-format. An option that is in neither column is refused with a suggestion;
+These options are set in `WITH (...)` of a table. Options of `key.` and `value.` formats are those
+of the format. An option that is in neither column is refused with a suggestion;
 [SQL](sql.md#connectors) describes those that are applied.
 """
 

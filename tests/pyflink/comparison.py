@@ -355,18 +355,18 @@ A name is available if
 - a result has the class that PyFlink documents, or a subclass;
 - an enumeration has the same values.
 
-PyFlink's internals (`fn_execution`, `java_gateway`, `util`) and parameters that pass JVM objects are
-not compared.
+PyFlink's internals (`fn_execution`, `java_gateway`, `util`) and parameters that pass JVM objects
+are not compared.
 
 Each missing or different name has a reason:
 
 - *Not yet*: it depends on the feature that is named.
-- *Replaced*: use the name that is given instead. This includes names that PyFlink has deprecated, and
-  objects that programs do not create themselves, but get from the methods that are named.
+- *Replaced*: use the name that is given instead. This includes names that PyFlink has deprecated,
+  and objects that programs do not create themselves, but get from the methods that are named.
 - *Internal*: PyFlink uses it internally, and programs do not.
 - *Artifact*: it exists in PyFlink because Flink runs in a JVM, and has no purpose here.
-- *Otherwise*: it is available, but its result, its value or a default differs. A test checks that it
-  accepts all calls that PyFlink's accepts.
+- *Otherwise*: it is available, but its result, its value or a default differs. A test checks that
+  it accepts all calls that PyFlink's accepts.
 
 [Behavior that differs](#behavior-that-differs) is listed at the end.
 

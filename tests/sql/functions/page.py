@@ -145,16 +145,16 @@ examples, which a test runs. Names, types and results are those of Flink {versio
 `tests/expressions/test_flink_differences.py` lists all intended differences. In short:
 
 - Parts of times before 1970 are correct; in Flink they are not, because its division truncates.
-- Regular expressions are Java's. An expression that Java refuses results in NULL, as in Flink; one that
-  Python does not support (variable-length look-behind, `\\X`, Unicode blocks) raises an error.
-- Date patterns are Java's, in English. Full names of time zones, and parsing weeks, are not supported
-  and raise an error.
+- Regular expressions are Java's. An expression that Java refuses results in NULL, as in Flink; one
+  that Python does not support (variable-length look-behind, `\\X`, Unicode blocks) raises an error.
+- Date patterns are Java's, in English. Full names of time zones, and parsing weeks, are not
+  supported and raise an error.
 - LPAD, RPAD and REGEXP_REPLACE may return NULL where Flink declares NOT NULL, so here they are
   nullable.
 
-Unless stated otherwise, a function returns NULL if an argument is NULL. Results are shown as CAST to
-STRING writes them.
-`python -m tests.sql.functions.page` generates this page; a test fails if it is out of date.
+Unless stated otherwise, a function returns NULL if an argument is NULL. Results are shown as CAST
+to STRING writes them. `python -m tests.sql.functions.page` generates this page; a test fails if it
+is out of date.
 
 """
 
