@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint import Manifest, OperatorAck, SplitState, TaskAck
-from millstream.checkpoint.acknowledgements import select_acks
-from millstream.checkpoint.digests import difference, digest_of
-from millstream.checkpoint.model import OperatorRecord
+from millstream.checkpoint.coordinator import select_acks
+from millstream.checkpoint.model import OperatorRecord, difference, digest_of
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.errors import InconsistentEpochError
 

@@ -10,12 +10,12 @@ import pytest
 from millstream.checkpoint.commit import (
     PENDING_FILE,
     CommitRetry,
+    CommitterThread,
     ManifestCommit,
     PendingCommits,
     read_pending,
 )
-from millstream.checkpoint.committer_thread import CommitterThread
-from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import Manifest, OperatorAck

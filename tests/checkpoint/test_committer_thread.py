@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.checkpoint import committer_thread
-from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits
-from millstream.checkpoint.committer_thread import CommitterThread
+from millstream.checkpoint import commit
+from millstream.checkpoint.commit import (
+    CommitRetry,
+    CommitterThread,
+    ManifestCommit,
+    PendingCommits,
+)
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import Manifest, OperatorAck
 from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
@@ -93,7 +97,7 @@ def manifest() -> Manifest:
 def test_a_try_that_hangs_fails_the_run_and_the_next_run_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer_thread, "_REPORT", 0.001)
+    monkeypatch.setattr(commit, "_REPORT", 0.001)
     server = Server()
     first = Hanging(server, hangs="commit")
     thread = opened(tmp_path, first)
@@ -109,7 +113,7 @@ def test_a_try_that_hangs_fails_the_run_and_the_next_run_commits(
     )
     with monkeypatch.context() as patched:
         clock = itertools.count(0.0, 0.02)  # goes on with each look, however slow the machine is
-        patched.setattr(committer_thread, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        patched.setattr(commit, "time", SimpleNamespace(monotonic=lambda: next(clock)))
         with pytest.raises(SinkError, match=pattern):
             commits.finish(retried=False)
     assert server.hung.wait(DEADLINE)

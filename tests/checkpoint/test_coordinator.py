@@ -20,13 +20,12 @@ from millstream.checkpoint import (
     TaskAck,
 )
 from millstream.checkpoint.cleanup import state_names
-from millstream.checkpoint.digests import digest_of
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,
     verify_checkpoints,
 )
-from millstream.checkpoint.model import OperatorRecord
+from millstream.checkpoint.model import OperatorRecord, digest_of
 from millstream.checkpoint.publish import EpochMetadata
 from millstream.errors import (
     CheckpointError,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
 from millstream.checkpoint.cleanup import Cleaner, state_names
-from millstream.checkpoint.digests import digest_of
+from millstream.checkpoint.commit import read_checkpoints
 from millstream.checkpoint.inspect import list_checkpoints, verify_checkpoints
-from millstream.checkpoint.json_changes import apply, difference
-from millstream.checkpoint.recovery import read_checkpoints
+from millstream.checkpoint.manifest_codec import apply, difference
+from millstream.checkpoint.model import digest_of
 from millstream.errors import CorruptCheckpointError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.checkpoint import JobIdentity, LocalStorage, ManifestLog
-from millstream.checkpoint.digests import digest_of
+from millstream.checkpoint.model import digest_of
 from millstream.checkpoint.signature import HmacSeal, is_sealed
 from millstream.cli.main import main
 from millstream.common import Configuration, Types, WatermarkStrategy

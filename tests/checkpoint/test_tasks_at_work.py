@@ -11,10 +11,8 @@ import pytest
 
 from millstream.checkpoint import Coordinator, LocalStorage, ManifestLog, OperatorAck, TaskAck
 from millstream.checkpoint.commit import CommitRetry
-from millstream.checkpoint.digests import digest_of
-from millstream.checkpoint.model import SplitState
-from millstream.checkpoint.publish import EpochMetadata
-from millstream.checkpoint.unconfirmed import Unconfirmed, with_earlier
+from millstream.checkpoint.model import SplitState, digest_of
+from millstream.checkpoint.publish import EpochMetadata, Unconfirmed, with_earlier
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.contracts.metrics import distribution, gauge, meter
 from millstream.contracts.sink import Committer

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint import Coordinator, JobIdentity, LocalStorage, OperatorAck, TaskAck
 from millstream.checkpoint.commit import CommitRetry
-from millstream.checkpoint.digests import difference, digest_of
-from millstream.checkpoint.model import OperatorRecord
+from millstream.checkpoint.model import OperatorRecord, difference, digest_of
 from millstream.checkpoint.publish import EpochMetadata
 from millstream.contracts.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point

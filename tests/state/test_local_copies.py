@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.damage import WAYS, damage_file
 
-from millstream.checkpoint.digests import blocks_of, digest_of
 from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.model import blocks_of, digest_of
 from millstream.errors import CorruptCheckpointError, DirectoryError, LocalCopyError
 from millstream.state.known_files import forget_files
 

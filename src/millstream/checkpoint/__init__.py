@@ -12,7 +12,7 @@ Read next: ``checkpoint/coordinator.py``, whose docstring lists the steps and th
 from __future__ import annotations
 
 from millstream.checkpoint.coordinator import Coordinator
-from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import (

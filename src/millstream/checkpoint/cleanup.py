@@ -35,19 +35,26 @@ Read next: ``checkpoint/coordinator.py``.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import Counter, deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.commit import COMMITTED, PENDING_FILE
 from millstream.checkpoint.local_storage import TEMPORARY_DIRECTORY
+from millstream.checkpoint.manifest_log import LOG_DIRECTORY
+from millstream.checkpoint.signature import IDENTITY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from millstream.checkpoint.manifest_log import ManifestLog
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = ["SWEEP_INTERVAL", "Cleaner", "state_names"]
+__all__ = ["SWEEP_INTERVAL", "Cleaner", "delete_checkpoints", "state_names"]
+
 
 #: Epochs (numbers of checkpoints) between two listings of the storage.
 SWEEP_INTERVAL: Final = 64
@@ -159,3 +166,47 @@ class Cleaner:
     def _list(self) -> Iterable[str]:
         for directory in _SWEPT:
             yield from self._storage.list_names(directory)
+
+
+#: State, splits of sources, what sinks wait with, files of the program, counts of running tasks.
+_DIRECTORIES: Final = ("state", "sources", "sinks", "files", "counts", TEMPORARY_DIRECTORY)
+#: The engine's own logs.
+_ENGINE: Final = "spark"
+
+
+def delete_checkpoints(storage: CheckpointStorage, is_fenced: Callable[[], bool]) -> bool:
+    """Delete all that a job keeps; files that are not its own stay.
+
+    Args:
+        storage: of a job of which no run is left, and nothing to be committed.
+        is_fenced: whether a newer run has taken the job over.
+
+    Returns:
+        Whether all is deleted; False if a newer run was met, which keeps what it needs.
+
+    Raises:
+        DirectoryError: something cannot be deleted.
+    """
+    others = [name for directory in _DIRECTORIES for name in storage.list_names(directory)]
+    log = list(storage.list_names(LOG_DIRECTORY))
+    if is_fenced():
+        return False
+    # Oldest first: newer manifests say only what has changed since older ones.
+    storage.delete(log)
+    if next(iter(storage.list_names(LOG_DIRECTORY)), None) is not None:
+        return False
+    storage.delete([IDENTITY])
+    storage.delete(storage.list_names(_ENGINE))
+    storage.delete([COMMITTED, PENDING_FILE, *others])
+    for directory in (*_DIRECTORIES, _ENGINE, LOG_DIRECTORY):
+        _remove_empty(Path(storage.location) / directory)
+    with contextlib.suppress(OSError):
+        Path(storage.location).rmdir()  # unless somebody keeps something of his own there
+    return True
+
+
+def _remove_empty(directory: Path) -> None:
+    """Remove the directories in it and itself, but those in which somebody has begun anew."""
+    for each, _, _ in os.walk(directory, topdown=False):
+        with contextlib.suppress(OSError):
+            Path(each).rmdir()

@@ -5,43 +5,196 @@ given to them.
 
 What it is not: a place where output is written or judged.  Committers are idempotent by their
 contract, so committing twice is harmless, and committing once at least is this module's duty.
-
-Read next: ``checkpoint/recovery.py``.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import queue
+import threading
 import time
-from dataclasses import dataclass, field
+import weakref
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.job_directories import JobIdentity
+from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.configuration.checkpointing_mode import CheckpointingMode
-from millstream.contracts.sink import CommitRequest
+from millstream.contracts.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
-from millstream.errors import CheckpointError, DirectoryError, PermanentSinkError, SinkError
+from millstream.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    DirectoryError,
+    ForeignCheckpointError,
+    PermanentSinkError,
+    SinkError,
+)
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.checkpoint.committer_thread import CommitterThread
-    from millstream.checkpoint.manifest_log import ManifestLog
     from millstream.checkpoint.model import Manifest, OperatorRecord
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.sink import Committer
+    from millstream.contracts.sink import Committable, CommitterContext
 
 __all__ = [
+    "COMMITTED",
+    "COMMIT_TIMEOUT",
     "PENDING_FILE",
     "CommitRetry",
+    "CommitterThread",
     "ManifestCommit",
     "PendingCommits",
     "abort_orphans",
+    "confirm_committed",
+    "is_marked_committed",
+    "mark_committed",
+    "read_checkpoints",
     "read_pending",
 ]
 
+
 _LOG: Final = logging.getLogger("millstream")
+#: Seconds; ten minutes, as for the tasks of an epoch.
+COMMIT_TIMEOUT: Final = 600.0
+#: Seconds between two reports that a call is waited for.
+_REPORT: Final = 1.0
+#: Seconds to wait for ``close``, which nobody needs the result of.
+_CLOSE: Final = 10.0
+
+
+class _Call:
+    """A call of the committer and its end."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._function()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self.error = error
+        finally:
+            self.ended.set()
+
+
+class CommitterThread(Committer):
+    """Runs a committer's methods in a thread, with a limit.
+
+    Contract: as ``Committer``; besides:
+      1. All methods of the committer, ``open`` first, run in one thread, so it may keep
+         connections that belong to a thread.
+      2. No method waits longer than the limit and a tenth of it (a second at least).
+    """
+
+    def __init__(
+        self,
+        uid: str,
+        committer: Committer,
+        timeout: float = COMMIT_TIMEOUT,
+        label: str | None = None,
+    ) -> None:
+        """Guard ``committer`` of sink ``uid``.
+
+        Args:
+            uid: the sink.
+            committer: nothing was called yet.
+            timeout: seconds that a call may take.  The committer is told, so that its client gives
+                up first; the tenth is for that.
+            label: what to call the sink in messages; its uid if None.
+        """
+        #: What messages call the sink.
+        self.label = label or uid
+        self._committer = committer
+        self.target = committer.target or type(committer).__name__
+        self._timeout = timeout
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        #: What the call is that was left; empty: none was.
+        self.left = ""
+        #: Called every second while a commit is waited for.
+        self.waiting: Callable[[], None] = lambda: None
+        # A committer that is dropped without ``close`` shall not keep a thread.
+        self._end = weakref.finalize(self, self._calls.put, None)
+
+    def open(self, context: CommitterContext) -> None:
+        """Open in time; raises SinkError if it is not."""
+        told = replace(context, timeout=self._timeout, label=self.label)
+        self._call("opening", lambda: self._committer.open(told))
+
+    def resume_from(self, epoch: int) -> None:
+        """Compare the target with the checkpoint in time; raises SinkError if it is not."""
+        self._call("looking at the target", lambda: self._committer.resume_from(epoch))
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Commit in time; raises SinkError if it is not."""
+        epoch = requests[0].epoch if requests else -1
+        self._call(f"committing epoch {epoch}", lambda: self._committer.commit(requests))
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Drop orphans in time; raises SinkError if it is not."""
+        self._call(
+            "dropping orphans",
+            lambda: self._committer.abort_orphans(job_id, sink_uid, keep, generation),
+        )
+
+    def close(self) -> None:
+        """Close, unless a call was left: its thread is using what would be closed."""
+        if not self.left and self._thread is not None:
+            try:
+                self._call("closing", self._committer.close, limit=_CLOSE)
+            except SinkError as error:
+                _LOG.warning("%s", error)
+        self._end()
+
+    def _call(self, what: str, function: Callable[[], None], limit: float | None = None) -> None:
+        if self.left:
+            message = (
+                f"sink {self.label}: {self.target} still has not answered: {self.left} was given up"
+                f" and may still be under way, so {what} is left to the next run"
+            )
+            raise SinkError(message)
+        if self._thread is None:
+            name = f"millstream-committer-{self.label}"
+            self._thread = threading.Thread(
+                target=_run, args=(self._calls,), name=name, daemon=True
+            )
+            self._thread.start()
+        call = _Call(function)
+        self._calls.put(call)
+        self._wait(call, what, limit or self._timeout + max(1.0, self._timeout / 10))
+        if call.error is not None:
+            raise call.error
+
+    def _wait(self, call: _Call, what: str, limit: float) -> None:
+        end = time.monotonic() + limit
+        while not call.ended.wait(min(_REPORT, max(0.0, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                self.left = what
+                message = (
+                    f"sink {self.label}: {self.target} gives no answer: {what} has taken longer"
+                    f" than {limit:.1f} s and is left alone (millstream.commit.timeout); the next"
+                    " run does it first of all. Look whether the target is well, or, if it is only"
+                    " slow, raise the option"
+                )
+                raise SinkError(message)
+            self.waiting()
+
+
+def _run(calls: queue.SimpleQueue[_Call | None]) -> None:
+    """The thread: it holds on to nothing but the queue, so that the owner can be dropped."""
+    while (call := calls.get()) is not None:
+        call.run()
+        del call
+
+
 #: In the checkpoint directory while a commit keeps failing.
 PENDING_FILE: Final = "pending-commit.json"
 
@@ -187,7 +340,7 @@ class ManifestCommit:
 
         Args:
             manifest: the last one.
-            confirmed: the run that committed it has marked it so (``committed_marker.py``).
+            confirmed: the run that committed it has marked it so (``commit.py``).
             mode: in which it is committed; in all but EXACTLY_ONCE no manifest names the output.
         """
         if self._left and self._epoch == manifest.epoch:
@@ -215,7 +368,7 @@ class ManifestCommit:
            by the sink.
         3. It still fails after the last try: the error fails this run.  The manifest stands, and
            the next run commits again.
-        4. It gives no answer (``committer_thread.py``): as case 3, but at once.  A second try
+        4. It gives no answer (``commit.py``): as case 3, but at once.  A second try
            beside one that may still run could do half of each.
         5. It is refused for good (``PermanentSinkError``): as case 3, but at once.  The manifest
            still stands: its output is never dropped, and a run that comes after the target was
@@ -394,3 +547,105 @@ def _unpickle(pickled: bytes, uid: str, epoch: int) -> object:
             f" {error!r}. Run the job with the code and packages that wrote it."
         )
         raise CheckpointError(message) from error
+
+
+def read_checkpoints(log: ManifestLog, job_id: str) -> list[tuple[int, Manifest]]:
+    """Version and manifest of every checkpoint in the log, oldest first.
+
+    Cases for one version:
+
+    1. It is an ``open``: passed over.
+    2. It is a manifest of this job.
+    3. It is damaged and the newest checkpoint: refused.  What it names may be committed, so
+       going on from the one before would commit it twice.
+    4. It is damaged and older than the newest checkpoint: passed over.  It can never be restored,
+       so it keeps no files.  It stays where it is, for it may be an ``open``, and these
+       are never deleted; ``millstream checkpoints`` shows it.
+    5. It is of another job or format: refused.
+    6. It is older than the oldest checkpoint that the newest manifest says there is: passed over.
+       It is there because newer ones say only what has changed since.
+
+    What can never happen: the newest one is passed over and an older one taken for it.
+
+    Raises:
+        CorruptCheckpointError: case 3.
+        ForeignCheckpointError: another job wrote it.
+        UnknownFormatError: it has another format version.
+    """
+    found: list[tuple[int, Manifest]] = []
+    damage: CorruptCheckpointError | None = None
+    oldest = 0
+    for version in log.versions():
+        try:
+            entry = log.read(version)
+        except FileNotFoundError:  # cleaned up by a run that is just being fenced
+            continue
+        except CorruptCheckpointError as error:
+            damage = error
+            continue
+        manifest = entry.manifest
+        if manifest is None:
+            continue
+        if manifest.job_id != job_id:
+            message = (
+                f"{log.name(version)} was written by job {manifest.job_id}, this is job {job_id}."
+                " Use another checkpoint directory."
+            )
+            raise ForeignCheckpointError(message)
+        damage = None
+        oldest = entry.oldest
+        found.append((version, manifest))
+    if damage is not None:
+        raise damage
+    return [(version, manifest) for version, manifest in found if version >= oldest]
+
+
+COMMITTED: Final = "committed.json"
+
+
+def mark_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
+    """Mark that all output that a manifest names is committed; that it fails hides no error."""
+    if not manifest.committable_counts():
+        return
+    try:
+        storage.write(COMMITTED, json.dumps(_identity(version, manifest)).encode())
+    except (DirectoryError, OSError) as error:
+        _LOG.warning("cannot write %s: %s", COMMITTED, error)
+
+
+def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
+    """Mark it instead of a run that was killed: somebody has seen the output of an epoch.
+
+    Args:
+        storage: the checkpoint directory, of a job that does not run.
+        epoch: the last one; it must be named, for the output of others is not in question.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        CheckpointError: it is not the last epoch, or the log cannot be read.
+        OSError: the marker could not be written.
+    """
+    identity = JobIdentity.load(storage)
+    kept = [] if identity is None else read_checkpoints(ManifestLog(storage), identity.job_id)
+    version, manifest = kept[-1] if kept else (-1, None)
+    if manifest is None or manifest.epoch != epoch:
+        last = "it has none" if manifest is None else f"its last is {manifest.epoch}"
+        message = f"{storage.location} cannot confirm epoch {epoch}: {last}"
+        raise CheckpointError(message)
+    storage.write(COMMITTED, json.dumps(_identity(version, manifest)).encode())
+    return manifest
+
+
+def is_marked_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> bool:
+    """Whether the marker is of this very manifest."""
+    try:
+        return bool(json.loads(storage.read(COMMITTED)) == _identity(version, manifest))
+    except (FileNotFoundError, ValueError):  # ValueError: not ours, or damaged
+        return False
+
+
+def _identity(version: int, manifest: Manifest) -> dict[str, int]:
+    """A version is written once, by one generation."""
+    return {"version": version, "generation": manifest.generation, "epoch": manifest.epoch}

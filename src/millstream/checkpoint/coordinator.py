@@ -4,9 +4,9 @@ What it is: the driver's side of the checkpoint protocol, the same for any engin
 the tasks::
 
     open         take the log over from older runs (fencing)       manifest_log.py
-    recover      commit the last manifest again, drop orphans       recovery.py, commit.py
+    recover      commit the last manifest again, drop orphans       commit.py, commit.py
     per epoch:
-      1 acks       every task sent one, all saw the same records    acknowledgements.py
+      1 acks       every task sent one, all saw the same records    coordinator.py
       2 manifest   made of the acks and the last manifest           publish.py
       3 publish    put-if-absent: THE COMMIT POINT                  manifest_log.py
       4 commit     sinks make output visible, drop orphans          commit.py
@@ -19,8 +19,8 @@ That is the order for exactly-once.  The other modes (``CheckpointingMode``) are
                                     that fails is passed over, and state is kept in memory only
 
 Where tasks go on (``tasks_at_work``), the next epochs are being written while one is completed, and
-may fail (``in_flight.py``); what tasks owe of one that failed comes with the next
-(``unconfirmed.py``).  The orders are Flink's then::
+may fail (``coordinator.py``); what tasks owe of one that failed comes with the next
+(``publish.py``).  The orders are Flink's then::
 
     AT_LEAST_ONCE   1, 2, 3, 4, 5   what repeats is what tasks took in behind a barrier: they do not
                                     wait for the others
@@ -38,35 +38,224 @@ Read next: ``checkpoint/manifest_log.py``, then the steps in order.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.acknowledgements import select_acks
 from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
-from millstream.checkpoint.commit import CommitRetry, ManifestCommit, PendingCommits, abort_orphans
-from millstream.checkpoint.committed_marker import is_marked_committed, mark_committed
-from millstream.checkpoint.committer_thread import COMMIT_TIMEOUT, CommitterThread
-from millstream.checkpoint.in_flight import CheckpointsInFlight
+from millstream.checkpoint.commit import (
+    COMMIT_TIMEOUT,
+    CommitRetry,
+    CommitterThread,
+    ManifestCommit,
+    PendingCommits,
+    abort_orphans,
+    is_marked_committed,
+    mark_committed,
+    read_checkpoints,
+)
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.checkpoint.program_changes import require_same_keys
-from millstream.checkpoint.publish import EpochMetadata, make_manifest
-from millstream.checkpoint.recovery import read_checkpoints
-from millstream.checkpoint.unconfirmed import with_earlier
+from millstream.checkpoint.program import require_same_keys
+from millstream.checkpoint.publish import EpochMetadata, make_manifest, with_earlier
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.contracts.sink import CommitterContext
 from millstream.crash_points import crash_point
-from millstream.errors import CheckpointError, ConfigurationError, CorruptCheckpointError
+from millstream.errors import (
+    CheckpointError,
+    ConfigurationError,
+    CorruptCheckpointError,
+    InconsistentEpochError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.sink import Committer
 
-__all__ = ["Coordinator"]
+__all__ = ["CheckpointsInFlight", "Coordinator", "select_acks"]
+
+
+#: (stage, subtask).
+TaskId = tuple[int, int]
+
+
+def select_acks(
+    epoch: int, acks: Iterable[TaskAck], expected: AbstractSet[TaskId]
+) -> list[TaskAck]:
+    """The ack that counts for each expected task, in order of stage and subtask.
+
+    Cases for one task:
+
+    1. One ack, and whoever read the task's frames read those of this attempt: it counts.
+    2. The same attempt's ack several times (it travelled to several consumers): it counts once.
+    3. Acks of several attempts, and all consumers read one of them: that one counts; the
+       output and state of the others are deleted as orphans.
+    4. Consumers read different attempts, or one that sent no ack: two attempts need not have made
+       the same records, so part of the epoch is built on records that the rest never saw.
+       The epoch is refused and run again.
+    5. No ack: the task's output and state may be lost.  Refused.
+
+    What can never happen: an ack counts whose records nobody, or only some, have read.
+
+    Args:
+        epoch: the epoch that is being completed.
+        acks: what the driver received, in any order, losers of retried tasks included.
+        expected: (stage, subtask) of every task of the epoch.
+
+    Raises:
+        InconsistentEpochError: case 4 or 5, or an ack of another epoch or an unknown task.
+    """
+    candidates: dict[TaskId, dict[str, TaskAck]] = {task: {} for task in expected}
+    for ack in acks:
+        if ack.epoch != epoch:
+            raise _refused(epoch, f"{_name(ack)} sent an acknowledgement of epoch {ack.epoch}")
+        if (ack.stage, ack.subtask) not in candidates:
+            raise _refused(epoch, f"{_name(ack)} is not a task of this epoch")
+        candidates[ack.stage, ack.subtask][ack.attempt] = ack
+    missing = sorted(task for task, attempts in candidates.items() if not attempts)
+    if missing:
+        tasks = ", ".join(f"stage {stage} subtask {subtask}" for stage, subtask in missing)
+        raise _refused(epoch, f"no acknowledgement came from {tasks}")
+    # Consumers are in later stages than their producers, so those are settled first.
+    read: dict[TaskId, tuple[str, TaskAck]] = {}
+    chosen: list[TaskAck] = []
+    for task in sorted(candidates, reverse=True):
+        ack = _ack_that_counts(epoch, candidates[task], read.get(task))
+        _add_consumed(epoch, ack, candidates, read)
+        chosen.append(ack)
+    chosen.reverse()
+    return chosen
+
+
+def _ack_that_counts(
+    epoch: int, attempts: dict[str, TaskAck], read: tuple[str, TaskAck] | None
+) -> TaskAck:
+    if read is None:
+        if len(attempts) == 1:
+            return next(iter(attempts.values()))
+        some = next(iter(attempts.values()))
+        raise _refused(
+            epoch,
+            f"{len(attempts)} attempts of stage {some.stage} subtask {some.subtask} sent an"
+            " acknowledgement and no consumer says which of them counts",
+        )
+    attempt, consumer = read
+    ack = attempts.get(attempt)
+    if ack is None:
+        some = next(iter(attempts.values()))
+        raise _refused(
+            epoch,
+            f"{_name(consumer)} read stage {some.stage} subtask {some.subtask} attempt {attempt},"
+            f" which sent no acknowledgement (those that did: {', '.join(sorted(attempts))})",
+        )
+    return ack
+
+
+def _add_consumed(
+    epoch: int,
+    ack: TaskAck,
+    candidates: dict[TaskId, dict[str, TaskAck]],
+    read: dict[TaskId, tuple[str, TaskAck]],
+) -> None:
+    for stage, subtask, attempt in ack.consumed:
+        producer = (stage, subtask)
+        if producer not in candidates or stage >= ack.stage:
+            raise _refused(
+                epoch,
+                f"{_name(ack)} read frames of stage {stage} subtask {subtask}, which is not a"
+                " task before it",
+            )
+        known = read.setdefault(producer, (attempt, ack))
+        if known[0] != attempt:
+            raise _refused(
+                epoch,
+                f"{_name(ack)} read attempt {attempt} of stage {stage} subtask {subtask}, but"
+                f" {_name(known[1])} read attempt {known[0]}",
+            )
+
+
+def _name(ack: TaskAck) -> str:
+    return f"stage {ack.stage} subtask {ack.subtask} attempt {ack.attempt}"
+
+
+def _refused(epoch: int, reason: str) -> InconsistentEpochError:
+    message = f"epoch {epoch} cannot be published: {reason}. It has to be run again."
+    return InconsistentEpochError(message)
+
+
+class CheckpointsInFlight:
+    """Numbers of checkpoints under way.  For several threads.
+
+    Invariant: those between the last published one and ``newest`` are under way or have failed.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        #: The last that was begun; -1 if none was in this run.
+        self.newest = -1
+        #: How many have failed since one was published.
+        self.failures = 0
+        self._open: list[int] = []
+        self._lock = threading.Lock()
+
+    def begin(self, epoch: int, published: int) -> None:
+        """Note that a checkpoint begins.
+
+        Args:
+            epoch: its number.
+            published: the last one that is published, -1 if none is.
+
+        Raises:
+            CheckpointError: it is not the one after the last that was begun.
+        """
+        with self._lock:
+            expected = max(self.newest, published) + 1
+            if epoch != expected:
+                message = f"checkpoint {epoch} is to begin, but the next one is {expected}"
+                raise CheckpointError(message)
+            self.newest = epoch
+            self._open.append(epoch)
+
+    def require_oldest(self, epoch: int) -> None:
+        """Check that a checkpoint can be published.
+
+        Raises:
+            CheckpointError: an older one is under way, or this one is not.
+        """
+        with self._lock:
+            self._require_oldest(epoch)
+
+    def _require_oldest(self, epoch: int) -> None:
+        if not self._open or self._open[0] != epoch:
+            under_way = ", ".join(map(str, self._open)) or "none"
+            message = f"checkpoint {epoch} is to be published; under way, in order: {under_way}"
+            raise CheckpointError(message)
+
+    def publish(self, epoch: int) -> None:
+        """Note that the oldest one is published."""
+        with self._lock:
+            self._require_oldest(epoch)
+            del self._open[0]
+            self.failures = 0
+
+    def fail(self, epoch: int) -> int:
+        """Note that one will not be published; returns how many have failed in a row.
+
+        Raises:
+            CheckpointError: it is not under way.
+        """
+        with self._lock:
+            if epoch not in self._open:
+                message = f"checkpoint {epoch} is given up, but it is not under way"
+                raise CheckpointError(message)
+            self._open.remove(epoch)
+            self.failures += 1
+            return self.failures
+
 
 _MILLISECONDS: Final = 1000
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from millstream.checkpoint.cleanup import state_names
 from millstream.checkpoint.commit import PendingCommits, read_pending
-from millstream.checkpoint.digests import difference
-from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
-from millstream.checkpoint.model import OperatorRecord
+from millstream.checkpoint.model import OperatorRecord, difference
 from millstream.contracts.operator_state import OperatorStateKind
 from millstream.errors import CheckpointError, DirectoryError
 from millstream.types.time import MIN_TIMESTAMP

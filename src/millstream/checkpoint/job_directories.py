@@ -3,36 +3,52 @@
 What it is: where they are, by the job's options, and the checks that can be made before anything
 runs: each can be written to, and nobody else can write to what is loaded from it.
 
-What it is not: whose checkpoints they are; that is ``checkpoint/job_identity.py``.
+What it is not: whose checkpoints they are; that is ``checkpoint/job_directories.py``.
 
 Read next: ``directories/ownership.py``.
 """
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import tempfile
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.signature import seal_of
+from millstream.checkpoint.model import FORMAT_VERSION, OperatorRecord, require_format
+from millstream.checkpoint.program import record_from_json, record_to_json
+from millstream.checkpoint.signature import IDENTITY, seal_of
 from millstream.configuration import options
 from millstream.directories.ownership import (
+    CHECKPOINTS,
     LOCAL_STATE,
     TEMPORARY,
     default_local_directory,
+    directory_error,
     error_in_text,
     probe,
     require_private,
 )
 from millstream.directories.run_directory import run_directory
-from millstream.errors import DirectoryError, MillstreamError
+from millstream.errors import (
+    CorruptCheckpointError,
+    DirectoryError,
+    ForeignCheckpointError,
+    MillstreamError,
+)
 
 if TYPE_CHECKING:
-    from millstream.configuration.configuration import Configuration
+    from collections.abc import Mapping
 
-__all__ = ["JobDirectories", "check_directories"]
+    from millstream.configuration.configuration import Configuration
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+
+__all__ = ["JobDirectories", "JobIdentity", "check_directories"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +124,112 @@ def check_directories(configuration: Configuration) -> None:
 def _local(configuration: Configuration) -> Path:
     directory = configuration.get(options.LOCAL_DIRECTORY)
     return Path(directory).absolute() if directory else default_local_directory()
+
+
+_NAME: Final = IDENTITY
+
+
+@dataclass(frozen=True, slots=True)
+class JobIdentity:
+    """The job that a checkpoint directory belongs to."""
+
+    job_id: str
+    job_name: str
+    #: Operator uid -> its record, in the first run.
+    program: dict[str, OperatorRecord] = field(default_factory=dict)
+
+    @classmethod
+    def claim(
+        cls, storage: CheckpointStorage, job_name: str, program: Mapping[str, OperatorRecord]
+    ) -> str:
+        """Take an unused checkpoint directory for this job, or check that it is this job's.
+
+        Args:
+            storage: the checkpoint directory.
+            job_name: the name given to ``execute``.
+            program: operator uid -> its record, of the job as it is now.
+
+        Returns:
+            The job's id: new for an unused directory, else the one given by the first run.
+
+        Raises:
+            ForeignCheckpointError: it belongs to another job.
+            UnknownFormatError: it was written in another format version.
+            CorruptCheckpointError: ``job.json`` is damaged, or missing beside a manifest log.
+        """
+        wanted = cls(uuid.uuid4().hex, job_name, dict(program))
+        found = cls.load(storage)
+        if found is None:
+            if next(iter(storage.list_names("log")), None) is not None:
+                message = (
+                    f"{storage.location} has checkpoints but no {_NAME}, so it cannot be told"
+                    " whose they are. Put the file back from a copy or use an empty directory."
+                )
+                raise CorruptCheckpointError(message)
+            if storage.put_if_absent(_NAME, wanted.encode()):
+                storage.bind(wanted.job_id)
+                return wanted.job_id
+            found = cls.load(storage)
+        if found is None:  # somebody deletes the directory while we start
+            message = f"{_NAME} in {storage.location} vanished while the job was starting"
+            raise CorruptCheckpointError(message)
+        found.require_name(job_name, storage.location)
+        return found.job_id
+
+    @classmethod
+    def load(cls, storage: CheckpointStorage) -> JobIdentity | None:
+        """Whose directory it is; None if nobody's.
+
+        Raises:
+            UnknownFormatError: it was written in another format version.
+            CorruptCheckpointError: ``job.json`` is damaged.
+        """
+        try:
+            content = storage.read(_NAME)
+        except FileNotFoundError:
+            return None
+        file = f"{_NAME} in {storage.location}"
+        try:
+            value: dict[str, Any] = json.loads(content)
+            require_format(value["format_version"], file)
+            storage.bind(str(value["job_id"]))
+            program = {
+                uid: record_from_json(uid, record) for uid, record in value["program"].items()
+            }
+            return cls(str(value["job_id"]), str(value["job_name"]), program)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            message = f"{file} is damaged ({error!r}). Put the file back from a copy."
+            raise CorruptCheckpointError(message) from error
+
+    @classmethod
+    def require(cls, storage: CheckpointStorage, job_id: str) -> None:
+        """Make sure, before a run, that the directory is still there: else it would begin anew.
+
+        Raises:
+            DirectoryError: it has gone, or another one is in its place.
+        """
+        found = cls.load(storage)
+        if found is None or found.job_id != job_id:
+            missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            raise directory_error(CHECKPOINTS, Path(storage.location), missing)
+
+    def encode(self) -> bytes:
+        """The content of ``job.json``."""
+        value = {
+            "format_version": FORMAT_VERSION,
+            "job_id": self.job_id,
+            "job_name": self.job_name,
+            "program": {uid: record_to_json(record) for uid, record in self.program.items()},
+        }
+        return (json.dumps(value, indent=2) + "\n").encode()
+
+    def require_name(self, job_name: str, location: str) -> None:
+        """Raise ForeignCheckpointError if the job is not called ``job_name``."""
+        if self.job_name == job_name:
+            return
+        message = (
+            f"the checkpoint directory {location} belongs to another job: its job is called"
+            f" {self.job_name!r}, this one {job_name!r}. Use another directory for this job; if it"
+            f" is the same one, run it under its name, with execute({self.job_name!r})."
+        )
+        raise ForeignCheckpointError(message)

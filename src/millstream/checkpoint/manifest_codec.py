@@ -22,7 +22,8 @@ from millstream.graph.unaligned import EdgeName
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import StateFile, StateHandle
 
-__all__ = ["edge_name_from_json", "manifest_from_json", "manifest_to_json"]
+__all__ = ["apply", "difference", "edge_name_from_json", "manifest_from_json", "manifest_to_json"]
+
 
 #: A JSON object; its values are checked by the constructors that they go into.
 JsonObject = dict[str, Any]
@@ -250,3 +251,77 @@ def _to_base64(value: bytes | None) -> str | None:
 
 def _from_base64(value: str | None) -> bytes | None:
     return None if value is None else b64decode(value, validate=True)
+
+
+#: JSON.
+Changes = dict[str, Any]
+
+
+def difference(old: object, new: object) -> Changes:
+    """What makes ``new`` of ``old``."""
+    if old == new and type(old) is type(new):
+        return {}
+    if isinstance(old, dict) and isinstance(new, dict):
+        return _of_objects(old, new)
+    if isinstance(old, list) and isinstance(new, list):
+        return _of_lists(old, new)
+    return {"to": new}
+
+
+def apply(old: Any, changes: Changes) -> Any:
+    """What ``changes`` make of ``old``, which stays as it is.
+
+    Raises:
+        KeyError, IndexError, TypeError, ValueError, AttributeError: they are not changes of it.
+    """
+    if not changes:
+        return old
+    if "to" in changes:
+        return changes["to"]
+    if "at" in changes:
+        made = list(old)
+        for index, inner in changes["at"].items():
+            made[int(index)] = apply(made[int(index)], inner)
+        return made
+    if "cut" in changes:
+        start, count = changes["cut"]
+        return [*old[:start], *changes["put"], *old[start + count :]]
+    found = dict(old)
+    for key in changes.get("-", ()):
+        del found[key]
+    for key, inner in changes.get("~", {}).items():
+        found[key] = apply(found[key], inner)
+    found.update(changes.get("+", {}))
+    return found
+
+
+def _of_objects(old: dict[str, Any], new: dict[str, Any]) -> Changes:
+    added = {key: value for key, value in new.items() if key not in old}
+    gone = [key for key in old if key not in new]
+    inner: Changes = {}
+    for key, value in new.items():
+        if key in old:
+            changes = difference(old[key], value)
+            if "to" in changes:
+                added[key] = value
+            elif changes:
+                inner[key] = changes
+    parts = {"+": added, "~": inner, "-": gone}
+    return {name: part for name, part in parts.items() if part}
+
+
+def _of_lists(old: list[Any], new: list[Any]) -> Changes:
+    if len(old) == len(new) and all(isinstance(each, dict) for each in (*old, *new)):
+        pairs = enumerate(zip(old, new, strict=True))
+        changes = {str(index): difference(one, other) for index, (one, other) in pairs}
+        return {"at": {index: each for index, each in changes.items() if each}}
+    shorter = min(len(old), len(new))
+    front = next((i for i in range(shorter) if not _same(old[i], new[i])), shorter)
+    behind = next(
+        (i for i in range(shorter - front) if not _same(old[-1 - i], new[-1 - i])), shorter - front
+    )
+    return {"cut": [front, len(old) - front - behind], "put": new[front : len(new) - behind]}
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and one == other

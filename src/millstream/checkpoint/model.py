@@ -9,13 +9,15 @@ Read next: ``checkpoint/manifest_log.py``.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import UnknownFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from millstream.contracts.key_value_store import StateFile, StateHandle
     from millstream.contracts.metrics import Measure, MetricValue
@@ -30,8 +32,12 @@ __all__ = [
     "OperatorAck",
     "SplitState",
     "TaskAck",
+    "blocks_of",
+    "difference",
+    "digest_of",
     "require_format",
 ]
+
 
 #: Version of the format of manifests and of ``job.json``.  Readers refuse any other.
 FORMAT_VERSION: Final = 1
@@ -193,7 +199,7 @@ class TaskAck:
     #: (a timer, a watermark that is due); None: never.
     next_due: int | None = None
     #: What the task acknowledged, or would have, of epochs before this one that it does not know to
-    #: be published, oldest first (``checkpoint/unconfirmed.py``); without state.
+    #: be published, oldest first (``checkpoint/publish.py``); without state.
     earlier: list[TaskAck] = field(default_factory=list)
     #: None: no barrier has overtaken anything on its way here.
     in_flight: FramesInFlight | None = None
@@ -245,3 +251,34 @@ class Manifest:
             uid: sum(len(ack.committables) for ack in acks) for uid, acks in self.operators.items()
         }
         return {uid: count for uid, count in counts.items() if count}
+
+
+_BLOCK: Final = 1 << 20
+
+
+def digest_of(blocks: Iterable[bytes]) -> tuple[int, str]:
+    """Return size in bytes and digest of some content, given in pieces."""
+    size = 0
+    sha256 = hashlib.sha256()
+    for block in blocks:
+        size += len(block)
+        sha256.update(block)
+    return size, f"sha256:{sha256.hexdigest()}"
+
+
+def blocks_of(path: Path) -> Iterator[bytes]:
+    """The content of a file in pieces of a mebibyte."""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            yield block
+
+
+def difference(blocks: Iterable[bytes], file: StateFile) -> str | None:
+    """Describe how a copy of ``file`` differs from what was uploaded; None if it does not."""
+    algorithm = file["digest"].partition(":")[0]
+    if algorithm != "sha256":
+        return f"its digest is of an unknown kind, {algorithm!r}"
+    size, digest = digest_of(blocks)
+    if size != file["size"]:
+        return f"it has {size} bytes instead of {file['size']}"
+    return None if digest == file["digest"] else f"its digest is {digest}, not {file['digest']}"

@@ -3,7 +3,7 @@
 What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
 runs; but for "confirm" and "sign", which are for a job that does not.
 
-Read next: ``checkpoint/inspect.py``, ``checkpoint/committed_marker.py``.
+Read next: ``checkpoint/inspect.py``, ``checkpoint/commit.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.committed_marker import confirm_committed
+from millstream.checkpoint.commit import confirm_committed
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,

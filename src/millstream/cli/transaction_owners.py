@@ -20,11 +20,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.commit import read_checkpoints
+from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program import labels
-from millstream.checkpoint.recovery import read_checkpoints
 from millstream.checkpoint.signature import seal_of
 from millstream.connectors.kafka.committer import prepared_of
 from millstream.connectors.kafka.transactions import Outcome

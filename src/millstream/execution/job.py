@@ -14,9 +14,9 @@ import logging
 import shutil
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.cleanup import delete_checkpoints
 from millstream.checkpoint.commit import CommitRetry, PendingCommits
 from millstream.checkpoint.coordinator import Coordinator
-from millstream.checkpoint.deletion import delete_checkpoints
 from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.program import labels
 from millstream.configuration import options

@@ -4,7 +4,7 @@ What it is: the same steps for every engine.  ``claim_directory`` is for when a 
 nothing was written then, and no older run is fenced, if the program is refused.  ``fit`` is
 asked again of the manifest that a run really goes on from.
 
-What it is not: the rules, which are in ``checkpoint/program_changes.py``.
+What it is not: the rules, which are in ``checkpoint/program.py``.
 
 Read next: ``checkpoint/program.py``.
 """
@@ -15,12 +15,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import OperatorRecord
-from millstream.checkpoint.program import stored_max_parallelism
-from millstream.checkpoint.program_changes import require_fit
+from millstream.checkpoint.program import require_fit, stored_max_parallelism
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
 from millstream.contracts.operator import refusal_of, sections_of

@@ -15,7 +15,7 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING, cast
 
-from millstream.checkpoint.job_identity import JobIdentity
+from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.program import has_declared_states
 from millstream.checkpoint.publish import EpochMetadata
 from millstream.configuration import options

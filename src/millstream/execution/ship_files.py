@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.digests import blocks_of, digest_of
+from millstream.checkpoint.model import blocks_of, digest_of
 from millstream.directories.run_directory import run_directory
 from millstream.graph.job_files import JobFiles, job_files_of
 

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.digests import blocks_of, digest_of
+from millstream.checkpoint.model import blocks_of, digest_of
 from millstream.directories.ownership import LOCAL_STATE, explained, make_own
 from millstream.errors import ConfigurationError, CorruptCheckpointError, RequirementsError
 from millstream.graph.job_files import FileUse

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from millstream.checkpoint.digests import difference, digest_of
 from millstream.checkpoint.manifest_codec import edge_name_from_json
-from millstream.checkpoint.model import FramesInFlight
+from millstream.checkpoint.model import FramesInFlight, difference, digest_of
 from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point
 from millstream.errors import UnknownFormatError

@@ -2,7 +2,7 @@
 
 What it is: names such as ``int`` or ``tuple[str, int]``.  State lies under the bytes of its key,
 which begin with the key's type; so a program whose keys are of another type finds nothing of what
-is stored.  That is noticed when the first keys arrive (``checkpoint/program_changes.py``).
+is stored.  That is noticed when the first keys arrive (``checkpoint/program.py``).
 
 What it is not: a check of every key.  A stream may have keys of several types; one look at the
 first batch between two snapshots, and at the ends of each further one, is enough to tell a

@@ -15,7 +15,7 @@ import stat
 import threading
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.digests import blocks_of, difference
+from millstream.checkpoint.model import blocks_of, difference
 
 if TYPE_CHECKING:
     import os

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.checkpoint.digests import difference, digest_of
+from millstream.checkpoint.model import difference, digest_of
 from millstream.contracts.key_value_store import StateFile
 from millstream.contracts.operator_state import OperatorStateHandle
 from millstream.crash_points import crash_point

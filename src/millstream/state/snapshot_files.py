@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from millstream.checkpoint.digests import blocks_of, difference, digest_of
+from millstream.checkpoint.model import blocks_of, difference, digest_of
 from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.checkpoint.model import TaskAck
-from millstream.checkpoint.unconfirmed import Unconfirmed
+from millstream.checkpoint.publish import Unconfirmed
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch

@@ -4,7 +4,7 @@ What it is: for a node of a physical plan its keys, aggregates, orders, conditio
 that it keeps, each column as the expression that it is made of.
 What it is not: what uids are made of (``sql/lowering/places.py``).
 
-Read next: ``checkpoint/changed_operators.py``, which compares them.
+Read next: ``checkpoint/program.py``, which compares them.
 """
 
 from __future__ import annotations
