@@ -10,7 +10,7 @@ import pytest
 
 from millstream.checkpoint import JobIdentity, LocalStorage
 from millstream.checkpoint.model import OperatorRecord
-from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.contracts.operator import FUNCTION_STATES
 from millstream.errors import CorruptCheckpointError, ForeignCheckpointError, UnknownFormatError
 
 if TYPE_CHECKING:

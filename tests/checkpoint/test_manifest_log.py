@@ -12,7 +12,7 @@ from tests.support.examples import examples
 
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
 from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to_json
-from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind
+from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
 from millstream.errors import CorruptCheckpointError, FencedError, UnknownFormatError
 
 if TYPE_CHECKING:

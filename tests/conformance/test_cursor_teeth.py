@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 import pytest
 
 from millstream.connectors.basic.collection import CollectionSource
-from millstream.contracts.split_cursor import RangeCursor
+from millstream.contracts.source import RangeCursor
 from millstream.testing.conformance import ConformanceError, check_cursors
 
 if TYPE_CHECKING:

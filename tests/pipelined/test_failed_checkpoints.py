@@ -16,7 +16,7 @@ from tests.support.environments import wait_until
 from millstream.checkpoint import LocalStorage, ManifestLog, job_directories
 from millstream.checkpoint.model import OperatorAck, TaskAck
 from millstream.contracts.key_value_store import StateFile
-from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind
+from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
 from millstream.datastream import RestartStrategies
 from millstream.engines.pipelined import run_loop
 from millstream.engines.pipelined.checkpoints import Checkpoints, PendingCheckpoint

@@ -43,8 +43,7 @@ from millstream.errors import FencedError, UserFunctionError, WorkerLostError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from millstream.contracts.source import SourceBatch, Split
-    from millstream.contracts.split_cursor import SplitCursor
+    from millstream.contracts.source import SourceBatch, Split, SplitCursor
     from millstream.runtime.pipelined.messages import SlotSettings
 
     Make = Callable[..., StreamExecutionEnvironment]

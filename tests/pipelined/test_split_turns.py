@@ -13,8 +13,13 @@ from tests.support.memory_transport import Network
 from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Duration, Types
-from millstream.contracts.source import SourceBatch, Split, SplitCursor
-from millstream.contracts.split_cursor import FollowingCursor, RangeCursor
+from millstream.contracts.source import (
+    FollowingCursor,
+    RangeCursor,
+    SourceBatch,
+    Split,
+    SplitCursor,
+)
 from millstream.datastream.connectors import DiscardingSink
 from millstream.execution.job import Job
 from millstream.execution.run import Run

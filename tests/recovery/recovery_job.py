@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.common import Configuration, Duration, Row, Types, WatermarkStrategy
-from millstream.contracts.split_cursor import RangeCursor
+from millstream.contracts.source import RangeCursor
 from millstream.crash_points import VICTIM_VARIABLE
 from millstream.datastream import (
     AggregateFunction,
@@ -46,8 +46,7 @@ from millstream.testing.mini_cluster import MiniCluster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from millstream.contracts.source import Split
-    from millstream.contracts.split_cursor import SplitCursor
+    from millstream.contracts.source import Split, SplitCursor
 
 EVENT = Types.ROW_NAMED(
     ["id", "key", "ts", "value"], [Types.LONG(), Types.STRING(), Types.LONG(), Types.LONG()]

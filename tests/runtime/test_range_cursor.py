@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
-from millstream.contracts.split_cursor import PieceSizer, RangeCursor
+from millstream.contracts.source import (
+    Boundedness,
+    PieceSizer,
+    RangeCursor,
+    Source,
+    SourceBatch,
+    Split,
+)
 from millstream.errors import SourceError
 from millstream.runtime.source_errors import reading
 from millstream.testing.sources import CRASH, EPOCH, WATERMARK, ScriptedSource

@@ -26,7 +26,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.contracts.operator_state import OperatorStateHandle
+    from millstream.contracts.operator import OperatorStateHandle
 
 LARGE = ["x" * 1000] * 20
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind, StatePart
+from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind, StatePart
 from millstream.state.redistribution import own_states, redistribute
 
 LIST, UNION, BROADCAST = OperatorStateKind

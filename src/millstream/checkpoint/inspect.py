@@ -18,7 +18,7 @@ from millstream.checkpoint.commit import PendingCommits, read_pending
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.checkpoint.model import OperatorRecord, difference
-from millstream.contracts.operator_state import OperatorStateKind
+from millstream.contracts.operator import OperatorStateKind
 from millstream.errors import CheckpointError, DirectoryError
 from millstream.types.time import MIN_TIMESTAMP
 

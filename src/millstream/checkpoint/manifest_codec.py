@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint.model import FramesInFlight, Manifest, OperatorAck, SplitState
 from millstream.checkpoint.program import record_from_json, record_to_json
-from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind
+from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
 from millstream.graph.unaligned import EdgeName
 
 if TYPE_CHECKING:

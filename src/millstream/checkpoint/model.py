@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.key_value_store import StateFile, StateHandle
     from millstream.contracts.metrics import Measure, MetricValue
-    from millstream.contracts.operator_state import OperatorStateHandle
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import OperatorStateHandle, StateSection
     from millstream.graph.unaligned import EdgeName
 
 __all__ = [

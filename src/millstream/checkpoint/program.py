@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.checkpoint.model import OperatorRecord
 from millstream.contracts.metrics import shown
-from millstream.contracts.state_sections import FUNCTION_STATES, section_from_json, section_to_json
+from millstream.contracts.operator import FUNCTION_STATES, section_from_json, section_to_json
 from millstream.errors import IncompatibleProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from millstream.checkpoint.model import Manifest, OperatorAck
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
 
     Records = Mapping[str, OperatorRecord]
     #: (uid, a section of the checkpoint) -> None if it is converted, else why it cannot be; empty

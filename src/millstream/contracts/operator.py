@@ -13,34 +13,238 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.batch import Batch
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.key_value_store import KeyValueStore, StateFile
     from millstream.contracts.metrics import MetricValue
-    from millstream.contracts.operator_state import OperatorStateStore
-    from millstream.contracts.state_sections import StateSection
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = [
+    "FUNCTION_STATES",
+    "GENERATOR_STATE",
     "Checkpoint",
     "Operator",
+    "OperatorBroadcastState",
     "OperatorContext",
     "OperatorFactory",
+    "OperatorListState",
     "OperatorSnapshot",
+    "OperatorStateHandle",
+    "OperatorStateKind",
+    "OperatorStateStore",
     "Output",
     "RestoreContext",
+    "StatePart",
+    "StateSection",
+    "describe_type",
     "first_input",
     "is_per_channel",
     "refusal_of",
+    "section_from_json",
+    "section_to_json",
     "sections_of",
     "waits_for_watermarks",
 ]
+
+
+#: The name of what watermark generators keep.
+GENERATOR_STATE: Final = "generator"
+
+
+class OperatorStateKind(StrEnum):
+    """Who gets what when a job is restored."""
+
+    #: At another parallelism its elements are dealt out, in order; at the same one each subtask
+    #: has its own again.
+    LIST = "list"
+    #: Every subtask gets the elements of all, in order of the subtasks.
+    UNION = "union"
+    #: The same map in every subtask, so each gets one of the copies.
+    BROADCAST = "broadcast"
+
+    @property
+    def label(self) -> str:
+        """What it is called in messages."""
+        return {"list": "list state", "union": "union list state"}.get(self, "broadcast state")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateHandle:
+    """One named state of one subtask in a checkpoint."""
+
+    kind: OperatorStateKind
+    #: How many elements; of broadcast state, entries.
+    count: int
+    #: The elements, each pickled, where they are small; else they are in the file.
+    inline: tuple[bytes, ...] = ()
+    file: StateFile | None = None
+    #: The declared type, for people; empty if there is none.
+    type: str = ""
+    #: All of a union, as the subtask was given it, which has not asked for it: the others have the
+    #: same, and it counts once.
+    is_copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """The elements ``[first, stop)`` of a state in a checkpoint."""
+
+    handle: OperatorStateHandle
+    first: int
+    stop: int
+
+    @classmethod
+    def whole(cls, handle: OperatorStateHandle) -> StatePart:
+        """Return all elements of a state."""
+        return cls(handle, 0, handle.count)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of it."""
+        return self.first == 0 and self.stop == self.handle.count
+
+
+class OperatorListState(Protocol):
+    """A list; ``get`` gives a copy."""
+
+    def get(self) -> list[Any]:
+        """Return the elements."""
+
+    def add(self, element: object) -> None:
+        """Append an element."""
+
+    def update(self, elements: Iterable[object]) -> None:
+        """Take these elements in place of all others."""
+
+    def clear(self) -> None:
+        """Remove all elements."""
+
+
+class OperatorBroadcastState(Protocol):
+    """A map.  Whoever changes a value in place has to put it again."""
+
+    def get(self, key: Any) -> Any:
+        """Return the value of a key, None if there is none."""
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key."""
+
+    def put_all(self, entries: Mapping[Any, Any]) -> None:
+        """Set the values of several keys."""
+
+    def remove(self, key: Any) -> None:
+        """Remove a key, if it is there."""
+
+    def contains(self, key: Any) -> bool:
+        """Return whether there is such a key."""
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return keys and values."""
+
+    def clear(self) -> None:
+        """Remove all keys."""
+
+
+class OperatorStateStore(Protocol):
+    """The operator states of one subtask.
+
+    Contract:
+      1. A state is asked for in ``restore``, each time, and holds what the checkpoint has for this
+         subtask.  (operators)
+      2. What it holds when ``snapshot`` of the operator returns is in the checkpoint.  (runtime)
+      3. A name that a checkpoint has and nobody asks for is kept, as in Flink.  (test kit)
+      4. A name that a checkpoint has as another kind, or of another declared type, is refused.
+         (runtime)
+    """
+
+    def list_state(self, name: str, type_info: TypeInformation | None = None) -> OperatorListState:
+        """Return the list whose elements are dealt out at another parallelism."""
+
+    def union_list_state(
+        self, name: str, type_info: TypeInformation | None = None
+    ) -> OperatorListState:
+        """Return the list of which every subtask gets the elements of all."""
+
+    def broadcast_state(
+        self,
+        name: str,
+        key_type: TypeInformation | None = None,
+        value_type: TypeInformation | None = None,
+    ) -> OperatorBroadcastState:
+        """Return the map that is the same in all subtasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateSection:
+    """One thing that an operator keeps.
+
+    Contract:
+      1. A program that has a section of this name with other ``layout``, ``version`` or
+         ``details`` would not find what is stored, or take it for something else.  (nobody)
+      2. All texts are for people too: the error that refuses such a program has them.  (nobody)
+    """
+
+    #: What it is, among what the operator keeps: "windows".
+    name: str
+    #: How it is laid out: "panes of partial aggregates".
+    layout: str
+    #: Of the layout.
+    version: int = 1
+    #: What else decides whether it is found and understood: "content" -> "reduce".
+    details: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Layout and details in a line."""
+        rest = [f"{key}: {value}" for key, value in self.details.items()]
+        version = f" (version {self.version})" if self.version > 1 else ""
+        return "; ".join([f"{self.layout}{version}", *rest])
+
+
+#: What functions keep by name; found by name, whatever the function is.
+FUNCTION_STATES: Final = StateSection("states of the function", "by key and name")
+
+
+def section_to_json(section: StateSection) -> dict[str, object]:
+    """What a manifest, or a store, says of a section."""
+    return {
+        "name": section.name,
+        "layout": section.layout,
+        "version": section.version,
+        "details": section.details,
+    }
+
+
+def section_from_json(value: Mapping[str, Any]) -> StateSection:
+    """The section that ``value`` says.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it does not have the form of one.
+    """
+    return StateSection(
+        name=str(value["name"]),
+        layout=str(value["layout"]),
+        version=int(value["version"]),
+        details={str(key): str(text) for key, text in value["details"].items()},
+    )
+
+
+#: The type of values that are pickled, whatever they are.
+_ANYTHING: Final = "PickledByteArrayTypeInfo"
+
+
+def describe_type(type_info: object) -> str | None:
+    """A declared type as it is recorded; None if nothing was declared or it says nothing."""
+    if type_info is None:
+        return None
+    text = str(type_info)
+    return None if text == _ANYTHING else text
 
 
 class Output(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from millstream.checkpoint.program import holdings
-from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.contracts.operator import FUNCTION_STATES
 from millstream.metrics.progress import format_moment
 
 if TYPE_CHECKING:

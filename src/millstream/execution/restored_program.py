@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.operator import OperatorFactory
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import OperatorFactory, StateSection
     from millstream.execution.job_start import JobStart
     from millstream.graph.model import JobGraph, StreamNode
 

@@ -15,7 +15,7 @@ the end that the slot was told last, and its cursor had nothing.  So ``SplitAssi
 None here.
 
 Read next: ``execution/open_splits.py``, ``execution/planned_source.py``,
-``contracts/split_cursor.py``.
+``contracts/source.py``.
 """
 
 from __future__ import annotations

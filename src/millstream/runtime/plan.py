@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import FramesInFlight
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateHandle
-    from millstream.contracts.operator_state import StatePart
+    from millstream.contracts.operator import StatePart
     from millstream.contracts.source import Split
 
 __all__ = ["END_OF_INPUT", "ChannelStates", "EpochPlan", "OperatorRestore", "SplitAssignment"]

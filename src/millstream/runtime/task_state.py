@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.metrics import MetricValue
-    from millstream.contracts.operator import Checkpoint
-    from millstream.contracts.operator_state import OperatorStateHandle
+    from millstream.contracts.operator import Checkpoint, OperatorStateHandle
     from millstream.graph.model import StreamNode
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance

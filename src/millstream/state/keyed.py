@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,

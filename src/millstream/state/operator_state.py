@@ -1,6 +1,6 @@
 """The operator states of one subtask: lists and maps in memory, between two checkpoints.
 
-What it is: what ``contracts/operator_state.py`` promises to operators, and for the runtime what is
+What it is: what ``contracts/operator.py`` promises to operators, and for the runtime what is
 to be written at a checkpoint.  A state that did not change since it was read or written is not
 written again: the checkpoint names what the one before it named.
 
@@ -14,8 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from millstream.contracts.operator_state import OperatorStateHandle, OperatorStateKind, StatePart
-from millstream.contracts.state_sections import describe_type
+from millstream.contracts.operator import (
+    OperatorStateHandle,
+    OperatorStateKind,
+    StatePart,
+    describe_type,
+)
 from millstream.errors import StateError
 from millstream.types.pickling import dumps, loads
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millstream.checkpoint.model import difference, digest_of
 from millstream.contracts.key_value_store import StateFile
-from millstream.contracts.operator_state import OperatorStateHandle
+from millstream.contracts.operator import OperatorStateHandle
 from millstream.crash_points import crash_point
 from millstream.errors import UnknownFormatError
 from millstream.state.operator_state import inline_handle, read_inline
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.operator_state import StatePart
+    from millstream.contracts.operator import StatePart
     from millstream.state.operator_state import StateContent
 
 __all__ = [

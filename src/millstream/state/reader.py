@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.contracts.operator_state import OperatorStateKind
+from millstream.contracts.operator import OperatorStateKind
 from millstream.errors import StateError
 from millstream.state.backend import open_store
 from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs

@@ -23,12 +23,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millstream.contracts.operator_state import OperatorStateKind, StatePart
+from millstream.contracts.operator import OperatorStateKind, StatePart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.contracts.operator_state import OperatorStateHandle
+    from millstream.contracts.operator import OperatorStateHandle
 
 __all__ = ["own_states", "redistribute"]
 

@@ -6,7 +6,7 @@ its names and values are to be read, and the type of its values where one was de
 has a store can list and read all of it, without the program (``state/reader.py``).
 
 Under ``M\0section:`` and a name there is, beside them, what an operator says of all that it keeps
-for one purpose (``contracts/state_sections.py``), so that another operator can tell whether it
+for one purpose (``contracts/operator.py``), so that another operator can tell whether it
 understands that.
 
 What it is not: the record of the program in the manifest, which is there before a store is opened.
@@ -20,11 +20,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.contracts.state_sections import describe_type, section_from_json, section_to_json
+from millstream.contracts.operator import describe_type, section_from_json, section_to_json
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.functions.descriptors import StateDescriptor
 
 __all__ = [

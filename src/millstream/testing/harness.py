@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.contracts.metrics import Measure, MetricValue
-    from millstream.contracts.operator import Operator, OperatorFactory, OperatorSnapshot
-    from millstream.contracts.operator_state import OperatorStateHandle
+    from millstream.contracts.operator import (
+        Operator,
+        OperatorFactory,
+        OperatorSnapshot,
+        OperatorStateHandle,
+    )
     from millstream.types.typeinfo import TypeInformation
 
 __all__ = ["OperatorHarness"]

@@ -12,8 +12,7 @@ from tests.support.examples import examples
 
 from millstream.common import Configuration, Types, WatermarkStrategy
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.contracts.operator import RestoreContext
-from millstream.contracts.operator_state import GENERATOR_STATE, OperatorStateHandle
+from millstream.contracts.operator import GENERATOR_STATE, OperatorStateHandle, RestoreContext
 from millstream.errors import UserFunctionError
 from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from millstream.runtime.operators import TimestampsWatermarksFactory

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from millstream.connectors.formats.file_format import BATCH_SIZE
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
-from millstream.contracts.split_cursor import FollowingCursor
+from millstream.contracts.source import Boundedness, FollowingCursor, Source, SourceBatch, Split
 from millstream.errors import ConfigurationError
 from millstream.types.types import Types
 

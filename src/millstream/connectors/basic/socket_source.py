@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.text_format import TextLineFormat
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
-from millstream.contracts.split_cursor import FollowingCursor
+from millstream.contracts.source import Boundedness, FollowingCursor, Source, SourceBatch, Split
 from millstream.directories.run_directory import run_directory
 from millstream.errors import SourceError
 from millstream.types.types import Types

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyarrow import fs
 
 from millstream.configuration.redaction import redacted_text
-from millstream.contracts.split_cursor import RangeCursor
+from millstream.contracts.source import RangeCursor
 from millstream.errors import ConfigurationError, SourceError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ of a transaction if the consumer says that the partition ends there.
 
 What it is not: reading of ranges (``connectors/kafka/ranges.py``).
 
-Read next: ``contracts/split_cursor.py``, ``connectors/kafka/source.py``.
+Read next: ``contracts/source.py``, ``connectors/kafka/source.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millstream.connectors.kafka.reader import (
     open_consumer,
     stuck,
 )
-from millstream.contracts.split_cursor import SplitCursor
+from millstream.contracts.source import SplitCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

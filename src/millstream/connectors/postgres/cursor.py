@@ -6,7 +6,7 @@ integer of its key, so the position is exact wherever the key changes.
 
 What it is not: the query (``connectors/postgres/source.py``).
 
-Read next: ``contracts/split_cursor.py``, ``connectors/postgres/source.py``.
+Read next: ``contracts/source.py``, ``connectors/postgres/source.py``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.postgres.waiting import driver
-from millstream.contracts.split import SourceBatch
-from millstream.contracts.split_cursor import SplitCursor
+from millstream.contracts.source import SourceBatch, SplitCursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -37,8 +37,7 @@ from millstream.connectors.postgres.keys import (
 )
 from millstream.connectors.postgres.table import error_text, no_connection, server_of
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
-from millstream.contracts.split_cursor import RangeCursor
+from millstream.contracts.source import Boundedness, RangeCursor, Source, SourceBatch, Split
 from millstream.errors import MalformedRecordError, SinkError, SourceError
 from millstream.types.typeinfo import from_arrow_schema
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import cloudpickle
 
-from millstream.contracts.source import Boundedness
-from millstream.contracts.split_cursor import RangeCursor
+from millstream.contracts.source import Boundedness, RangeCursor
 from millstream.engines.pipelined.checkpoints import deadline_of
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.pipelined.main_loop import MainLoop

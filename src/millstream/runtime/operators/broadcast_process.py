@@ -8,7 +8,7 @@ record may come before a broadcast one that was written earlier; who cannot have
 records in keyed state.  In BATCH mode the broadcast stream is read to its end first
 (``graph/reading_order.py``).
 
-Read next: ``contracts/operator_state.py``.
+Read next: ``contracts/operator.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.contracts.operator import FUNCTION_STATES
 from millstream.errors import ProgramError, StateError
 from millstream.functions.broadcast_functions import (
     BaseBroadcastProcessFunction,
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator, RestoreContext
-    from millstream.contracts.operator_state import OperatorBroadcastState
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import (
+        Operator,
+        OperatorBroadcastState,
+        RestoreContext,
+        StateSection,
+    )
     from millstream.functions.descriptors import MapStateDescriptor
     from millstream.runtime.function_context import Clock
     from millstream.state.keyed import KeyedState

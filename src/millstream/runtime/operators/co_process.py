@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.contracts.operator import FUNCTION_STATES
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.keyed_process import KeyedProcessOperator
 from millstream.runtime.operators.process import ProcessOperator
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import Operator, StateSection
 
 __all__ = [
     "CoProcessFactory",

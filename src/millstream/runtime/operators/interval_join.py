@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 import numpy as np
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.contracts.state_sections import FUNCTION_STATES, StateSection
+from millstream.contracts.operator import FUNCTION_STATES, StateSection
 from millstream.errors import ProgramError
 from millstream.functions.co_functions import ProcessJoinFunction
 from millstream.functions.descriptors import MapStateDescriptor

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.contracts.operator import FUNCTION_STATES
 from millstream.functions.functions import KeyedProcessFunction, TimeDomain, TimerService
 from millstream.runtime.function_context import KeyedTimerService
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator, RestoreContext
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import Operator, RestoreContext, StateSection
     from millstream.state.keyed import KeyedState
 
 __all__ = ["KeyedProcessFactory", "KeyedProcessOperator"]

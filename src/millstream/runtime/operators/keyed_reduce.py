@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
-from millstream.contracts.state_sections import StateSection
+from millstream.contracts.operator import StateSection
 from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.runtime.operators.field_aggregation import FieldAggregation
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator

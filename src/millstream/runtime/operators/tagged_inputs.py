@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         OperatorSnapshot,
         Output,
         RestoreContext,
+        StateSection,
     )
-    from millstream.contracts.state_sections import StateSection
 
 __all__ = ["TaggedInputsFactory", "TaggedInputsOperator", "TaggedKeySelector"]
 

@@ -30,8 +30,7 @@ import numpy as np
 
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.contracts.operator import Operator, OperatorSnapshot
-from millstream.contracts.operator_state import GENERATOR_STATE
+from millstream.contracts.operator import GENERATOR_STATE, Operator, OperatorSnapshot
 from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.runtime.user_code import NO_RECORD, user_error, warn_once
 

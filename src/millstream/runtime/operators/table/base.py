@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         OperatorSnapshot,
         Output,
         RestoreContext,
+        StateSection,
     )
-    from millstream.contracts.state_sections import StateSection
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.state.keyed import KeyedState
 

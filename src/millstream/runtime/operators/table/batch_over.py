@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator, OperatorContext, Output
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import Operator, OperatorContext, Output, StateSection
     from millstream.runtime.columnar.over_frames import Frame
     from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
     from millstream.state.key_codec import CacheKey

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator, OperatorContext, Output
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import Operator, OperatorContext, Output, StateSection
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.types.logical_types import RowType
 

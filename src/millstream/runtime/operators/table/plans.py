@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from millstream.contracts.state_sections import StateSection
+from millstream.contracts.operator import StateSection
 from millstream.expressions.context import EvaluationContext
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["RowsInSlots", "RowsOfWindowsOperator", "Slot"]

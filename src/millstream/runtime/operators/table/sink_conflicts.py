@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.contracts.state_sections import StateSection
+from millstream.contracts.operator import StateSection
 from millstream.errors import PermanentSinkError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.operators.table.base import (

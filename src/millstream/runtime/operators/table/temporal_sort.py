@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.contracts.state_sections import StateSection
+from millstream.contracts.operator import StateSection
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.sort_keys import sort_keys

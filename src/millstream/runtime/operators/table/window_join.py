@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         Operator,
         OperatorContext,
         Output,
+        StateSection,
     )
-    from millstream.contracts.state_sections import StateSection
     from millstream.expressions.nodes import Expression
     from millstream.runtime.operators.table.rows_of_windows import Slot
     from millstream.types.logical_types import RowType

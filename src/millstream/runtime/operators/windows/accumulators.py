@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.state.key_codec import CacheKey
 
 __all__ = ["WindowAccumulators"]

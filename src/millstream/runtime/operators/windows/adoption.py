@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.operator import OperatorContext
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import OperatorContext, StateSection
     from millstream.runtime.operators.windows.specs import WindowSpec
     from millstream.runtime.operators.windows.stored_windows import StoredWindow
     from millstream.state.key_codec import CacheKey

@@ -43,8 +43,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import (
+        Checkpoint,
+        OperatorSnapshot,
+        RestoreContext,
+        StateSection,
+    )
     from millstream.functions.window import TimeWindow
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.operators.windows.specs import WindowSpec

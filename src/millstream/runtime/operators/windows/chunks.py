@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.runtime.operators.windows.panes import Panes
     from millstream.runtime.operators.windows.partials import Partials
 

@@ -35,7 +35,7 @@ from millstream.runtime.operators.windows.sections import (
 from millstream.runtime.operators.windows.specs import BuiltInSpec
 
 if TYPE_CHECKING:
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.runtime.operators.windows.specs import WindowSpec
 
 __all__ = ["WindowsAsDeclared", "trigger_of"]

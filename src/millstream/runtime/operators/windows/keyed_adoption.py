@@ -21,7 +21,7 @@ from millstream.state.rewriting import scan_in_steps, timed_key_and_rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.runtime.operators.windows.adoption import Adoption
     from millstream.runtime.operators.windows.contents import Contents
     from millstream.runtime.operators.windows.merging import StateWindows

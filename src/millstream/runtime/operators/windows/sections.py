@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.contracts.state_sections import StateSection
+from millstream.contracts.operator import StateSection
 from millstream.functions.built_in_triggers import PurgingTrigger
 from millstream.functions.window_assigners import GlobalWindows, merges_sessions
 from millstream.functions.windows import (

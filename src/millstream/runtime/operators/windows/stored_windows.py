@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import StateSection
     from millstream.functions.windows import FixedWindows
     from millstream.runtime.operators.windows.specs import WindowSpec
     from millstream.state.key_codec import CacheKey

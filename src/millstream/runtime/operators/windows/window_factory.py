@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millstream.contracts.state_sections import FUNCTION_STATES
+from millstream.contracts.operator import FUNCTION_STATES
 from millstream.functions.built_in_triggers import EventTimeTrigger, PurgingTrigger
 from millstream.functions.window_assigners import (
     DynamicEventTimeSessionWindows,
@@ -34,8 +34,7 @@ from millstream.runtime.operators.windows.specs import BuiltInSpec, WindowSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.contracts.operator import Operator
-    from millstream.contracts.state_sections import StateSection
+    from millstream.contracts.operator import Operator, StateSection
     from millstream.types.output_tag import OutputTag
 
     _WindowOperator = (
