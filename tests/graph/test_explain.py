@@ -22,10 +22,8 @@ from millstream.datastream import (
 )
 from millstream.datastream.aggregates import Count
 from millstream.functions.watermark_strategy import WatermarkStrategy
-from millstream.graph.execution_plan import execution_plan
-from millstream.graph.explain import explain
+from millstream.graph.explain import execution_plan, explain, picture
 from millstream.graph.guarantee import guarantee_table, sink_guarantees
-from millstream.graph.picture import picture
 from millstream.types.types import Types
 
 if TYPE_CHECKING:

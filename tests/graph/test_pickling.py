@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millstream.errors import UnpicklableFunctionError
-from millstream.graph.pickling import check_picklable
+from millstream.graph.job_files import check_picklable
 
 
 def check(value: object) -> str:

@@ -6,8 +6,15 @@ import random
 
 from millstream.common import Configuration
 from millstream.datastream import CoMapFunction, StreamExecutionEnvironment
-from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
-from millstream.graph.stages import by_chain, cut_stages, levels
+from millstream.graph.model import (
+    JobGraph,
+    Partitioning,
+    StreamEdge,
+    StreamNode,
+    by_chain,
+    cut_stages,
+    levels,
+)
 from millstream.types.types import Types
 
 FORWARD, HASH, REBALANCE = Partitioning.FORWARD, Partitioning.HASH, Partitioning.REBALANCE

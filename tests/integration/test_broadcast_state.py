@@ -27,7 +27,7 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.errors import MillstreamError, ProgramError, StateError
-from millstream.graph.reading_order import sources_before
+from millstream.graph.model import sources_before
 from millstream.testing import OperatorHarness, StreamHarness
 from millstream.testing.mini_cluster import MiniCluster
 

@@ -8,8 +8,7 @@ import pytest
 
 from millstream.common import Configuration, Types
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.metrics.progress import Progress, format_progress
-from millstream.metrics.task_times import describe_times, gauges
+from millstream.metrics.progress import Progress, describe_times, format_progress, gauges
 from millstream.runtime.pipelined.main_loop import _Times
 from millstream.runtime.pipelined.messages import SubtaskTimes
 

@@ -22,7 +22,7 @@ from millstream.errors import SlotLostError
 from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
-from millstream.graph.stages import by_chain
+from millstream.graph.model import by_chain
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.messages import (

@@ -45,7 +45,7 @@ from millstream.execution.job import Job
 from millstream.execution.offsets import Position
 from millstream.execution.restored_program import fit
 from millstream.execution.run import Run
-from millstream.graph.unaligned import edge_names
+from millstream.graph.validation import edge_names
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.runtime.pipelined.messages import (
     NEVER,

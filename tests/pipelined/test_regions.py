@@ -26,7 +26,7 @@ from millstream.datastream.state import ValueStateDescriptor
 from millstream.engines.pipelined import regions as regions_module
 from millstream.engines.pipelined.regions import Region, Regions
 from millstream.errors import UserFunctionError, WorkerLostError
-from millstream.graph.stages import by_chain
+from millstream.graph.model import by_chain
 from millstream.runtime.pipelined.messages import (
     BeginRegion,
     Running,

@@ -10,7 +10,7 @@ from millstream.common import Configuration, Types
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.pipelined.requirements import require_pipelined, why_not_pipelined
 from millstream.errors import ProgramError
-from millstream.graph.unaligned import aligned_edges
+from millstream.graph.validation import aligned_edges
 
 
 class _Frame:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.checkpoint.model import FramesInFlight, Manifest, OperatorAck, SplitState
 from millstream.checkpoint.program import record_from_json, record_to_json
 from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
-from millstream.graph.unaligned import EdgeName
+from millstream.graph.validation import EdgeName
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import StateFile, StateHandle

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import StateFile, StateHandle
     from millstream.contracts.metrics import Measure, MetricValue
     from millstream.contracts.operator import OperatorStateHandle, StateSection
-    from millstream.graph.unaligned import EdgeName
+    from millstream.graph.validation import EdgeName
 
 __all__ = [
     "FORMAT_VERSION",

@@ -55,9 +55,7 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
         as_json: print JSON in place of text.
     """
     from millstream.engines.registry import engine_words
-    from millstream.graph.execution_plan import execution_plan
-    from millstream.graph.explain import explain
-    from millstream.graph.picture import picture
+    from millstream.graph.explain import execution_plan, explain, picture
 
     graph = capture_job_graph(options)
     if as_json:

@@ -24,7 +24,7 @@ from millstream.functions.co_functions import (
     CoProcessFunction,
     KeyedCoProcessFunction,
 )
-from millstream.graph.program_location import caller_location
+from millstream.graph.model import caller_location
 from millstream.graph.transformation import TwoInputTransformation
 from millstream.runtime.operators import CoProcessFactory, KeyedCoProcessFactory
 from millstream.types.composite_types import CompositeTypeInfo

@@ -38,8 +38,7 @@ from millstream.functions.functions import (
     Partitioner,
     ProcessFunction,
 )
-from millstream.graph.model import Partitioning
-from millstream.graph.program_location import caller_location
+from millstream.graph.model import Partitioning, caller_location
 from millstream.graph.transformation import (
     OneInputTransformation,
     PartitionTransformation,

@@ -31,8 +31,8 @@ from millstream.engines import registry
 from millstream.errors import ConfigurationError, ProgramError
 from millstream.execution.job_client import JobClient
 from millstream.functions.connector_functions import SourceFunction
-from millstream.graph.execution_plan import execution_plan
-from millstream.graph.program_location import caller_location
+from millstream.graph.explain import execution_plan
+from millstream.graph.model import caller_location
 from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformation
 from millstream.graph.translate import translate
 from millstream.types.type_information import check_type_argument

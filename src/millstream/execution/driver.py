@@ -43,8 +43,7 @@ from millstream.execution.stop_request import StopRequest
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
 from millstream.graph.job_files import job_files_of
-from millstream.graph.missing_watermarks import warn_of_missing_watermarks
-from millstream.graph.validation import validate_connectors
+from millstream.graph.validation import validate_connectors, warn_of_missing_watermarks
 from millstream.metrics.progress import (
     SilentProgressReporter,
     create_progress_reporter,
@@ -175,7 +174,7 @@ class JobDriver:
         """Totals so far, by "operator.metric": the uid that the program gives, else the name.
 
         While tasks that live on are at work, beside these how each spends its time: gauges with
-        Flink's names (``metrics/task_times.py``).
+        Flink's names (``metrics/progress.py``).
         """
         return {**self._monitor.totals, **self._monitor.time_gauges(self._engine.task_times())}
 

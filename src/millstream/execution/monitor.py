@@ -12,8 +12,7 @@ from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.metrics import added, shown
 from millstream.metrics.event_time import EventTimeReader, describe
-from millstream.metrics.progress import Progress, is_reported
-from millstream.metrics.task_times import describe_times, gauges
+from millstream.metrics.progress import Progress, describe_times, gauges, is_reported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from millstream.execution.job_start import JobStart
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime
-    from millstream.metrics.progress import ProgressReporter
-    from millstream.metrics.task_times import Times
+    from millstream.metrics.progress import ProgressReporter, Times
     from millstream.runtime.live_counts import RunningMetrics
 
 __all__ = ["CompletedCheckpoint", "JobMonitor"]

@@ -20,7 +20,7 @@ from millstream.contracts.source import Boundedness
 from millstream.errors import CheckpointError
 from millstream.execution.offsets import Position
 from millstream.execution.split_log import SplitTable
-from millstream.graph.reading_order import sources_before
+from millstream.graph.model import sources_before
 from millstream.graph.validation import connector_label
 
 if TYPE_CHECKING:

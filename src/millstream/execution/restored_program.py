@@ -26,7 +26,7 @@ from millstream.contracts.operator import refusal_of, sections_of
 from millstream.contracts.sink import Sink
 from millstream.errors import IncompatibleProgramError
 from millstream.execution.job_start import start_of
-from millstream.graph.unaligned import edge_names
+from millstream.graph.validation import edge_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,7 +26,7 @@ from millstream.execution.restored_program import describe_start, fit, program_o
 from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
 from millstream.execution.stop_request import StopRequest
-from millstream.graph import stages
+from millstream.graph import model
 from millstream.runtime.live_counts import delete_counts
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Run:
         self._tasks_at_work = tasks_at_work
         one_by_one = tasks_at_work if by_chain is None else by_chain
         #: What a task is a subtask of.
-        self.stages = (stages.by_chain(job.graph) if one_by_one else job.graph).stages
+        self.stages = (model.by_chain(job.graph) if one_by_one else job.graph).stages
         self.stop = stop or StopRequest()
         self._planner: SourcePlanner | None = None
         #: The operators as manifests record them.

@@ -1,23 +1,28 @@
 """The StreamGraph: nodes, edges, and the stages they are cut into.
 
 What it is: plain data made from the user's transformations (``graph/translate.py``), cut into
-stages (``graph/stages.py``) and shipped once to every worker.
+stages (``graph/model.py``) and shipped once to every worker.
 
 What it is not: executable.  ``runtime/task.py`` builds operator chains from it.
 
-Read next: ``graph/stages.py``, ``graph/explain.py``.
+Read next: ``graph/explain.py``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.contracts.operator import first_input
+from millstream.errors import ProgramError
 from millstream.graph.job_files import JobFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.operator import OperatorFactory
@@ -26,7 +31,18 @@ if TYPE_CHECKING:
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["JobGraph", "Partitioning", "Stage", "StreamEdge", "StreamNode"]
+__all__ = [
+    "JobGraph",
+    "Partitioning",
+    "Stage",
+    "StreamEdge",
+    "StreamNode",
+    "by_chain",
+    "caller_location",
+    "cut_stages",
+    "levels",
+    "sources_before",
+]
 
 
 class Partitioning(Enum):
@@ -188,3 +204,146 @@ class JobGraph:
     def level(self, node: int) -> int:
         """The level of the stage that ``node`` runs in."""
         return self.stage_of(node).level
+
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+
+
+def caller_location() -> str:
+    """File name and line of the innermost frame that is not in Millstream itself."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the stack without its cost
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def levels(nodes: Mapping[int, StreamNode], edges: Sequence[StreamEdge]) -> dict[int, int]:
+    """The level of each node, by node id, in an order in which inputs come first.
+
+    A forward edge between different levels (one input of a union came through an exchange, the
+    other did not) does not raise the level: its frames are passed on unread to the same subtask.
+    """
+    incoming: dict[int, list[StreamEdge]] = defaultdict(list)
+    waiting: dict[int, int] = dict.fromkeys(nodes, 0)
+    outgoing: dict[int, list[int]] = defaultdict(list)
+    for edge in edges:
+        incoming[edge.target].append(edge)
+        outgoing[edge.source].append(edge.target)
+        waiting[edge.target] += 1
+    ready = sorted((node for node, count in waiting.items() if count == 0), reverse=True)
+    result: dict[int, int] = {}
+    while ready:
+        node = ready.pop()
+        result[node] = max(
+            (result[edge.source] + edge.partitioning.is_exchange for edge in incoming[node]),
+            default=0,
+        )
+        for target in sorted(outgoing[node], reverse=True):
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                ready.append(target)
+    return result
+
+
+def cut_stages(nodes: Mapping[int, StreamNode], edges: Sequence[StreamEdge]) -> list[Stage]:
+    """The stages, in order of level; a stage is as parallel as its most parallel operator."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for node, level in levels(nodes, edges).items():
+        members[level].append(node)
+    return [
+        Stage(
+            level=level,
+            parallelism=max(nodes[node].parallelism for node in members[level]),
+            nodes=members[level],
+        )
+        for level in sorted(members)
+    ]
+
+
+def by_chain(graph: JobGraph) -> JobGraph:
+    """The same job with a stage per chain of operators, numbered so that inputs come first.
+
+    Args:
+        graph: with one stage per level; it is not changed.
+    """
+    level = {node: stage.level for stage in graph.stages for node in stage.nodes}
+    chain = _connected(
+        level, (edge for edge in graph.edges if level[edge.source] == level[edge.target])
+    )
+    region = _connected(level, graph.edges)
+    #: Both are told by the first of their nodes.
+    regions = {first: number for number, first in enumerate(dict.fromkeys(region.values()))}
+    stages: list[Stage] = []
+    for stage in graph.stages:
+        members: dict[int, list[int]] = defaultdict(list)
+        for node in stage.nodes:
+            members[chain[node]].append(node)
+        stages += [
+            Stage(
+                level=stage.level,
+                parallelism=max(graph.nodes[node].parallelism for node in nodes),
+                nodes=nodes,
+                number=number,
+                region=regions[region[first]],
+            )
+            for number, (first, nodes) in enumerate(members.items(), len(stages))
+        ]
+    return replace(graph, stages=stages)
+
+
+def _connected(nodes: Iterable[int], edges: Iterable[StreamEdge]) -> dict[int, int]:
+    """Node -> the first of those that it is connected with, whatever the direction."""
+    group = {node: [node] for node in nodes}
+    for edge in edges:
+        one, other = group[edge.source], group[edge.target]
+        if one is not other:
+            one += other
+            group.update(dict.fromkeys(other, one))
+    return {node: min(members) for node, members in group.items()}
+
+
+def sources_before(graph: JobGraph) -> dict[str, frozenset[str]]:
+    """Source uid -> uids of those that are read to their end before it; empty in STREAMING mode.
+
+    Raises:
+        ProgramError: the sources cannot be read in such an order.
+    """
+    before: dict[str, set[str]] = {
+        node.uid: set() for node in graph.nodes.values() if node.kind == "source"
+    }
+    readers = [node for node in graph.nodes.values() if first_input(node.factory) is not None]
+    for node in readers if graph.batch_mode else ():
+        first, second = _sources(graph, node, first=True), _sources(graph, node, first=False)
+        for source in second:
+            before[source].update(first)
+            # Of a chain of such operators, all that comes before.
+            before[source].update(*(before[each] for each in first))
+            for each in before.values():
+                if source in each:
+                    each.update(before[source])
+        _check(graph, node, before)
+    return {uid: frozenset(uids) for uid, uids in before.items()}
+
+
+def _sources(graph: JobGraph, node: StreamNode, *, first: bool) -> set[str]:
+    """Uids of the sources that lead to the input that comes first, or to the others."""
+    index = first_input(node.factory)
+    edges = [each for each in graph.inputs(node.id) if (each.input_index == index) == first]
+    return {each.uid for each in graph.upstream(edges) if each.kind == "source"}
+
+
+def _check(graph: JobGraph, node: StreamNode, before: dict[str, set[str]]) -> None:
+    reason = ""
+    sources = {each.uid: each for each in graph.nodes.values() if each.kind == "source"}
+    for uid, uids in before.items():
+        source = sources[uid]
+        if uid in uids:
+            reason = (
+                f"source {source.name!r} ({source.location}) feeds both of its inputs, one of which"
+                " is read to its end first; read it twice, by two sources"
+            )
+        elif uids and any(sources[each].source is None for each in (uid, *uids)):
+            reason = "Spark reads its sources in no order; write the DataFrame to a file first"
+    if reason:
+        message = f"operator {node.name!r} ({node.location}) in BATCH mode: {reason}"
+        raise ProgramError(message)

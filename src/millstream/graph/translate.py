@@ -12,7 +12,7 @@ an operator added elsewhere changes no other uid.  A new name or parallelism cha
 
 What it is not: a check of sources and sinks against the outside world; the driver does that.
 
-Read next: ``graph/stages.py``.
+Read next: ``graph/model.py``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,15 @@ from millstream.configuration import options
 from millstream.configuration.parallelism import default_max_parallelism
 from millstream.contracts.source import Boundedness
 from millstream.errors import ProgramError
-from millstream.graph.model import JobGraph, Partitioning, StreamEdge, StreamNode
-from millstream.graph.pickling import LARGE, check_picklable, warn_of_size
-from millstream.graph.reading_order import sources_before
-from millstream.graph.stages import cut_stages
+from millstream.graph.job_files import LARGE, check_picklable, warn_of_size
+from millstream.graph.model import (
+    JobGraph,
+    Partitioning,
+    StreamEdge,
+    StreamNode,
+    cut_stages,
+    sources_before,
+)
 from millstream.graph.transformation import (
     MadeUid,
     OneInputTransformation,

@@ -16,12 +16,20 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TextIO
 
+from millstream.graph.model import by_chain
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from rich.live import Live
+
+    from millstream.graph.model import JobGraph
+    from millstream.runtime.pipelined.messages import SubtaskTimes
+
+    Times = Mapping[tuple[int, int], SubtaskTimes]
 
 __all__ = [
     "LineProgressReporter",
@@ -30,6 +38,7 @@ __all__ = [
     "ProgressReporter",
     "SilentProgressReporter",
     "create_progress_reporter",
+    "describe_times",
     "format_bytes",
     "format_failure",
     "format_moment",
@@ -37,8 +46,10 @@ __all__ = [
     "format_progress",
     "format_running",
     "format_watermark",
+    "gauges",
     "is_reported",
 ]
+
 
 _LOG: Final = logging.getLogger("millstream.progress")
 _EPOCH_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,7 +78,7 @@ class Progress:
     duration_seconds: float
     #: What holds event time back, idle splits, late records (``metrics/event_time.py``).
     event_time: str = ""
-    #: Which task is busiest, and which waits for it (``metrics/task_times.py``).
+    #: Which task is busiest, and which waits for it (``metrics/progress.py``).
     tasks: str = ""
 
 
@@ -335,3 +346,64 @@ def format_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= _KIBI
     return f"{size:.1f} TiB"
+
+
+#: Milliseconds per second from which backpressure is worth a word.
+_NOTABLE: Final = 100.0
+_METRICS: Final[dict[str, Callable[[SubtaskTimes], float]]] = {
+    "busyTimeMsPerSecond": attrgetter("busy"),
+    "idleTimeMsPerSecond": attrgetter("idle"),
+    "backPressuredTimeMsPerSecond": attrgetter("backpressured"),
+    "inputQueueSize": attrgetter("waiting"),
+}
+
+
+def gauges(graph: JobGraph, labels: Mapping[str, str], times: Times) -> dict[str, object]:
+    """The times as gauges of each operator; those of one chain share theirs.
+
+    Args:
+        graph: the job.
+        labels: what people are shown of operators, by uid.
+        times: (stage, subtask) -> times.
+
+    Returns:
+        "operator.metric" -> subtask -> milliseconds of the last second, or bytes that wait for
+        it, as those of functions; subtasks of which nothing is known are not in it.
+    """
+    found: dict[str, object] = {}
+    for stage in by_chain(graph).stages:
+        subtasks = {
+            str(n): each for (number, n), each in sorted(times.items()) if number == stage.number
+        }
+        for node in stage.nodes if subtasks else ():
+            uid = graph.nodes[node].uid
+            for name, of in _METRICS.items():
+                values = {number: round(of(each), 1) for number, each in subtasks.items()}
+                found[f"{labels.get(uid, uid)}.{name}"] = values
+    return found
+
+
+def describe_times(graph: JobGraph, labels: Mapping[str, str], times: Times) -> str:
+    """What is busiest, and what waits most for others; empty if nothing is known.
+
+    A chain counts as its subtask that has most of it, and is called by its first operator.
+    """
+    stages = list(_stages(graph, labels, times))
+    if not stages:
+        return ""
+    busy, name = max((busy, name) for name, busy, _ in stages)
+    words = f"busy {name} {busy / 10:.0f} %"
+    stuck, name = max((stuck, name) for name, _, stuck in stages)
+    return f"{words}, backpressured {name} {stuck / 10:.0f} %" if stuck >= _NOTABLE else words
+
+
+def _stages(
+    graph: JobGraph, labels: Mapping[str, str], times: Times
+) -> Iterator[tuple[str, float, float]]:
+    """Name, busy, backpressured."""
+    for stage in by_chain(graph).stages:
+        subtasks = [each for (number, _), each in times.items() if number == stage.number]
+        if subtasks:
+            uid = graph.nodes[stage.nodes[0]].uid
+            busy = max(each.busy for each in subtasks)
+            yield labels.get(uid, uid), busy, max(each.backpressured for each in subtasks)

@@ -22,7 +22,7 @@ it was not in the one before.
 
 What it is not: the file (``state/in_flight_files.py``).
 
-Read next: ``runtime/restored_time.py``, ``graph/unaligned.py``.
+Read next: ``runtime/restored_time.py``, ``graph/validation.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from millstream.errors import IncompatibleProgramError
 from millstream.graph.model import Partitioning
-from millstream.graph.unaligned import edge_names
+from millstream.graph.validation import edge_names
 from millstream.runtime.columnar.partial_aggregates import is_partial
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
 from millstream.runtime.record_cuts import UNKNOWN, cut_of, is_other_aggregation
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import FramesInFlight
     from millstream.contracts.batch import Batch
     from millstream.graph.model import StreamEdge
-    from millstream.graph.unaligned import EdgeName
+    from millstream.graph.validation import EdgeName
     from millstream.runtime.partitioners import Partitioner
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.graph.unaligned import EdgeName
+    from millstream.graph.validation import EdgeName
 
 __all__ = ["ChannelInFlight", "FrameInFlight", "read_frames", "write_frames"]
 

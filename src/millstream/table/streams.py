@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.datastream.data_stream import DataStream
 from millstream.errors import ProgramError, ValidationError
-from millstream.graph.program_location import caller_location
+from millstream.graph.model import caller_location
 from millstream.graph.transformation import OneInputTransformation
 from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.sql.binder import calls

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.errors import CheckpointExpiredError, EngineError
-from millstream.graph.unaligned import is_unaligned
+from millstream.graph.validation import is_unaligned
 from millstream.runtime.pipelined.messages import NEVER, TakeCheckpoint
 
 if TYPE_CHECKING:

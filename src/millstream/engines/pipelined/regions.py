@@ -27,7 +27,7 @@ That slot stops the region when it has begun; until all have, they have more tim
 
 What can never happen: tasks of two attempts of a region are at work at the same time.
 
-Read next: ``engines/pipelined/failover.py``, ``graph/stages.py``.
+Read next: ``engines/pipelined/failover.py``, ``graph/model.py``.
 """
 
 from __future__ import annotations

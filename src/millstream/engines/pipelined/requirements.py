@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.errors import ProgramError
-from millstream.graph.unaligned import is_unaligned, why_not_unaligned
-from millstream.graph.validation import connector_label
+from millstream.graph.validation import connector_label, is_unaligned, why_not_unaligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -60,8 +60,8 @@ from millstream.execution.inquiries import UnwantedError
 from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
-from millstream.graph.stages import by_chain
-from millstream.graph.unaligned import is_unaligned
+from millstream.graph.model import by_chain
+from millstream.graph.validation import is_unaligned
 from millstream.runtime.pipelined.messages import (
     Acknowledged,
     Begin,

@@ -6,7 +6,7 @@ subtasks, and its records write them.  The states are operator state that every 
 What it is not: a promise about the order between the inputs in STREAMING mode.  As in Flink, a
 record may come before a broadcast one that was written earlier; who cannot have that keeps such
 records in keyed state.  In BATCH mode the broadcast stream is read to its end first
-(``graph/reading_order.py``).
+(``graph/model.py``).
 
 Read next: ``contracts/operator.py``.
 """

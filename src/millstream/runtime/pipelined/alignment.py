@@ -18,7 +18,7 @@ deadline that is over, so that it overtakes at all tasks behind it, too.
 What is sent waits nowhere but in the links' ends at consumers: a slot takes what comes, whatever
 its tasks have to do.  So a barrier overtakes there all that a producer has sent ahead of it.
 
-Some edges keep their order (``graph/unaligned.py``): their frames before the barrier are processed
+Some edges keep their order (``graph/validation.py``): their frames before the barrier are processed
 before the snapshot, ahead of the frames of other edges.
 
 What can never happen: a frame is in no snapshot, or in two: those before a barrier are in the state
@@ -35,7 +35,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
-from millstream.graph.unaligned import aligned_edges, edge_names
+from millstream.graph.validation import aligned_edges, edge_names
 from millstream.runtime.frames import encode_batch
 from millstream.runtime.pipelined.links import BARRIER, Barrier
 from millstream.runtime.pipelined.messages import NEVER

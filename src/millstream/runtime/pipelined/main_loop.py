@@ -1,6 +1,6 @@
 """The main loop of a slot, which hosts one subtask of every stage of the job.
 
-A subtask of every stage: here each chain of operators is a stage of its own (``graph/stages.py``),
+A subtask of every stage: here each chain of operators is a stage of its own (``graph/model.py``),
 so that no task waits for credit that only another of its level needs.
 
 What it is: gives its tasks time, hands frames to and from other slots, does what the driver says.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import cloudpickle
 
 from millstream.configuration import options
-from millstream.graph.stages import by_chain
+from millstream.graph.model import by_chain
 from millstream.runtime.last_given import end_care
 from millstream.runtime.pipelined.debloating import CreditLimits
 from millstream.runtime.pipelined.links import (

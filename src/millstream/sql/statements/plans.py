@@ -29,7 +29,7 @@ from millstream.configuration.configuration import Configuration
 from millstream.configuration.options import FORCE_RECOMPILE, LOCAL_TIME_ZONE
 from millstream.configuration.redaction import is_secret
 from millstream.errors import MillstreamError, UnsupportedSqlError, ValidationError
-from millstream.graph.program_location import caller_location
+from millstream.graph.model import caller_location
 from millstream.sql.binder.calls import user_definition
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.objects import CatalogTable

@@ -20,7 +20,7 @@ from millstream.connectors.basic.collect import CollectSink
 from millstream.directories.run_directory import run_directory
 from millstream.errors import ValidationError
 from millstream.expressions.context import AsyncCalls
-from millstream.graph.program_location import caller_location
+from millstream.graph.model import caller_location
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.context import BindingContext
 from millstream.sql.binder.hints import table_options

@@ -309,7 +309,7 @@ def _sections(session: Session, ast: str, plans: Sequence[SinkNode], details: Se
 
 def _execution(session: Session, ends: Sequence[Transformation]) -> str:
     """The job of some ends, as JSON."""
-    from millstream.graph.execution_plan import execution_plan
+    from millstream.graph.explain import execution_plan
 
     graph = session.program.graph_of(ends, "explain")
     return f"\n== Physical Execution Plan ==\n{execution_plan(graph)}"
