@@ -45,8 +45,8 @@ from millstream.errors import (
     SinkError,
     StateError,
 )
-from millstream.functions.built_in_triggers import CountTrigger
 from millstream.functions.functions import KeySelector
+from millstream.functions.triggers import CountTrigger
 from millstream.state.key_types import KeyTypes, type_of_key
 from millstream.testing.mini_cluster import MiniCluster
 

@@ -16,10 +16,10 @@ from millstream.functions.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from millstream.functions.functions import AggregateFunction
-from millstream.functions.state_ttl import StateTtlConfig
 from millstream.state import keyed as keyed_module
 from millstream.state.keyed import KeyedState
 from millstream.state.namespaced_state import ABSENT, NamespacedValues

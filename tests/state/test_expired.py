@@ -14,9 +14,9 @@ from millstream.functions.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from millstream.functions.state_ttl import StateTtlConfig
 from millstream.state import expired
 from millstream.state.key_groups import key_group, key_group_range, subtask_of
 from millstream.state.keyed import KeyedState

@@ -10,9 +10,9 @@ from millstream.functions.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
-from millstream.functions.state_ttl import StateTtlConfig
 from millstream.state.keyed import KeyedState
 from millstream.types.time import Duration, Time
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.functions.co_functions import CoProcessFunction
-from millstream.functions.functions import Function, KeyedProcessFunction
+from millstream.functions.functions import CoProcessFunction, Function, KeyedProcessFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

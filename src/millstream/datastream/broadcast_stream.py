@@ -3,7 +3,7 @@
 What it is: what ``DataStream.broadcast(descriptor)`` returns, and what comes of connecting another
 stream with it.
 
-Read next: ``functions/broadcast_functions.py``, ``runtime/operators/broadcast_process.py``.
+Read next: ``functions/functions.py``, ``runtime/operators/broadcast_process.py``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.processing_time import may_use_processing_time_timers
 from millstream.datastream.type_choice import require
 from millstream.errors import ProgramError
-from millstream.functions.broadcast_functions import (
+from millstream.functions.descriptors import MapStateDescriptor
+from millstream.functions.functions import (
     BroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
 )
-from millstream.functions.descriptors import MapStateDescriptor
 from millstream.runtime.operators import BroadcastProcessFactory, KeyedBroadcastProcessFactory
 
 if TYPE_CHECKING:

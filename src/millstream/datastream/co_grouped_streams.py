@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.datastream.paired_windows import PairedStreams, PairedWindowFunction, PairedWindows
 from millstream.datastream.type_choice import choose_output_type, method_of, require
-from millstream.functions.co_functions import CoGroupFunction
+from millstream.functions.functions import CoGroupFunction
 from millstream.runtime.user_code import bound_method
 
 if TYPE_CHECKING:

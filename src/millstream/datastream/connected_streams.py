@@ -18,7 +18,7 @@ from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.processing_time import may_use_processing_time_timers
 from millstream.datastream.type_choice import choose_output_type, require
 from millstream.errors import ProgramError
-from millstream.functions.co_functions import (
+from millstream.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,

@@ -29,7 +29,6 @@ from millstream.datastream.type_choice import (
     require,
 )
 from millstream.errors import ProgramError
-from millstream.functions.connector_functions import SinkFunction
 from millstream.functions.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -37,6 +36,7 @@ from millstream.functions.functions import (
     MapFunction,
     Partitioner,
     ProcessFunction,
+    SinkFunction,
 )
 from millstream.graph.model import Partitioning, caller_location
 from millstream.graph.transformation import (
@@ -294,7 +294,7 @@ class DataStream(NamedOperator):
             size: records per window.
             slide: a window begins every so many records; 0: when the last one is full.
         """
-        from millstream.functions.window_assigners import (
+        from millstream.functions.windows import (
             CountSlidingWindowAssigner,
             CountTumblingWindowAssigner,
         )

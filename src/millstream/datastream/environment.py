@@ -30,7 +30,7 @@ from millstream.datastream.type_choice import check_strategy
 from millstream.engines import registry
 from millstream.errors import ConfigurationError, ProgramError
 from millstream.execution.job_client import JobClient
-from millstream.functions.connector_functions import SourceFunction
+from millstream.functions.functions import SourceFunction
 from millstream.graph.explain import execution_plan
 from millstream.graph.model import caller_location
 from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformation

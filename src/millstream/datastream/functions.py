@@ -1,7 +1,7 @@
 """The functions users write, under PyFlink's import path.
 
 What it is: re-exports.  What it is not: where they are written: ``functions/functions.py`` and, for
-two inputs, ``functions/co_functions.py``.
+two inputs, ``functions/functions.py``.
 
 Read next: ``functions/functions.py``.
 """
@@ -14,28 +14,22 @@ from millstream.functions.async_functions import (
     AsyncRetryPredicate,
     AsyncRetryStrategy,
 )
-from millstream.functions.broadcast_functions import (
+from millstream.functions.functions import (
+    AggregateFunction,
+    AllWindowFunction,
     BaseBroadcastProcessFunction,
     BroadcastProcessFunction,
-    KeyedBroadcastProcessFunction,
-)
-from millstream.functions.co_functions import (
     CoFlatMapFunction,
     CoGroupFunction,
     CoMapFunction,
     CoProcessFunction,
-    FlatJoinFunction,
-    JoinFunction,
-    KeyedCoProcessFunction,
-    ProcessJoinFunction,
-)
-from millstream.functions.connector_functions import SinkFunction, SourceFunction
-from millstream.functions.functions import (
-    AggregateFunction,
-    AllWindowFunction,
     FilterFunction,
+    FlatJoinFunction,
     FlatMapFunction,
     Function,
+    JoinFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeyedStateStore,
     KeySelector,
@@ -43,9 +37,12 @@ from millstream.functions.functions import (
     Partitioner,
     ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
+    SinkFunction,
+    SourceFunction,
     TimeDomain,
     TimerService,
     WindowFunction,

@@ -19,7 +19,7 @@ from millstream.datastream.connected_streams import (
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.type_choice import choose_output_type, require
 from millstream.errors import ProgramError
-from millstream.functions.co_functions import ProcessJoinFunction
+from millstream.functions.functions import ProcessJoinFunction
 from millstream.runtime.operators import IntervalJoinFactory
 from millstream.types.time import milliseconds_of
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.datastream.paired_windows import PairedStreams, PairedWindowFunction, PairedWindows
 from millstream.datastream.type_choice import choose_output_type, method_of, require
-from millstream.functions.co_functions import FlatJoinFunction, JoinFunction
+from millstream.functions.functions import FlatJoinFunction, JoinFunction
 from millstream.runtime.user_code import bound_method
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from millstream.functions.functions import (
     MapFunction,
     ReduceFunction,
 )
-from millstream.functions.window_assigners import (
+from millstream.functions.windows import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
 )

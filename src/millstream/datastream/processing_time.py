@@ -14,10 +14,9 @@ import inspect
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING
 
-from millstream.functions import broadcast_functions, co_functions
 from millstream.functions.functions import Function
 from millstream.functions.triggers import Trigger
-from millstream.functions.window_assigners import (
+from millstream.functions.windows import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     GlobalWindows,
@@ -31,7 +30,7 @@ __all__ = ["may_use_processing_time_timers", "windows_need_processing_time"]
 _PROCESSING = "register_processing_time_timer"
 _EVENT = "register_event_time_timer"
 #: Where the base classes are, whose methods use no timers.
-_OURS = frozenset({Function.__module__, co_functions.__name__, broadcast_functions.__name__})
+_OURS = frozenset({Function.__module__})
 
 
 def may_use_processing_time_timers(function: object) -> bool:

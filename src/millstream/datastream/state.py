@@ -14,6 +14,7 @@ from millstream.functions.descriptors import (
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from millstream.functions.handles import (
@@ -28,7 +29,6 @@ from millstream.functions.handles import (
     State,
     ValueState,
 )
-from millstream.functions.state_ttl import StateTtlConfig
 
 __all__ = [
     "AggregatingState",

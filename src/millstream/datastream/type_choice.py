@@ -16,7 +16,6 @@ import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError, with_article
-from millstream.functions.co_functions import ProcessJoinFunction
 from millstream.functions.functions import (
     AggregateFunction,
     Function,
@@ -24,6 +23,7 @@ from millstream.functions.functions import (
     KeySelector,
     Partitioner,
     ProcessFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
 )
 from millstream.functions.watermark_strategy import WatermarkStrategy

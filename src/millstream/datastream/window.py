@@ -7,17 +7,6 @@ Read next: ``functions/windows.py``.
 
 from __future__ import annotations
 
-from millstream.functions.built_in_triggers import (
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
-    CountTrigger,
-    DeltaTrigger,
-    EndOfStreamTrigger,
-    EventTimeTrigger,
-    NeverTrigger,
-    ProcessingTimeTrigger,
-    PurgingTrigger,
-)
 from millstream.functions.evictors import (
     CountEvictor,
     DeltaEvictor,
@@ -25,35 +14,43 @@ from millstream.functions.evictors import (
     TimeEvictor,
     TimestampedValue,
 )
-from millstream.functions.timeout_trigger import ProcessingTimeoutTrigger
-from millstream.functions.triggers import Trigger, TriggerResult
+from millstream.functions.triggers import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    EndOfStreamTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeoutTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+    TriggerResult,
+)
 from millstream.functions.window import (
     CountWindow,
     GlobalWindow,
     TimeWindow,
     Window,
 )
-from millstream.functions.window_assigners import (
+from millstream.functions.windows import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
+    CountWindowSerializer,
     DynamicEventTimeSessionWindows,
     DynamicProcessingTimeSessionWindows,
     EventTimeSessionWindows,
     GlobalWindows,
+    GlobalWindowSerializer,
+    MergingWindowAssigner,
     ProcessingTimeSessionWindows,
     SessionWindowTimeGapExtractor,
-    SlidingProcessingTimeWindows,
-    TumblingProcessingTimeWindows,
-)
-from millstream.functions.window_serializers import (
-    CountWindowSerializer,
-    GlobalWindowSerializer,
-    TimeWindowSerializer,
-)
-from millstream.functions.windows import (
-    MergingWindowAssigner,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
+    TimeWindowSerializer,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
     WindowAssigner,
 )
 from millstream.types.time import Time as Time  # noqa: PLC0414 - programs take it from here

@@ -17,8 +17,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
+from millstream.contracts.sink import Sink
+from millstream.contracts.source import Source
 from millstream.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     )
     from millstream.functions.handles import (
         AggregatingState,
+        BroadcastState,
         ListState,
         MapState,
+        ReadOnlyBroadcastState,
         ReducingState,
         ValueState,
     )
@@ -44,24 +48,38 @@ if TYPE_CHECKING:
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "BaseBroadcastProcessFunction",
+    "BroadcastProcessFunction",
+    "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "DistributedCache",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",
     "MapFunction",
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "SinkFunction",
+    "SourceFunction",
     "TimeDomain",
     "TimerService",
     "WindowFunction",
 ]
+
 
 KEY = TypeVar("KEY")
 IN = TypeVar("IN")
@@ -430,3 +448,267 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
 
     def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
         """Clear ``window_state``; called when the window is purged."""
+
+
+class BaseBroadcastProcessFunction(Function):
+    """What both have in common: the contexts."""
+
+    class BaseContext(ElementContext):
+        """Time, for records of either stream."""
+
+        @abstractmethod
+        def timestamp(self) -> int:
+            """The timestamp of the record, in milliseconds; the minimum if it has none."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """Processing time, in milliseconds."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """Event time, in milliseconds; the minimum if there was no watermark yet."""
+
+    class Context(BaseContext):
+        """What a record of the broadcast stream comes with."""
+
+        @abstractmethod
+        def get_broadcast_state(
+            self, state_descriptor: MapStateDescriptor
+        ) -> BroadcastState[Any, Any]:
+            """A state to be read and written.
+
+            Every subtask must change it in the same way: what is written may depend on the record
+            and on the state, not on the subtask.
+
+            Raises:
+                ProgramError: ``broadcast()`` was not given such a descriptor.
+            """
+
+    class ReadOnlyContext(BaseContext):
+        """What a record of the other stream comes with."""
+
+        @abstractmethod
+        def get_broadcast_state(
+            self, state_descriptor: MapStateDescriptor
+        ) -> ReadOnlyBroadcastState[Any, Any]:
+            """A state to be read.
+
+            Raises:
+                ProgramError: ``broadcast()`` was not given such a descriptor.
+            """
+
+
+class BroadcastProcessFunction(BaseBroadcastProcessFunction):
+    """For a stream that is not keyed."""
+
+    class Context(BaseBroadcastProcessFunction.Context):
+        """What a record of the broadcast stream comes with."""
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
+        """What a record of the other stream comes with."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ReadOnlyContext) -> Any:
+        """Yield what a record gives (``tag, value`` for a side output), or return None."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: Any, ctx: Context) -> Any:
+        """The same for a record of the broadcast stream; every subtask is given it."""
+
+
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
+    """For a keyed stream: its records have keyed state and timers, those broadcast have not.
+
+    Flink's ``apply_to_keyed_state`` is in no PyFlink, and not here.
+    """
+
+    class Context(BaseBroadcastProcessFunction.Context):
+        """What a record of the broadcast stream comes with."""
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
+        """What a record of the keyed stream comes with."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Time, and timers of the key."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """The key of the record."""
+
+    class OnTimerContext(ReadOnlyContext):
+        """What a timer comes with."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Whether it is a timer of event time or of processing time."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ReadOnlyContext) -> Any:
+        """Yield what a record gives (``tag, value`` for a side output), or return None."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: Any, ctx: Context) -> Any:
+        """The same for a record of the broadcast stream; every subtask is given it."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+        """Yield what a timer gives, or return None."""
+
+
+class CoMapFunction(Function):
+    """One record in, of either input, and one record out (none if None is returned)."""
+
+    @abstractmethod
+    def map1(self, value: Any) -> Any:
+        """Return the record to emit for a record of the first input."""
+
+    @abstractmethod
+    def map2(self, value: Any) -> Any:
+        """Return the record to emit for a record of the second input."""
+
+
+class CoFlatMapFunction(Function):
+    """One record in, of either input, and any number out."""
+
+    @abstractmethod
+    def flat_map1(self, value: Any) -> Any:
+        """Yield what a record of the first input gives, or return an iterable of it, or None."""
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Any:
+        """Yield what a record of the second input gives, or return an iterable of it, or None."""
+
+
+class CoProcessFunction(Function):
+    """One record in, of either input, any number out, to the main and to side outputs.
+
+    On keyed streams it has state and timers too, but is not told the key; see
+    KeyedCoProcessFunction.
+    """
+
+    Context: TypeAlias = ProcessFunction.Context
+
+    class OnTimerContext(ProcessFunction.Context):
+        """What ``on_timer`` is given beside the timestamp.  Not to be kept."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Return the clock of the timer."""
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: ProcessFunction.Context) -> Any:
+        """Yield records for one of the first input, or ``tag, value``; or return a list or None."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: ProcessFunction.Context) -> Any:
+        """Yield records for one of the second input, as ``process_element1``."""
+
+    def on_timer(self, timestamp: int, ctx: CoProcessFunction.OnTimerContext) -> Any:
+        """React to a timer (of keyed streams); output as in ``process_element1``."""
+
+
+class KeyedCoProcessFunction(Function):
+    """A process function on two keyed streams, with state and timers that both share."""
+
+    Context: TypeAlias = KeyedProcessFunction.Context
+    OnTimerContext: TypeAlias = KeyedProcessFunction.OnTimerContext
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        """Yield records for one of the first input, or ``tag, value``; or return a list or None."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
+        """Yield records for one of the second input, as ``process_element1``."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        """React to a timer; output as in ``process_element1``, with the timer's timestamp."""
+
+
+class ProcessJoinFunction(Function):
+    """Gets the pairs of an interval join."""
+
+    class Context(ElementContext):
+        """What ``process_element`` is given beside the pair.  Not to be kept."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int:
+            """Return the timestamp of the left record, in milliseconds."""
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int:
+            """Return the timestamp of the right record, in milliseconds."""
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """Return the timestamp of the pair, which is the later of the two."""
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Any:
+        """Yield records, or ``tag, value`` for a side output; or return a list or None."""
+
+
+class JoinFunction(Function):
+    """Makes one record of each pair of a window join."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """Return the record to emit for a pair."""
+
+
+class FlatJoinFunction(Function):
+    """Makes any number of records of each pair of a window join."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """Yield the records to emit for a pair, or return an iterable of them, or None."""
+
+
+class CoGroupFunction(Function):
+    """Gets all records of a key and window, of both streams; also if one of them has none."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
+        """Yield the records to emit, or return an iterable of them, or None."""
+
+
+class SourceFunction:
+    """Hold a source for ``add_source``.
+
+    Args:
+        source_func: the source; in PyFlink an object or the name of a class of Java.
+
+    Raises:
+        ProgramError: it is no source of Python.
+    """
+
+    def __init__(self, source_func: Source) -> None:
+        given: object = source_func
+        if not isinstance(given, Source):
+            message = (
+                f"SourceFunction() needs a Source, not {given!r:.100}: classes of Java cannot be "
+                "loaded. Write a Source of your own (docs/connectors.md)."
+            )
+            raise ProgramError(message)
+        self.source = source_func
+
+
+class SinkFunction:
+    """Hold a sink for ``add_sink``.
+
+    Args:
+        sink_func: the sink; in PyFlink an object or the name of a class of Java.
+
+    Raises:
+        ProgramError: it is no sink of Python.
+    """
+
+    def __init__(self, sink_func: Sink) -> None:
+        given: object = sink_func
+        if not isinstance(given, Sink):
+            message = (
+                f"SinkFunction() needs a Sink, not {given!r:.100}: classes of Java cannot be "
+                "loaded. Write a Sink of your own (docs/sinks.md)."
+            )
+            raise ProgramError(message)
+        self.sink = sink_func

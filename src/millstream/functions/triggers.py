@@ -2,28 +2,48 @@
 
 What it is: PyFlink's ``Trigger``, its context and its results, for users to write their own.
 
-What it is not: the triggers that come with Millstream (``functions/built_in_triggers.py``), nor
+What it is not: the triggers that come with Millstream (``functions/triggers.py``), nor
 what calls them (``runtime/operators/windows/generic.py``).  A trigger keeps nothing in its fields
 that depends on elements: one object serves all keys and windows.
 
-Read next: ``functions/built_in_triggers.py``, ``runtime/operators/windows/trigger_context.py``.
+Read next: ``runtime/operators/windows/trigger_context.py``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from millstream.errors import ProgramError
+from millstream.errors import ConfigurationError, ProgramError
+from millstream.functions.descriptors import ReducingStateDescriptor, ValueStateDescriptor
 from millstream.functions.window import Window
+from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP, milliseconds
 
 if TYPE_CHECKING:
-    from millstream.functions.descriptors import StateDescriptor
-    from millstream.functions.handles import State
-    from millstream.functions.metric_group import MetricGroup
+    from collections.abc import Callable
 
-__all__ = ["Trigger", "TriggerResult"]
+    from millstream.functions.descriptors import StateDescriptor
+    from millstream.functions.handles import ReducingState, State, ValueState
+    from millstream.functions.metric_group import MetricGroup
+    from millstream.types.time import Duration, Time
+
+__all__ = [
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountTrigger",
+    "DeltaTrigger",
+    "EndOfStreamTrigger",
+    "EventTimeTrigger",
+    "NeverTrigger",
+    "ProcessingTimeTrigger",
+    "ProcessingTimeoutTrigger",
+    "PurgingTrigger",
+    "QuietTrigger",
+    "Trigger",
+    "TriggerResult",
+]
+
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)
@@ -142,3 +162,551 @@ class Trigger(ABC, Generic[T, W]):
     @abstractmethod
     def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
         """Remove state and timers: the window is gone."""
+
+
+class QuietTrigger(Trigger[Any, Any]):
+    """Does nothing at all; others fill in what they react to."""
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        del element, timestamp, window, ctx
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        del time, window, ctx
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        del time, window, ctx
+        return TriggerResult.CONTINUE
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Begin with the next element."""
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Leave nothing behind, as there is nothing."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class NeverTrigger(QuietTrigger):
+    """Never fires; the default of GlobalWindows."""
+
+
+class EventTimeTrigger(QuietTrigger):
+    """Fires when the watermark passes the end of the window, and at once if it has."""
+
+    @staticmethod
+    def create() -> EventTimeTrigger:
+        """Make a trigger."""
+        return EventTimeTrigger()
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire at once for a late element, else wait for the end of the window."""
+        del element, timestamp
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(end)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire at the end of the window."""
+        del ctx
+        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Wait for the end; a window that has passed it has fired."""
+        _await_end(window, ctx)
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Wait for the new end.
+
+        If it has passed, nothing is registered: the element that caused the merge fires the window.
+        """
+        _await_end(window, ctx)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class ProcessingTimeTrigger(QuietTrigger):
+    """Fires when processing time passes the end of the window."""
+
+    @staticmethod
+    def create() -> ProcessingTimeTrigger:
+        """Make a trigger."""
+        return ProcessingTimeTrigger()
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Wait for the end of the window."""
+        del element, timestamp
+        ctx.register_processing_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        del time, window, ctx
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Wait for the end of the window."""
+        ctx.register_processing_time_timer(window.max_timestamp())
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        end = window.max_timestamp()
+        if end > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(end)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp())
+
+
+class EndOfStreamTrigger(QuietTrigger):
+    """Fires once, when a bounded input is over."""
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Wait for the end of time."""
+        del element, timestamp, window
+        ctx.register_event_time_timer(MAX_TIMESTAMP)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire at the end of time."""
+        del window, ctx
+        return TriggerResult.FIRE if time == MAX_TIMESTAMP else TriggerResult.CONTINUE
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Wait for the end of time."""
+        del window
+        ctx.register_event_time_timer(MAX_TIMESTAMP)
+
+
+class CountTrigger(QuietTrigger):
+    """Fires whenever so many elements have come since it last fired."""
+
+    def __init__(self, window_size: int) -> None:
+        """Take the number of elements; users call ``of``."""
+        if window_size <= 0:
+            message = f"CountTrigger needs a positive number of elements, not {window_size}"
+            raise ConfigurationError(message)
+        self._size = window_size
+        self._count = ReducingStateDescriptor("count", _add)
+
+    @staticmethod
+    def of(window_size: int) -> CountTrigger:
+        """Make a trigger that fires every ``window_size`` elements."""
+        return CountTrigger(window_size)
+
+    def _state(self, ctx: Trigger.TriggerContext) -> ReducingState[int]:
+        return cast("ReducingState[int]", ctx.get_partitioned_state(self._count))
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        del element, timestamp, window
+        state = self._state(ctx)
+        state.add(1)
+        if state.get() < self._size:
+            return TriggerResult.CONTINUE
+        state.clear()
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        del window
+        ctx.merge_partitioned_state(self._count)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        del window
+        self._state(ctx).clear()
+
+    def __repr__(self) -> str:
+        return f"CountTrigger({self._size})"
+
+
+class _ContinuousTrigger(QuietTrigger):
+    """Fires at multiples of an interval while the window is there."""
+
+    def __init__(self, interval: int) -> None:
+        """Take milliseconds; users call ``of``."""
+        if interval <= 0:
+            message = f"the interval of {type(self).__name__} must be positive, not {interval} ms"
+            raise ConfigurationError(message)
+        self.interval = interval
+        self._next = ReducingStateDescriptor("fire-time", min)
+
+    def _state(self, ctx: Trigger.TriggerContext) -> ReducingState[int]:
+        return cast("ReducingState[int]", ctx.get_partitioned_state(self._next))
+
+    @staticmethod
+    def _register(ctx: Trigger.TriggerContext, time: int) -> None:
+        raise NotImplementedError
+
+    @staticmethod
+    def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
+        raise NotImplementedError
+
+    def _register_next(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> None:
+        following = min(time + self.interval, window.max_timestamp())
+        self._state(ctx).add(following)
+        self._register(ctx, following)
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        """Go on with the earliest time of the merged windows."""
+        del window
+        ctx.merge_partitioned_state(self._next)
+        following = self._state(ctx).get()
+        if following is not None:
+            self._register(ctx, following)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        del window
+        state = self._state(ctx)
+        following = state.get()
+        if following is not None:
+            self._delete(ctx, following)
+            state.clear()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.interval})"
+
+
+class ContinuousEventTimeTrigger(_ContinuousTrigger):
+    """Fires whenever the watermark passes a multiple of the interval, and at the window's end."""
+
+    @staticmethod
+    def of(interval: Time | Duration | int) -> ContinuousEventTimeTrigger:
+        """Make a trigger; an integer is milliseconds."""
+        return ContinuousEventTimeTrigger(milliseconds(interval))
+
+    @staticmethod
+    def _register(ctx: Trigger.TriggerContext, time: int) -> None:
+        ctx.register_event_time_timer(time)
+
+    @staticmethod
+    def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
+        ctx.delete_event_time_timer(time)
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire at once for a late element, else see to it that the next time is registered."""
+        del element
+        if window.max_timestamp() <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(window.max_timestamp())
+        if self._state(ctx).get() is None:
+            self._register_next(timestamp - timestamp % self.interval, window, ctx)
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire if the time is the window's end or the one that was waited for."""
+        if time == window.max_timestamp():
+            return TriggerResult.FIRE
+        state = self._state(ctx)
+        if state.get() != time:
+            return TriggerResult.CONTINUE
+        state.clear()
+        # The input is over and the window never ends: firing on through all time is no use.
+        is_over = ctx.get_current_watermark() == window.max_timestamp() == MAX_TIMESTAMP
+        self._register_next(MAX_TIMESTAMP - self.interval if is_over else time, window, ctx)
+        return TriggerResult.FIRE
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Go on with the next multiple of the interval within the window."""
+        if window.max_timestamp() <= ctx.get_current_watermark():
+            return
+        ctx.register_event_time_timer(window.max_timestamp())
+        now = max(ctx.get_current_watermark(), getattr(window, "start", MIN_TIMESTAMP))
+        if now > MIN_TIMESTAMP:
+            self._register_next(now - now % self.interval, window, ctx)
+
+
+class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
+    """Fires whenever processing time passes a multiple of the interval."""
+
+    @staticmethod
+    def of(interval: Time | Duration | int) -> ContinuousProcessingTimeTrigger:
+        """Make a trigger; an integer is milliseconds."""
+        return ContinuousProcessingTimeTrigger(milliseconds(interval))
+
+    @staticmethod
+    def _register(ctx: Trigger.TriggerContext, time: int) -> None:
+        ctx.register_processing_time_timer(time)
+
+    @staticmethod
+    def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
+        ctx.delete_processing_time_timer(time)
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """See to it that the next time is registered."""
+        del element, timestamp
+        if self._state(ctx).get() is None:
+            now = ctx.get_current_processing_time()
+            # The end of an event-time window may lie behind already in processing time: a timer
+            # there would fire at once, again and again.
+            self._register_unless_over(now - now % self.interval, now - 1, window, ctx)
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire if the time is the one that was waited for."""
+        state = self._state(ctx)
+        if state.get() != time:
+            return TriggerResult.CONTINUE
+        state.clear()
+        self._register_unless_over(time, time, window, ctx)
+        return TriggerResult.FIRE
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Go on with the next multiple of the interval."""
+        self.on_element(None, MIN_TIMESTAMP, window, ctx)
+
+    def _register_unless_over(
+        self, time: int, passed: int, window: Window, ctx: Trigger.TriggerContext
+    ) -> None:
+        """Register the next time; the window's end only if it is later than ``passed``."""
+        if passed < window.max_timestamp():
+            self._register_next(time, window, ctx)
+            return
+        self._state(ctx).add(time + self.interval)
+        self._register(ctx, time + self.interval)
+
+
+class DeltaTrigger(QuietTrigger):
+    """Fires when an element differs enough from the one at which it last fired."""
+
+    def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float]) -> None:
+        """Take the distance and how to measure it; users call ``of``."""
+        self._threshold = threshold
+        self._delta = getattr(delta_function, "get_delta", delta_function)
+        self._last = ValueStateDescriptor("last-element")
+
+    @staticmethod
+    def of(
+        threshold: float,
+        delta_function: Callable[[Any, Any], float],
+        state_type: object = None,
+    ) -> DeltaTrigger:
+        """Make a trigger.
+
+        Args:
+            threshold: it fires if the delta is greater.
+            delta_function: (element of the last firing, new element) -> delta; or an object with
+                ``get_delta``.
+            state_type: accepted, as Flink wants it; elements are pickled.
+        """
+        del state_type
+        return DeltaTrigger(threshold, delta_function)
+
+    def _state(self, ctx: Trigger.TriggerContext) -> ValueState[Any]:
+        return cast("ValueState[Any]", ctx.get_partitioned_state(self._last))
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Compare with the element of the last firing; the first element only is remembered."""
+        del timestamp, window
+        state = self._state(ctx)
+        last = state.value()
+        if last is None:
+            state.update(element)
+            return TriggerResult.CONTINUE
+        if self._delta(last, element) > self._threshold:
+            state.update(element)
+            return TriggerResult.FIRE
+        return TriggerResult.CONTINUE
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        del window
+        self._state(ctx).clear()
+
+    def __repr__(self) -> str:
+        return f"DeltaTrigger({self._delta!r}, {self._threshold})"
+
+
+class PurgingTrigger(Trigger[Any, Any]):
+    """Another trigger, except that what fires is purged."""
+
+    def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
+        """Take the other trigger; users call ``of``."""
+        self.nested_trigger = nested_trigger
+
+    @staticmethod
+    def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+        """Make a trigger that purges when ``nested_trigger`` fires."""
+        return PurgingTrigger(nested_trigger)
+
+    @staticmethod
+    def _purging(result: TriggerResult) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        return self._purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        return self._purging(self.nested_trigger.on_processing_time(time, window, ctx))
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return self._purging(self.nested_trigger.on_event_time(time, window, ctx))
+
+    def can_restore(self) -> bool:
+        return self.nested_trigger.can_restore()
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        self.nested_trigger.on_restore(window, ctx)
+
+    def can_merge(self) -> bool:
+        return self.nested_trigger.can_merge()
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        self.nested_trigger.on_merge(window, ctx)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        self.nested_trigger.clear(window, ctx)
+
+    def __repr__(self) -> str:
+        return f"PurgingTrigger({self.nested_trigger!r})"
+
+
+def _await_end(window: Window, ctx: Trigger.TriggerContext) -> None:
+    end = window.max_timestamp()
+    if end > ctx.get_current_watermark():
+        ctx.register_event_time_timer(end)
+
+
+def _add(one: int, other: int) -> int:
+    return one + other
+
+
+class ProcessingTimeoutTrigger(QuietTrigger):
+    """Another trigger that also fires some processing time after an element came."""
+
+    def __init__(
+        self,
+        nested_trigger: Trigger[Any, Any],
+        timeout: int,
+        *,
+        reset: bool,
+        clear_on_timeout: bool,
+    ) -> None:
+        """Take the other trigger and milliseconds; users call ``of``."""
+        self.nested_trigger = nested_trigger
+        self._timeout = timeout
+        self._reset = reset
+        self._clear_on_timeout = clear_on_timeout
+        self._at = ValueStateDescriptor("timeout")
+
+    @staticmethod
+    def of(
+        nested_trigger: Trigger[Any, Any],
+        timeout: Duration | Time | int,
+        reset_timer_on_new_record: bool = False,  # noqa: FBT001, FBT002 - Flink's signature
+        should_clear_on_timeout: bool = True,  # noqa: FBT001, FBT002 - Flink's signature
+    ) -> ProcessingTimeoutTrigger:
+        """Make a trigger.
+
+        Args:
+            nested_trigger: the other trigger.
+            timeout: how long after the first element since the last firing; an integer is
+                milliseconds.
+            reset_timer_on_new_record: count from the last element instead.
+            should_clear_on_timeout: clear the other trigger at a timeout.
+        """
+        return ProcessingTimeoutTrigger(
+            nested_trigger,
+            milliseconds(timeout),
+            reset=reset_timer_on_new_record,
+            clear_on_timeout=should_clear_on_timeout,
+        )
+
+    def _state(self, ctx: Trigger.TriggerContext) -> ValueState[int | None]:
+        return cast("ValueState[int | None]", ctx.get_partitioned_state(self._at))
+
+    def on_element(
+        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Ask the other trigger; unless it fires, see to it that the timeout is registered."""
+        result = self.nested_trigger.on_element(element, timestamp, window, ctx)
+        if result.is_fire():
+            self.clear(window, ctx)
+            return result
+        state = self._state(ctx)
+        at = state.value()
+        if at is not None and self._reset:
+            ctx.delete_processing_time_timer(at)
+            at = None
+        if at is None:
+            at = ctx.get_current_processing_time() + self._timeout
+            state.update(at)
+            ctx.register_processing_time_timer(at)
+        return result
+
+    def _fired(
+        self, result: TriggerResult, window: Window, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        if self._clear_on_timeout:
+            self.clear(window, ctx)
+        return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE
+
+    def on_processing_time(
+        self, time: int, window: Any, ctx: Trigger.TriggerContext
+    ) -> TriggerResult:
+        """Fire."""
+        return self._fired(self.nested_trigger.on_processing_time(time, window, ctx), window, ctx)
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """Fire."""
+        return self._fired(self.nested_trigger.on_event_time(time, window, ctx), window, ctx)
+
+    def can_restore(self) -> bool:
+        return self.nested_trigger.can_restore()
+
+    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Let the other trigger take over, and begin a timeout."""
+        self.nested_trigger.on_restore(window, ctx)
+        at = ctx.get_current_processing_time() + self._timeout
+        self._state(ctx).update(at)
+        ctx.register_processing_time_timer(at)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        """Take the timeout back and clear the other trigger."""
+        state = self._state(ctx)
+        at = state.value()
+        if at is not None:
+            ctx.delete_processing_time_timer(at)
+            state.clear()
+        self.nested_trigger.clear(window, ctx)
+
+    def __repr__(self) -> str:
+        return f"ProcessingTimeoutTrigger({self.nested_trigger!r}, {self._timeout})"

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import StateError
+from millstream.functions.descriptors import StateTtlConfig
 from millstream.functions.handles import (
     AggregatingState,
     ListState,
@@ -22,7 +23,6 @@ from millstream.functions.handles import (
     ReducingState,
     ValueState,
 )
-from millstream.functions.state_ttl import StateTtlConfig
 from millstream.state.key_codec import decode_key
 from millstream.state.serializers import loads
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from millstream.functions.declared_types import check_of, writer
+from millstream.functions.descriptors import check_of, writer
 from millstream.functions.handles import ListState, MapState, ReducingState, ValueState
 from millstream.state.value_state import KeyedValueState
 

@@ -22,8 +22,11 @@ from tests.support.examples import examples
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.datastream.built_in_types import built_in_output_type
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.functions.window_assigners import EventTimeSessionWindows
-from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.functions.windows import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from millstream.runtime.columnar.aggregates import (
     Avg,
     BuiltInAggregate,

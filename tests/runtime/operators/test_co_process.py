@@ -8,9 +8,8 @@ import pytest
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.functions.co_functions import CoProcessFunction, KeyedCoProcessFunction
 from millstream.functions.descriptors import ListStateDescriptor, ValueStateDescriptor
-from millstream.functions.functions import TimeDomain
+from millstream.functions.functions import CoProcessFunction, KeyedCoProcessFunction, TimeDomain
 from millstream.runtime.operators import CoProcessFactory, KeyedCoProcessFactory
 from millstream.testing.harness import OperatorHarness
 from millstream.types.output_tag import OutputTag

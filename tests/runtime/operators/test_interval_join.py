@@ -17,8 +17,8 @@ from tests.support.examples import examples
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import Checkpoint
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.functions.co_functions import ProcessJoinFunction
 from millstream.functions.descriptors import ValueStateDescriptor
+from millstream.functions.functions import ProcessJoinFunction
 from millstream.runtime.operators import IntervalJoinFactory
 from millstream.testing.harness import OperatorHarness
 from millstream.types.output_tag import OutputTag

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.configuration.configuration import Configuration
-from millstream.functions.descriptors import ListStateDescriptor, ValueStateDescriptor
+from millstream.functions.descriptors import (
+    ListStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 from millstream.functions.functions import KeyedProcessFunction
-from millstream.functions.state_ttl import StateTtlConfig
 from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkStrategy
-from millstream.functions.window_assigners import (
+from millstream.functions.windows import (
     ProcessingTimeSessionWindows,
     TumblingProcessingTimeWindows,
 )

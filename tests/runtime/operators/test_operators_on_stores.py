@@ -9,8 +9,11 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.functions.functions import AggregateFunction
-from millstream.functions.window_assigners import EventTimeSessionWindows
-from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.functions.windows import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from millstream.runtime.columnar.aggregates import Count, Sum
 from millstream.runtime.operators import (
     AggregateSpec,

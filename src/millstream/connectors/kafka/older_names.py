@@ -10,7 +10,7 @@ from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.source import KafkaSource
 from millstream.contracts.sink import DeliveryGuarantee
 from millstream.errors import ConfigurationError
-from millstream.functions.connector_functions import SinkFunction, SourceFunction
+from millstream.functions.functions import SinkFunction, SourceFunction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import FUNCTION_STATES
 from millstream.errors import ProgramError, StateError
-from millstream.functions.broadcast_functions import (
+from millstream.functions.descriptors import writer
+from millstream.functions.functions import (
     BaseBroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
+    TimeDomain,
+    TimerService,
 )
-from millstream.functions.declared_types import writer
-from millstream.functions.functions import TimeDomain, TimerService
 from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
 from millstream.runtime.operators.keyed_process import KeyedProcessOperator
 from millstream.runtime.operators.process import ProcessOperator

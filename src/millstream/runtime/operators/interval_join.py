@@ -26,8 +26,8 @@ import numpy as np
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import FUNCTION_STATES, StateSection
 from millstream.errors import ProgramError
-from millstream.functions.co_functions import ProcessJoinFunction
 from millstream.functions.descriptors import MapStateDescriptor
+from millstream.functions.functions import ProcessJoinFunction
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, KeyExtractor
 from millstream.runtime.user_code import bound_method, user_error

@@ -3,7 +3,7 @@
 What it is: calls the assigner, once per record or, where it can do no other than give the same
 windows again, once for many records; and keeps what the operator wants to know of a window.
 
-What it is not: the assigners (``functions/windows.py``, ``functions/window_assigners.py``).
+What it is not: the assigners (``functions/windows.py``, ``functions/windows.py``).
 
 Read next: ``runtime/operators/windows/generic.py``.
 """
@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.functions.window import TimeWindow
-from millstream.functions.window_assigners import (
+from millstream.functions.windows import (
     EventTimeSessionWindows,
+    FixedEventTimeWindows,
     FixedProcessingTimeWindows,
     GlobalWindows,
+    WindowAssigner,
     merges_sessions,
 )
-from millstream.functions.windows import FixedEventTimeWindows, WindowAssigner
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES
 from millstream.runtime.operators.windows.late import check_timestamps
 from millstream.runtime.user_code import NO_RECORD, user_error

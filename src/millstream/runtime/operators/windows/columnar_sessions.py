@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         RestoreContext,
         StateSection,
     )
-    from millstream.functions.window_assigners import EventTimeSessionWindows
+    from millstream.functions.windows import EventTimeSessionWindows
     from millstream.runtime.operators.windows.specs import BuiltInSpec
 
 __all__ = ["BuiltInSessionOperator"]

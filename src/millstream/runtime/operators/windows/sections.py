@@ -19,12 +19,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import StateSection
-from millstream.functions.built_in_triggers import PurgingTrigger
-from millstream.functions.window_assigners import GlobalWindows, merges_sessions
+from millstream.functions.triggers import PurgingTrigger
 from millstream.functions.windows import (
     FixedEventTimeWindows,
     FixedWindows,
+    GlobalWindows,
     MergingWindowAssigner,
+    merges_sessions,
 )
 from millstream.runtime.columnar.aggregates import named_aggregates
 from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec, ReduceSpec

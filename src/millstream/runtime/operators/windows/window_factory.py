@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.contracts.operator import FUNCTION_STATES
-from millstream.functions.built_in_triggers import EventTimeTrigger, PurgingTrigger
-from millstream.functions.window_assigners import (
+from millstream.functions.triggers import EventTimeTrigger, PurgingTrigger
+from millstream.functions.windows import (
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
+    FixedEventTimeWindows,
 )
-from millstream.functions.windows import FixedEventTimeWindows
 from millstream.runtime.operators.windows.aligned import WindowOperator
 from millstream.runtime.operators.windows.columnar import BuiltInWindowOperator
 from millstream.runtime.operators.windows.columnar_sessions import BuiltInSessionOperator
