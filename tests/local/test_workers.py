@@ -36,7 +36,7 @@ from millstream.errors import (
     WorkerLostError,
 )
 from millstream.graph.job_files import JobFiles
-from millstream.runtime.portable_error import portable_error
+from millstream.runtime.user_code import portable_error
 from millstream.testing.crash import group_lives
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tests.pipelined.test_unaligned import (
 from millstream.common import Configuration, Types
 from millstream.connectors.basic.collect import CollectSink
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.runtime.record_cuts import UNKNOWN, cut_of
+from millstream.runtime.frames_in_flight import UNKNOWN, cut_of
 from millstream.testing.sources import EPOCH, ScriptedSource
 
 if TYPE_CHECKING:

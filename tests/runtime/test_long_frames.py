@@ -12,10 +12,9 @@ from millstream.common import Types
 from millstream.contracts.batch import Batch
 from millstream.graph.model import Partitioning, StreamEdge
 from millstream.runtime import frames
-from millstream.runtime.exchange import ExchangeWriter
+from millstream.runtime.exchange import ExchangeWriter, create_partitioner
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, Outbox, decode_batch
 from millstream.runtime.operators import FilterFactory
-from millstream.runtime.partitioners import create_partitioner
 from millstream.runtime.pipelined.links import Frame, Link, LinkOutbox, OutLink, TaskId
 from millstream.testing.harness import OperatorHarness
 

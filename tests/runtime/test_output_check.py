@@ -14,9 +14,9 @@ from millstream.contracts.batch import Batch
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.file_system import FileSink
 from millstream.errors import TypeMismatchError
-from millstream.runtime import output_check
+from millstream.runtime import user_code
 from millstream.runtime.operators import MapFactory
-from millstream.runtime.output_check import OutputCheck
+from millstream.runtime.user_code import OutputCheck
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.types.value_check import compile_check, is_quick
@@ -110,7 +110,7 @@ def test_few_records_are_looked_at_where_nobody_reads_columns(
         return check
 
     monkeypatch.setattr(type(PAIR), "to_arrow", counting_to_arrow)
-    monkeypatch.setattr(output_check, "compile_check", counting_check)
+    monkeypatch.setattr(user_code, "compile_check", counting_check)
     run(tmp_path, lambda n: (n, str(n)), "nothing")
     assert converted == 4_096
     assert 0 < looked_at < COUNT // 100

@@ -16,7 +16,7 @@ from millstream.contracts.source import (
     Split,
 )
 from millstream.errors import SourceError
-from millstream.runtime.source_errors import reading
+from millstream.runtime.user_code import reading
 from millstream.testing.sources import CRASH, EPOCH, WATERMARK, ScriptedSource
 from millstream.types.types import Types
 

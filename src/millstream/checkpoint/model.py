@@ -150,7 +150,7 @@ class FramesInFlight:
     #: How many frames.
     count: int
     file: StateFile
-    #: By what the records of each edge were shared out (``runtime/record_cuts.py``).
+    #: By what the records of each edge were shared out (``runtime/frames_in_flight.py``).
     cuts: tuple[str, ...] = ()
 
     def cut(self, edge: EdgeName) -> str:

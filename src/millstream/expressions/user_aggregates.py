@@ -4,7 +4,7 @@ What it is: ``aggregate_definition_of``, from an object with ``create_accumulato
 and ``get_value`` (or a function of pandas' Series) to a ``FunctionDefinition``, whose reference is
 a ``UserAggregate``.  A table aggregate gives several rows: to the plan it gives an array of rows,
 which is unnested.
-What it is not: the computation (``runtime/columnar/user_kernel.py``), or the words of PyFlink
+What it is not: the computation (``runtime/columnar/aggregate_kernels.py``), or the words of PyFlink
 (``table/udf.py``).
 """
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.runtime.time_origin import is_per_channel, time_origins
+from millstream.runtime.stage import is_per_channel, time_origins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

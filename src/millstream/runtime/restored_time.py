@@ -4,7 +4,7 @@ What it is: watermarks and idleness of operators, of their outputs, and of the c
 as the last checkpoint has them.
 
 Stage 0 is the special case.  Time is kept there per source split by the per-channel operators
-(``runtime/time_origin.py``), and a split may be read by another subtask in every epoch.  So its
+(``runtime/stage.py``), and a split may be read by another subtask in every epoch.  So its
 operators are restored anew with each split, and the checkpoint has their time with the split.
 
 What it is not: the merging of channels, which is ``WatermarkValve`` in ``runtime/exchange.py``.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.runtime.exchange import WatermarkValve
-from millstream.runtime.time_origin import is_per_channel
+from millstream.runtime.stage import is_per_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,27 +13,62 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, cast
 
+from millstream.contracts import operator
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import OperatorContext
 from millstream.functions.watermark_strategy import WatermarkStrategy
-from millstream.runtime.exchange import ExchangeWriter, WatermarkValve
+from millstream.runtime.exchange import ExchangeWriter, WatermarkValve, create_partitioner
 from millstream.runtime.frames import Outbox
 from millstream.runtime.last_given import watch
 from millstream.runtime.operators import TimestampsWatermarksFactory
-from millstream.runtime.output_check import OutputCheck
-from millstream.runtime.partitioners import create_partitioner
-from millstream.runtime.time_origin import time_origins
+from millstream.runtime.user_code import OutputCheck
 from millstream.state.operator_state import OperatorStates
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
+    from millstream.runtime.exchange import Partitioner
     from millstream.runtime.operators.combiner import CombinerOperator
-    from millstream.runtime.partitioners import Partitioner
     from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["ChainedInput", "NodeOutput", "StageInstance"]
+__all__ = ["ChainedInput", "NodeOutput", "StageInstance", "is_per_channel", "time_origins"]
+
+
+def is_per_channel(node: StreamNode) -> bool:
+    """Whether a stage-0 node keeps one watermark per channel (source split)."""
+    return node.kind == "source" or operator.is_per_channel(node.factory)
+
+
+def time_origins(graph: JobGraph) -> dict[str, dict[int, frozenset[str]]]:
+    """Source uid -> stage-0 node it reaches -> uids of the operators that make its watermarks.
+
+    There are several where a node is reached on several ways (a diamond within the stage).
+    """
+    stage_0 = {node for stage in graph.stages if stage.level == 0 for node in stage.nodes}
+    origins: dict[str, dict[int, frozenset[str]]] = {}
+    for node in graph.nodes.values():
+        if node.kind == "source":
+            reached: dict[int, frozenset[str]] = {}
+            _follow(graph, node, node.uid, stage_0, reached)
+            origins[node.uid] = reached
+    return origins
+
+
+def _follow(
+    graph: JobGraph,
+    node: StreamNode,
+    origin: str,
+    stage_0: set[int],
+    reached: dict[int, frozenset[str]],
+) -> None:
+    own = node.uid if is_per_channel(node) else origin
+    known = reached.get(node.id, frozenset())
+    if own in known or node.id not in stage_0:
+        return
+    reached[node.id] = known | {own}
+    for edge in graph.outputs(node.id):
+        _follow(graph, graph.nodes[edge.target], own, stage_0, reached)
 
 
 class ChainedInput:

@@ -13,36 +13,233 @@ The path of an epoch in a task::
       -> end_input (final epoch)
       -> snapshot in order of the chain -> stores uploaded -> exchange flushed -> ack
 
-Read next: ``runtime/task_state.py``, ``runtime/split_reader.py``, ``runtime/frame_reader.py``,
-``runtime/stage.py``.
+Read next: ``runtime/split_reader.py``, ``runtime/frame_reader.py``, ``runtime/stage.py``.
 """
 
 from __future__ import annotations
 
+import os
+import resource
+import socket
 import time
+import uuid
+from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import OperatorAck, TaskAck
-from millstream.contracts.operator import Checkpoint
+from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
 from millstream.crash_points import crash_point
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, PRODUCER_ATTEMPT
+from millstream.runtime.frames_in_flight import RestoredFrames
 from millstream.runtime.live_counts import RunningMetrics, metrics_of, published
-from millstream.runtime.restored_time import acknowledged_watermark
+from millstream.runtime.restored_time import (
+    acknowledged_watermark,
+    is_restored_by_split,
+    refresh_time,
+    restore_time,
+)
 from millstream.runtime.split_reader import SplitReader
-from millstream.runtime.task_state import TaskState, attempt_name, this_worker
+from millstream.state.backend import open_store
+from millstream.state.key_groups import key_group_range
+from millstream.state.operator_state_files import StateReader, prepare_states
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.metrics import MetricValue
+    from millstream.contracts.operator import OperatorStateHandle
     from millstream.contracts.source import SourceBatch
+    from millstream.graph.model import StreamNode
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
+    from millstream.state.operator_state_files import PendingStates
 
-__all__ = ["Task"]
+__all__ = ["Task", "TaskState", "attempt_name", "this_worker"]
+
+
+def attempt_name(plan: EpochPlan, epoch: int, stage: int, subtask: int) -> str:
+    """A new name of an attempt at an epoch; the run's generation comes first."""
+    return f"g{plan.generation}-{epoch}-{stage}-{subtask}-{uuid.uuid4().hex[:12]}"
+
+
+def this_worker() -> tuple[str, int]:
+    """The name of this process for acknowledgements, and the most bytes of memory that it had."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return f"{socket.gethostname()}:{os.getpid()}", usage.ru_maxrss * 1024
+
+
+class TaskState:
+    """What one subtask of one stage keeps, operator by operator.
+
+    Operators of stage 0 that keep time per split are not among them: they are restored with each
+    split, and their state lies with it.
+
+    Args:
+        instance: the opened operator chains.
+        plan: what they are restored from.
+        attempt: names what they write.
+        goes_on: they are restored once, at the start of a run, and not in every epoch.
+        clock: tells the time while records are processed; None: it stands still.
+    """
+
+    def __init__(
+        self,
+        instance: StageInstance,
+        plan: EpochPlan,
+        attempt: str,
+        *,
+        goes_on: bool = False,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._instance = instance
+        self._plan = plan
+        self._attempt = attempt
+        self._goes_on = goes_on
+        # In BATCH mode the records of a key are taken as if they came at once.
+        self._clock = None if instance.graph.batch_mode else clock
+        #: Of the operators that keep keyed state, by node.
+        self.stores: dict[int, KeyValueStore] = {}
+        #: In the order of the chain.
+        self.nodes = [node for node in instance.nodes if not is_restored_by_split(instance, node)]
+        self._ids = {node.id for node in self.nodes}
+        #: Once it is restored: what is to be processed ahead of all else.
+        self.in_flight: RestoredFrames | None = None
+        #: Operator states that acknowledgements name and that are not written yet.
+        self.pending: list[PendingStates] = []
+
+    def restore(self) -> None:
+        """Put everything back to the end of the last epoch.
+
+        Each pass relies on the one before it in every operator, not in its own only: event time,
+        which outputs must know before anything is emitted; the operators; processing time, by which
+        timers fire and emit into operators that are restored by now, those of consumers first, for
+        their timers were due before what comes in now; then event time again where channels became
+        idle, unless there are frames in flight: that comes behind them.
+        """
+        instance, plan = self._instance, self._plan
+        self.in_flight = RestoredFrames(instance, plan)
+        restore_time(instance, plan, self.in_flight.channels_of)
+        for node in self.nodes:
+            instance.operators[node.id].restore(self._restore_context(node))
+        for node in reversed(self.nodes):
+            instance.operators[node.id].process_processing_time(plan.processing_time)
+        if instance.level > 0 and not self.in_flight:
+            refresh_time(instance)
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in self.stores.values():
+            store.close()
+
+    def _restore_context(self, node: StreamNode) -> RestoreContext:
+        plan, subtask = self._plan, self._instance.subtask
+        states = self._instance.operator_states[node.id]
+        states.restore(plan.operator_states(node.uid, subtask), StateReader(plan.storage))
+        return RestoreContext(
+            epoch=plan.epoch,
+            attempt=self._attempt,
+            processing_time=plan.processing_time,
+            clock=self._clock,
+            store=self._open_store(node) if self._instance.operators[node.id].keyed else None,
+            watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
+            operator_states=states,
+            resumes=self._goes_on,
+            job_id=plan.job_id,
+            generation=plan.generation,
+            scratch_directory=plan.local_root,
+            storage=plan.storage,
+        )
+
+    def _open_store(self, node: StreamNode) -> KeyValueStore:
+        plan, subtask = self._plan, self._instance.subtask
+        store = open_store(
+            plan.state_backend,
+            plan.storage,
+            node.uid,
+            subtask,
+            key_group_range(subtask, node.max_parallelism, node.parallelism),
+            plan.handles(node.uid),
+            self._attempt,
+            Path(plan.local_root),
+            plan.fsync,
+            node.name,
+        )
+        self.stores[node.id] = store
+        return store
+
+    def snapshot(self, checkpoint: Checkpoint) -> dict[int, OperatorSnapshot]:
+        """Have all operators take their snapshots; returns those by node, of the others empty ones.
+
+        First all operators, in the order of the chain, for a snapshot may emit a watermark or
+        records, which belong to this epoch in those behind.  Then the writers, whose combiners hold
+        such records back.  Stores come after this: an upload takes long.
+        """
+        snapshots: dict[int, OperatorSnapshot] = defaultdict(OperatorSnapshot)
+        for node in self.nodes:
+            snapshots[node.id] = self._instance.operators[node.id].snapshot(checkpoint)
+        for writer in self._instance.writers:
+            writer.flush()
+        return snapshots
+
+    def acknowledgement(
+        self,
+        node: StreamNode,
+        snapshot: OperatorSnapshot,
+        watermark: int,
+        unparsed: Mapping[int, int],
+    ) -> OperatorAck:
+        """The acknowledgement of an operator, without its store's snapshot.
+
+        What is in ``pending`` then is to be written before it is sent.
+
+        Args:
+            node: the operator.
+            snapshot: what it said.
+            watermark: its event time for the manifest.
+            unparsed: source node -> records that could not be parsed.
+        """
+        instance = self._instance
+        return OperatorAck(
+            uid=node.uid,
+            subtask=instance.subtask,
+            watermark=watermark,
+            idle=instance.outputs[node.id].idle,
+            operator_states=self._write_states(node),
+            committables=[dumps(item) for item in snapshot.committables],
+            metrics=self._metrics(node, snapshot, unparsed),
+            states=snapshot.states,
+            unused_states=frozenset(snapshot.unused_states),
+            unused_operator_states=frozenset(instance.operator_states[node.id].unclaimed),
+            key_types=snapshot.key_types,
+        )
+
+    def _write_states(self, node: StreamNode) -> dict[str, OperatorStateHandle]:
+        if node.id not in self._ids:
+            return {}  # they lie with the splits
+        states = self._instance.operator_states[node.id]
+        pending = prepare_states(states.snapshot(), node.uid)
+        self.pending.append(pending)
+        states.written(pending.handles)
+        return pending.handles
+
+    def _metrics(
+        self, node: StreamNode, snapshot: OperatorSnapshot, unparsed: Mapping[int, int]
+    ) -> dict[str, MetricValue]:
+        metrics = dict(snapshot.metrics)
+        if node.id in unparsed:
+            # Counted whether or not anybody reads the side output of dead letters.
+            metrics["numRecordsInErrors"] = unparsed[node.id]
+        output = self._instance.outputs[node.id]
+        if output.unread:
+            metrics["numSideOutputRecordsUnread"] = output.unread
+            output.unread = 0
+        return metrics
 
 
 def system_clock() -> int:

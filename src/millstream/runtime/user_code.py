@@ -11,9 +11,12 @@ Read next: ``runtime/function_context.py``.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import linecache
 import logging
+import os
+import pickle
 import sysconfig
 import traceback
 from collections.abc import Mapping
@@ -22,25 +25,24 @@ from pathlib import Path
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import (
-    MillstreamError,
-    ProgramError,
-    UserFunctionError,
-    located,
-)
+from millstream.errors import MillstreamError, ProgramError, SourceError, UserFunctionError, located
 from millstream.functions.functions import Function
-from millstream.types.pickling import short_repr
+from millstream.graph.validation import error_context
+from millstream.types.pickling import dumps_by_value, short_repr
 from millstream.types.row import Row
+from millstream.types.value_check import compile_check, is_quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
     from millstream.functions.functions import RuntimeContext
 
 __all__ = [
     "NO_RECORD",
     "USUAL_RESULTS",
+    "OutputCheck",
     "bound_method",
     "cause_of",
     "check_records",
@@ -50,13 +52,16 @@ __all__ = [
     "index_reached",
     "keys_of",
     "open_functions",
+    "portable_error",
     "private_copy",
+    "reading",
     "refuse_row",
     "short_repr",
     "user_error",
     "user_line",
     "warn_once",
 ]
+
 
 #: Stands for "there was no record" (None may be a record).
 NO_RECORD: Final = object()
@@ -296,3 +301,89 @@ def user_line(error: BaseException) -> str | None:
     frame = own[-1]
     line = frame.line or linecache.getline(frame.filename, frame.lineno or 0).strip()
     return f"{frame.filename}:{frame.lineno} in {frame.name}: {line}"
+
+
+#: Records of one output that are checked one and all, before samples are.
+_ALL_OF: Final = 4_096
+#: Then about so many of each batch, but not more than one of so many records.
+_SAMPLE: Final = 128
+_STEP: Final = 8
+#: Of what the quick check lets pass; a stream of rows may not have it.
+_NONE: Final = type(None)
+
+
+class OutputCheck:
+    """The check of one output of one operator subtask.
+
+    Args:
+        context: names the operator.
+        tag: the side output; None: the main output.
+    """
+
+    def __init__(self, context: OperatorContext, tag: str | None = None) -> None:
+        output = "" if tag is None else f"side output {tag!r} of "
+        self._maker = f"{output}operator {context.name!r} ({context.location})"
+        kind = context.output_type if tag is None else context.side_types.get(tag)
+        self._is_typed = kind is not None and kind.arrow_schema is not None
+        # Even one small column per batch costs more than this, for Arrow's code has left the
+        # caches when the functions have run.
+        self._fits = compile_check(kind) if kind is not None and is_quick(kind) else None
+        self._left = _ALL_OF
+        self._turn = 0
+
+    def __call__(self, batch: Batch) -> None:
+        """Look at a batch.
+
+        Raises:
+            TypeMismatchError: a record does not fit; names operator, record, field and type.
+        """
+        if not self._is_typed or not batch.is_unchecked:
+            return
+        if self._left > 0:
+            batch.check(self._maker, slice(self._left))
+            self._left -= len(batch)
+            return
+        # Other positions in each batch: what is wrong may be periodic.
+        step = max(_STEP, len(batch) // _SAMPLE)
+        self._turn += 1
+        which = slice(self._turn % step, None, step)
+        if self._fits is not None:
+            sample = batch.values[which]
+            if _NONE not in map(type, sample) and all(map(self._fits, sample)):
+                batch.made_by(self._maker)
+                return
+        batch.check(self._maker, which)
+
+
+def portable_error(error: Exception) -> bytes:
+    """The error, pickled, or its text if it cannot be unpickled."""
+    text = "".join(traceback.format_exception(error))
+    if not isinstance(error, MillstreamError):
+        error.add_note(f"in worker process {os.getpid()}:\n{text}")
+    try:
+        content = dumps_by_value(error)
+        pickle.loads(content)
+    except Exception:  # noqa: BLE001 - whatever its constructor raises
+        content = dumps_by_value(MillstreamError(text))
+    return content
+
+
+@contextlib.contextmanager
+def reading(label: str, split_id: str) -> Iterator[None]:
+    """Name the source and the split in what a step of reading raises.
+
+    Args:
+        label: of the source, as ``connector_label`` makes it.
+        split_id: what is read.
+
+    Raises:
+        MillstreamError: the source's own, with its label; SourceError for any other exception.
+    """
+    try:
+        with error_context(label):
+            yield
+    except MillstreamError:
+        raise
+    except Exception as error:
+        message = f"{label} failed while reading split {split_id!r}: {cause_of(error)}"
+        raise SourceError(message) from error

@@ -51,7 +51,7 @@ class KeyTypes:
                 self._found.add(name)
 
     def see_column(self, keys: pa.Array | pa.ChunkedArray) -> None:
-        """Look at a key column (``runtime/columnar/key_columns.py``)."""
+        """Look at a key column (``runtime/columnar/row_groups.py``)."""
         if not len(keys):
             return
         if pa.types.is_binary(keys.type):

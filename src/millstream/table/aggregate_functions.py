@@ -1,7 +1,7 @@
 """Aggregate functions of users: PyFlink's ``udaf`` and ``udtaf``, and the classes for them.
 
 What it is: words; ``pyflink.table.udf`` has them too, and so has ``table/udf.py``.
-What it is not: the computation (``runtime/columnar/user_kernel.py``).
+What it is not: the computation (``runtime/columnar/aggregate_kernels.py``).
 
 Read next: ``expressions/user_aggregates.py``.
 """

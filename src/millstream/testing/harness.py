@@ -27,7 +27,7 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.metrics import added
 from millstream.contracts.operator import Checkpoint, OperatorContext, RestoreContext
 from millstream.errors import StateError
-from millstream.runtime.output_check import OutputCheck
+from millstream.runtime.user_code import OutputCheck
 from millstream.state.operator_state import OperatorStates, StateContent, inline_handle
 from millstream.state.redistribution import own_states
 from millstream.state.registry import META

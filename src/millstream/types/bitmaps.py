@@ -8,7 +8,7 @@ libraries, Java's as well, leave it to a bitmap's history which of two equally l
 The library is loaded by the first bitmap: most programs have none.
 
 What it is not: the functions (``expressions/functions/bitmap.py``), or the aggregates
-(``runtime/columnar/bitmap_aggregates.py``).
+(``runtime/columnar/collecting_aggregates.py``).
 
 Read next: ``types/extension_types.py``.
 """

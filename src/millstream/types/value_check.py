@@ -5,7 +5,7 @@ an INT, for places where values come one by one.  It says yes to what needs no s
 else the columns of the type tell whether it fits.
 
 What it is not: how batches become columns, which checks them as well; but samples of those that
-never do are looked at by it (``runtime/output_check.py``).
+never do are looked at by it (``runtime/user_code.py``).
 
 Read next: ``state/typed_state.py``, which uses it.
 """

@@ -12,7 +12,7 @@ from tests.runtime.columnar.arrow_columns import KINDS, tables
 from tests.support.examples import examples
 
 from millstream.errors import ProgramError
-from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.columnar.row_codec import sort_keys
 from millstream.runtime.operators.table.specs import SortColumn
 
 

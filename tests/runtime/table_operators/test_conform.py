@@ -10,7 +10,7 @@ from tests.runtime.table_operators.running import TableHarness, batch_of
 from tests.support.query_running import environment, table_of
 
 from millstream.errors import TypeMismatchError
-from millstream.runtime.columnar.lengths import limited
+from millstream.runtime.columnar.array_utils import limited
 from millstream.runtime.operators.table.conform import ConformFactory
 from millstream.types.logical_types import (
     ArrayType,

@@ -12,7 +12,7 @@ from tests.runtime.table_operators.running import TableHarness
 from tests.support.query_running import changelog, environment
 
 from millstream.expressions.nodes import Call, InputReference, Literal
-from millstream.runtime.columnar import byte_runs
+from millstream.runtime.columnar import array_utils
 from millstream.runtime.operators.table.factories import JoinFactory, TopNFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide, RankStrategy, SortColumn
 from millstream.types.logical_types import (
@@ -34,7 +34,7 @@ MOST = 1000
 
 @pytest.fixture(autouse=True)
 def _low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byte_runs, "MOST_BYTES", MOST)
+    monkeypatch.setattr(array_utils, "MOST_BYTES", MOST)
 
 
 def text(number: int) -> str:
@@ -109,17 +109,17 @@ def test_sizes_of_nested_values() -> None:
     lists = pa.array([["a", "bc"], [], None, ["def"]], pa.list_(pa.string())).slice(1)
     maps = pa.array([[("a", "b")], [("cd", "ef")]], MapType(TEXT, TEXT).to_arrow())
     rows = pa.array([{"a": "xyz", "b": 1}, {"a": None, "b": 2}])
-    assert byte_runs._sizes(strings).tolist() == [3, 0, 2]  # type: ignore[union-attr]
-    assert byte_runs._sizes(lists).tolist() == [0, 0, 4 + 3]  # type: ignore[union-attr]
-    assert byte_runs._sizes(maps).tolist() == [8 + 2, 8 + 4]  # type: ignore[union-attr]
-    assert byte_runs._sizes(rows).tolist() == [3, 0]  # type: ignore[union-attr]
-    assert byte_runs._sizes(pa.array([1, 2])) is None
+    assert array_utils._sizes(strings).tolist() == [3, 0, 2]  # type: ignore[union-attr]
+    assert array_utils._sizes(lists).tolist() == [0, 0, 4 + 3]  # type: ignore[union-attr]
+    assert array_utils._sizes(maps).tolist() == [8 + 2, 8 + 4]  # type: ignore[union-attr]
+    assert array_utils._sizes(rows).tolist() == [3, 0]  # type: ignore[union-attr]
+    assert array_utils._sizes(pa.array([1, 2])) is None
     numbers = pa.array([list(range(100)), [1]], ArrayType(IntType()).to_arrow())
-    assert byte_runs._sizes(numbers).tolist() == [500, 5]  # type: ignore[union-attr]
+    assert array_utils._sizes(numbers).tolist() == [500, 5]  # type: ignore[union-attr]
 
 
 def test_runs_hold_at_least_one_row() -> None:
     column = pa.array(["x" * 2000, "y", "z" * 999, ""])
-    runs = byte_runs.byte_runs(([column], np.array([0, 0, 1, 1, 2, -1, 3])))
+    runs = array_utils.byte_runs(([column], np.array([0, 0, 1, 1, 2, -1, 3])))
     assert list(runs) == [slice(0, 1), slice(1, 2), slice(2, 4), slice(4, 7)]
-    assert list(byte_runs.byte_runs(([column], np.array([], np.int64)))) == []
+    assert list(array_utils.byte_runs(([column], np.array([], np.int64)))) == []

@@ -22,7 +22,7 @@ from tests.support.examples import examples
 from tests.support.query_running import changelog, environment, materialised, table_of
 
 from millstream.errors import ProgramError, UnsupportedSqlError
-from millstream.runtime.columnar.segments import Segments
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table.aggregate_calls import (
     Aggregates,

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 from millstream.engines.local.frame_files import FrameFiles, write_frames
 from millstream.engines.local.task_host import TaskHost
 from millstream.runtime.last_given import begin_notes
-from millstream.runtime.portable_error import portable_error
-from millstream.runtime.user_code import exit_error
+from millstream.runtime.user_code import exit_error, portable_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

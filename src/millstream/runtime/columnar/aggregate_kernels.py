@@ -3,23 +3,29 @@
 What it is: the table of aggregates, and the refusal of those that are not in it.
 
 What it is not: the kernels (``changelog_aggregates.py``, ``collecting_aggregates.py``,
-``listed_aggregates.py``, ``bitmap_aggregates.py``).
+``collecting_aggregates.py``, ``collecting_aggregates.py``).
 """
 
 from __future__ import annotations
 
+import math
+import weakref
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.errors import ProgramError
+from millstream.errors import ProgramError, UserFunctionError
+from millstream.expressions.foreign_columns import to_pandas
+from millstream.expressions.user_aggregates import AGGREGATE_METHODS
+from millstream.expressions.user_functions import FunctionContext
 from millstream.runtime.columnar.changelog_aggregates import (
     Average,
     Count,
     Edge,
     Extreme,
+    Kernel,
     NumericExtreme,
     SingleValue,
     Sum,
@@ -30,22 +36,36 @@ from millstream.runtime.columnar.collecting_aggregates import (
     ArrayAgg,
     Collect,
     CountedExtreme,
-    KeptEdge,
-    ListAgg,
-)
-from millstream.runtime.columnar.listed_aggregates import (
     JsonArrayAgg,
     JsonObjectAgg,
+    KeptEdge,
     Lag,
+    ListAgg,
     Percentile,
+    take_back,
 )
+from millstream.types.external_values import from_external, to_external
+from millstream.types.logical_types import ArrayType
+from millstream.types.pickling import dumps, loads
+from millstream.types.row import Row
+from millstream.types.values import column_of, values_of_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.runtime.columnar.changelog_aggregates import Kernel
+    from millstream.expressions.user_aggregates import UserAggregate
+    from millstream.functions.functions import RuntimeContext
+    from millstream.runtime.columnar.changelog_aggregates import Rows, Segments
+    from millstream.state.packed_state import PackedMaps
+    from millstream.types.logical_types import LogicalType
 
-__all__ = ["SUPPORTED_AGGREGATES", "make_kernel"]
+__all__ = [
+    "SUPPORTED_AGGREGATES",
+    "UserKernel",
+    "check_user_aggregate",
+    "make_kernel",
+    "user_kernel",
+]
 
 
 @dataclass(frozen=True)
@@ -82,7 +102,7 @@ def _array(call: _Call) -> Kernel:
 
 
 def _bitmaps(call: _Call, *, operation: str) -> Kernel:
-    from millstream.runtime.columnar.bitmap_aggregates import BITMAP_KERNELS
+    from millstream.runtime.columnar.collecting_aggregates import BITMAP_KERNELS
 
     return BITMAP_KERNELS[operation](call.result, retracts=call.retracts)
 
@@ -150,3 +170,206 @@ def make_kernel(
         message = f"there is no aggregate {function}; there are {known}"
         raise ProgramError(message)
     return maker(_Call(arguments, result, retracts, ignore_nulls))
+
+
+def check_user_aggregate(aggregate: UserAggregate, *, retracts: bool, merges: bool) -> None:
+    """Refuse a function that lacks what it is wanted for.
+
+    Args:
+        aggregate: the function.
+        retracts: whether rows may be taken back.
+        merges: whether accumulators are put together.
+
+    Raises:
+        ProgramError: it has no ``retract``, or no ``merge``.
+    """
+    if retracts and not aggregate.retracts:
+        message = f"{aggregate.name} aggregates rows that are taken back, so it needs retract()"
+        raise ProgramError(message)
+    if merges and not aggregate.merges:
+        message = f"{aggregate.name} aggregates session windows, which join: it needs merge()"
+        raise ProgramError(message)
+
+
+def user_kernel(
+    aggregate: UserAggregate, arguments: Sequence[LogicalType], result: LogicalType
+) -> UserKernel:
+    """Make the kernel of a function.
+
+    Args:
+        aggregate: the function.
+        arguments: types of its arguments.
+        result: type of its result.
+    """
+    made = _PandasKernel if aggregate.kind == "pandas" else UserKernel
+    return made(aggregate, arguments, result)
+
+
+class UserKernel(Kernel):
+    """An object with ``create_accumulator``, ``accumulate`` and ``get_value``."""
+
+    def __init__(
+        self, aggregate: UserAggregate, arguments: Sequence[LogicalType], result: LogicalType
+    ) -> None:
+        """Take the function, and the types of its arguments and its result."""
+        self.is_partial = aggregate.merges
+        self.fields = [pa.binary()]
+        self._aggregate = aggregate
+        self._types = arguments
+        self._result = result
+        self._external = [to_external(each) for each in arguments]
+        self._internal = from_external(result)
+        self._opened: Any = None
+        #: Of the task; set before the function is opened.
+        self.runtime: RuntimeContext | None = None
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [None]
+
+    # -- the function ----------------------------------------------------------------------------
+
+    @property
+    def function(self) -> Any:
+        """The function, opened before its first use."""
+        if self._opened is None:
+            self._opened = self._aggregate.function
+            open_ = getattr(self._opened, "open", None)
+            if open_ is not None:
+                open_(FunctionContext(self._aggregate.job_parameters, self.runtime))
+            close = getattr(self._opened, "close", None)
+            if close is not None:
+                # A kernel has no end of its own: it is there as long as its operator.
+                weakref.finalize(self, close)
+        return self._opened
+
+    def create(self) -> Any:
+        """An accumulator of no rows."""
+        return self.function.create_accumulator()
+
+    def change(self, accumulator: Any, weight: int, values: tuple[Any, ...]) -> None:
+        """Add a row, or take it back."""
+        external = [make(value) for make, value in zip(self._external, values, strict=True)]
+        method = self.function.accumulate if weight > 0 else self.function.retract
+        method(accumulator, *external)
+
+    def merge(self, accumulator: Any, others: list[Any]) -> None:
+        """Put other accumulators into one."""
+        self.function.merge(accumulator, others)
+
+    def value(self, accumulator: Any) -> Any:
+        """The result of an accumulator, as tables have it."""
+        if not self._aggregate.gives_rows:
+            return self._internal(self.function.get_value(accumulator))
+        rows = self.function.emit_value(accumulator) or ()
+        assert isinstance(self._result, ArrayType)  # noqa: S101 - made so
+        return self._internal(
+            [row if isinstance(row, tuple | list | Row) else (row,) for row in rows]
+        )
+
+    # -- the kernel ------------------------------------------------------------------------------
+
+    def lift(self, rows: Rows) -> list[Any]:
+        columns = [
+            values_of_column(column, kind)
+            for column, kind in zip(rows.arguments, self._types, strict=True)
+        ]
+        values = zip(*columns, strict=True) if columns else iter([()] * len(rows.weights))
+        weights = zip(rows.counted.tolist(), rows.weights.tolist(), strict=True)
+        return [
+            [
+                (weight, value) if counted else None
+                for (counted, weight), value in zip(weights, values, strict=True)
+            ]
+        ]
+
+    def run(
+        self,
+        lifted: list[Any],
+        segments: Segments,
+        initial: list[pa.Array],
+        *,
+        last_only: bool,
+        values: PackedMaps | None,
+    ) -> tuple[pa.Array, list[pa.Array]]:
+        del values
+        steps = lifted[0]
+        apply: Callable[[Any, Any], None] = self._changed
+        if isinstance(steps, pa.Array):  # accumulators
+            steps, apply = steps.to_pylist(), self._joined
+        results: list[Any] = []
+        states: list[bytes] = []
+        bounds = zip(
+            segments.starts.tolist(), segments.counts.tolist(), initial[0].to_pylist(), strict=True
+        )
+        for start, count, kept in bounds:
+            accumulator = self.create() if kept is None else loads(kept)
+            for step in steps[start : start + count]:
+                if step is not None:
+                    self._guarded(apply, accumulator, step)
+                if not last_only:
+                    results.append(self._guarded(self.value, accumulator))
+            if last_only:
+                results.append(self._guarded(self.value, accumulator))
+            states.append(dumps(accumulator))
+        return column_of(results, self._result), [pa.array(states, pa.binary())]
+
+    def _changed(self, accumulator: Any, step: tuple[int, tuple[Any, ...]]) -> None:
+        self.change(accumulator, *step)
+
+    def _joined(self, accumulator: Any, step: bytes) -> None:
+        self.merge(accumulator, [loads(step)])
+
+    def _guarded(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except Exception as error:
+            message = f"aggregate function {self._aggregate.name}: {type(error).__name__}: {error}"
+            raise UserFunctionError(message) from error
+
+    def results(self, states: list[pa.Array]) -> pa.Array:
+        found = [
+            None if kept is None else self._guarded(self.value, loads(kept))
+            for kept in states[0].to_pylist()
+        ]
+        return column_of(found, self._result)
+
+
+class _PandasKernel(UserKernel):
+    """A function of Series, and of DataFrames of rows; what is kept is all rows.
+
+    An AggregateFunction is given them all at once, and an accumulator of its own for each result.
+    """
+
+    def _called(self, series: list[Any]) -> Any:
+        function = self.function
+        if not all(hasattr(function, each) for each in AGGREGATE_METHODS):
+            return getattr(function, "eval", function)(*series)
+        accumulator = function.create_accumulator()
+        function.accumulate(accumulator, *series)
+        return function.get_value(accumulator)
+
+    def create(self) -> Any:
+        return []
+
+    def change(self, accumulator: Any, weight: int, values: tuple[Any, ...]) -> None:
+        if weight > 0:
+            accumulator.append(values)
+        else:
+            take_back(accumulator, values)
+
+    def merge(self, accumulator: Any, others: list[Any]) -> None:
+        for each in others:
+            accumulator.extend(each)
+
+    def value(self, accumulator: Any) -> Any:
+        columns = zip(*accumulator, strict=True) if accumulator else [()] * len(self._types)
+        series = [
+            to_pandas(column_of(list(column), kind), kind, is_whole=self._aggregate.is_whole)
+            for column, kind in zip(columns, self._types, strict=True)
+        ]
+        found = self._called(series)
+        item = getattr(found, "item", None)
+        value = found if item is None else item()
+        # Pandas' NaN of no values is NULL, as where functions of Series are scalar.
+        return None if isinstance(value, float) and math.isnan(value) else self._internal(value)

@@ -11,23 +11,44 @@ Read next: ``runtime/columnar/changelog_aggregates.py``, ``state/packed_state.py
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from bisect import bisect_left, insort
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
+from pyroaring import BitMap
 
+from millstream.errors import UserFunctionError
+from millstream.expressions.json.texts import serialise
 from millstream.runtime.columnar.changelog_aggregates import Kernel, Rows
 from millstream.state.key_codec import decode_key, encode_key
+from millstream.types.bitmaps import bitmap_bytes, bitmap_of_bytes, unsigned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from millstream.runtime.columnar.segments import Segments
+    from millstream.runtime.columnar.changelog_aggregates import Segments
     from millstream.state.packed_state import PackedMap, PackedMaps
 
-__all__ = ["ArrayAgg", "Collect", "CountedExtreme", "KeptEdge", "ListAgg", "RowKernel", "take_back"]
+__all__ = [
+    "BITMAP_KERNELS",
+    "ArrayAgg",
+    "BitmapCounts",
+    "BitmapKernel",
+    "Collect",
+    "CountedExtreme",
+    "JsonArrayAgg",
+    "JsonObjectAgg",
+    "KeptEdge",
+    "Lag",
+    "ListAgg",
+    "Percentile",
+    "RowKernel",
+    "take_back",
+]
+
 
 _WIDTH = 8
 
@@ -389,3 +410,365 @@ class _Best:
                 if int.from_bytes(count, "little", signed=True) > 0
             )
         self.value = self._ordered[self._at] if self._ordered else None
+
+
+_NULL: Final = "null"
+
+
+class JsonArrayAgg(RowKernel):
+    """JSON_ARRAYAGG: values as they come."""
+
+    def __init__(self, result: pa.DataType, *, absent: bool) -> None:
+        """Take the type of the result, and whether NULL is left out."""
+        super().__init__(pa.list_(pa.string()), result)
+        self._absent = absent
+
+    def add(self, value: Any, weight: int, row: tuple[Any, ...]) -> None:
+        text = row[0]
+        if text is None:
+            if self._absent:
+                return
+            text = _NULL
+        if weight > 0:
+            value.append(text)
+        elif text in value:
+            value.remove(text)
+
+    def result_of(self, value: Any) -> Any:
+        return f"[{','.join(value)}]"
+
+
+class JsonObjectAgg(RowKernel):
+    """JSON_OBJECTAGG: a key comes once; keys are in order, as in all JSON that is written."""
+
+    def __init__(self, result: pa.DataType, *, absent: bool) -> None:
+        """Take the type of the result, and whether NULL is left out."""
+        pair = pa.struct([("key", pa.string()), ("text", pa.string())])
+        super().__init__(pa.list_(pair), result)
+        self._absent = absent
+
+    def decoded(self, stored: Any) -> Any:
+        return {each["key"]: each["text"] for each in stored}
+
+    def encoded(self, value: Any) -> Any:
+        return [{"key": key, "text": text} for key, text in value.items()]
+
+    def add(self, value: Any, weight: int, row: tuple[Any, ...]) -> None:
+        key, text = row
+        if key is None:
+            message = "JSON_OBJECTAGG: a key is NULL, which no key of JSON is"
+            raise UserFunctionError(message)
+        if text is None and self._absent:
+            return
+        if weight < 0:
+            value.pop(key, None)
+        elif key in value:
+            message = (
+                f"Key '{key}' is already present. Duplicate keys are not allowed in "
+                "JSON_OBJECTAGG. Please ensure that keys are unique."
+            )
+            raise UserFunctionError(message)
+        else:
+            value[key] = _NULL if text is None else text
+
+    def result_of(self, value: Any) -> Any:
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+        return "{" + ",".join(f"{serialise(key)}:{value[key]}" for key in keys) + "}"
+
+
+class _Counts:
+    """How often each number is there, and which shares are asked for."""
+
+    __slots__ = ("counts", "shares")
+
+    def __init__(self, counts: dict[float, int], shares: list[float] | None) -> None:
+        self.counts = counts
+        self.shares = shares
+
+
+class Percentile(RowKernel):
+    """PERCENTILE: exact, with linear interpolation between two neighbours."""
+
+    def __init__(self, result: pa.DataType) -> None:
+        """Take the type of the result: a number, or an array."""
+        number = pa.struct([("value", pa.float64()), ("count", pa.int64())])
+        parts = [("numbers", pa.list_(number)), ("shares", pa.list_(pa.float64()))]
+        super().__init__(pa.struct(parts), result)
+        self._is_list = pa.types.is_list(result)
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [{"numbers": [], "shares": None}]
+
+    def decoded(self, stored: Any) -> Any:
+        counts = {each["value"]: each["count"] for each in stored["numbers"]}
+        return _Counts(counts, stored["shares"])
+
+    def encoded(self, value: Any) -> Any:
+        numbers = [{"value": each, "count": count} for each, count in value.counts.items()]
+        return {"numbers": numbers, "shares": value.shares}
+
+    def add(self, value: Any, weight: int, row: tuple[Any, ...]) -> None:
+        number, shares = row[:2]
+        if value.shares is None:  # those of all rows are the same
+            value.shares = _checked(shares if self._is_list else [shares])
+        often = row[2] if len(row) > 2 else 1  # noqa: PLR2004 - with a frequency
+        if number is None or often is None or often <= 0:
+            return
+        key = float(number)
+        count = value.counts.get(key, 0) + weight * often
+        if count:
+            value.counts[key] = count
+        else:
+            value.counts.pop(key, None)
+
+    def result_of(self, value: Any) -> Any:
+        there = [(key, count) for key, count in value.counts.items() if count > 0]
+        if not there or not value.shares:
+            return None
+        there.sort(key=lambda each: (math.isnan(each[0]), each[0]))
+        found = [_at(there, share) for share in value.shares]
+        return found if self._is_list else found[0]
+
+
+def _checked(shares: Iterable[float | None] | None) -> list[float]:
+    found = []
+    for share in shares or ():
+        if share is None or not 0.0 <= share <= 1.0:
+            message = f"Percentage of PERCENTILE should be between [0.0, 1.0], but was '{share}'."
+            raise UserFunctionError(message)
+        found.append(share)
+    return found
+
+
+def _at(there: list[tuple[float, int]], share: float) -> float:
+    """The number at a share of all, which are in order."""
+    total = sum(count for _, count in there)
+    position = share * (total - 1) + 1
+    lower, higher = math.floor(position), math.ceil(position)
+    at, before = 0, there[0][1]
+    while before < lower:
+        at += 1
+        before += there[at][1]
+    if before >= higher:
+        return there[at][0]
+    return (higher - position) * there[at][0] + (position - lower) * there[at + 1][0]
+
+
+class Lag(RowKernel):
+    """LAG: the value so many rows before this one; of OVER alone, over rows that only come."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        """Take the type of the values."""
+        kept = [("values", pa.list_(kind)), ("offset", pa.int32()), ("default", kind)]
+        super().__init__(pa.struct(kept), kind)
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [{"values": [], "offset": 0, "default": None}]
+
+    def add(self, value: Any, weight: int, row: tuple[Any, ...]) -> None:
+        del weight  # of rows that are never taken back
+        value["offset"], value["default"] = row[1], row[2]
+        kept = value["values"]
+        kept.append(row[0])
+        del kept[: -row[1] - 1]
+
+    def result_of(self, value: Any) -> Any:
+        kept, offset = value["values"], value["offset"]
+        return kept[-offset - 1] if len(kept) > offset else value["default"]
+
+
+class BitmapCounts:
+    """How often each integer is there: bit by bit, as bitmaps."""
+
+    __slots__ = ("planes",)
+
+    def __init__(self, planes: list[BitMap]) -> None:
+        """Take the bitmaps, which are changed.
+
+        Args:
+            planes: of the bits of the counts, the lowest first; the last is of their signs.
+        """
+        self.planes = planes or [BitMap()]
+
+    def add(self, bitmap: BitMap) -> None:
+        """Count each integer of a bitmap once more."""
+        self._step(bitmap, lambda plane, carry: plane & carry)
+
+    def take_back(self, bitmap: BitMap) -> None:
+        """Count each integer of a bitmap once less."""
+        self._step(bitmap, lambda plane, borrow: borrow - plane)
+
+    def _step(self, bitmap: BitMap, rest: Callable[[BitMap, BitMap], BitMap]) -> None:
+        planes = self.planes
+        planes.append(BitMap(planes[-1]))  # one more bit, so that no sign is lost
+        for plane in planes:
+            if not bitmap:
+                break
+            following = rest(plane, bitmap)
+            plane.symmetric_difference_update(bitmap)
+            bitmap = following
+        while len(planes) > 1 and planes[-1] == planes[-2]:
+            planes.pop()
+
+    def positive(self) -> BitMap:
+        """The integers that are there at least once."""
+        return BitMap.union(BitMap(), *self.planes[:-1]) - self.planes[-1]
+
+    def equal_to(self, count: int) -> BitMap:
+        """The integers that are there just so often; ``count`` is above zero."""
+        *bits, sign = self.planes
+        if count.bit_length() > len(bits):
+            return BitMap()
+        found = BitMap(bits[count.bit_length() - 1])
+        for number, plane in enumerate(bits):
+            if count >> number & 1:
+                found &= plane
+            else:
+                found -= plane
+        return found - sign
+
+
+class _Bitmaps:
+    """What is kept of a key."""
+
+    __slots__ = ("bitmaps", "count")
+
+    def __init__(self, count: int, bitmaps: list[BitMap]) -> None:
+        self.count = count
+        self.bitmaps = bitmaps
+
+
+class BitmapKernel(RowKernel):
+    """What the aggregates of bitmaps have in common; they leave out NULL."""
+
+    def __init__(self, result: pa.DataType, *, retracts: bool) -> None:
+        """Take the type of the result (bytes, or a number for the cardinality).
+
+        Args:
+            result: the type.
+            retracts: whether rows may be taken back.
+        """
+        state = pa.struct([("count", pa.int64()), ("bitmaps", pa.list_(pa.binary()))])
+        super().__init__(state, result)
+        self._retracts = retracts
+        self._is_cardinality = pa.types.is_integer(result)
+
+    @property
+    def fresh(self) -> list[Any]:
+        return [{"count": 0, "bitmaps": []}]
+
+    def decoded(self, stored: Any) -> Any:
+        return _Bitmaps(stored["count"], [bitmap_of_bytes(each) for each in stored["bitmaps"]])
+
+    def encoded(self, value: Any) -> Any:
+        return {"count": value.count, "bitmaps": [bitmap_bytes(each) for each in value.bitmaps]}
+
+    def add(self, value: Any, weight: int, row: Any) -> None:
+        given = row[0]
+        if given is None:
+            return
+        value.count += weight
+        self.change(value, weight, self.bitmap_of(given))
+
+    def bitmap_of(self, given: Any) -> BitMap:
+        """Return the bitmap of an argument."""
+        return bitmap_of_bytes(given)
+
+    @abstractmethod
+    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
+        """Add a bitmap, or take it back; ``value.count`` is with it already."""
+
+    @abstractmethod
+    def bitmap(self, value: Any) -> BitMap | None:
+        """Return the result; None: NULL."""
+
+    def result_of(self, value: Any) -> Any:
+        found = self.bitmap(value)
+        if found is None:
+            return None
+        return len(found) if self._is_cardinality else bitmap_bytes(found)
+
+    @staticmethod
+    def counted(value: Any, weight: int, bitmap: BitMap) -> None:
+        """Count the integers of a bitmap."""
+        counts = BitmapCounts(value.bitmaps)
+        if weight > 0:
+            counts.add(bitmap)
+        else:
+            counts.take_back(bitmap)
+        value.bitmaps = counts.planes
+
+
+class BitmapOr(BitmapKernel):
+    """BITMAP_OR_AGG: NULL only if there is no bitmap."""
+
+    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
+        if self._retracts:
+            self.counted(value, weight, bitmap)
+        elif value.bitmaps:
+            value.bitmaps[0] |= bitmap
+        else:
+            value.bitmaps = [bitmap]
+
+    def bitmap(self, value: Any) -> BitMap | None:
+        if value.count <= 0:
+            return None
+        return BitmapCounts(value.bitmaps).positive() if self._retracts else value.bitmaps[0]
+
+
+class BitmapBuild(BitmapOr):
+    """BITMAP_BUILD_AGG, of integers: NULL if there is none."""
+
+    def bitmap_of(self, given: Any) -> BitMap:
+        return BitMap((unsigned(given),))
+
+    def bitmap(self, value: Any) -> BitMap | None:
+        if not value.bitmaps:
+            return None
+        found = BitmapCounts(value.bitmaps).positive() if self._retracts else value.bitmaps[0]
+        return found or None
+
+
+class BitmapAnd(BitmapKernel):
+    """BITMAP_AND_AGG: NULL only if there is no bitmap."""
+
+    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
+        if self._retracts:
+            self.counted(value, weight, bitmap)
+        elif value.bitmaps:
+            value.bitmaps[0] &= bitmap
+        else:
+            value.bitmaps = [bitmap]
+
+    def bitmap(self, value: Any) -> BitMap | None:
+        if value.count <= 0:
+            return None
+        if self._retracts:
+            return BitmapCounts(value.bitmaps).equal_to(value.count)
+        found: BitMap = value.bitmaps[0]
+        return found
+
+
+class BitmapXor(BitmapKernel):
+    """BITMAP_XOR_AGG, which takes a bitmap back as it adds it: NULL only if there is none."""
+
+    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
+        del weight
+        if value.bitmaps:
+            value.bitmaps[0] ^= bitmap
+        else:
+            value.bitmaps = [bitmap]
+
+    def bitmap(self, value: Any) -> BitMap | None:
+        return value.bitmaps[0] if value.count > 0 else None
+
+
+#: By the word in the name of the function.
+BITMAP_KERNELS: Final[dict[str, type[BitmapKernel]]] = {
+    "BUILD": BitmapBuild,
+    "AND": BitmapAnd,
+    "OR": BitmapOr,
+    "XOR": BitmapXor,
+}

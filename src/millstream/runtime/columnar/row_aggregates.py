@@ -23,9 +23,9 @@ import pyarrow as pa
 from millstream.contracts.batch import Batch
 from millstream.functions.functions import AggregateFunction
 from millstream.runtime.columnar import aggregates as built_in
-from millstream.runtime.columnar.grouped_kernels import SKETCH_K, quantiles, sketch_module, zipped
-from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.aggregates import SKETCH_K, quantiles, sketch_module, zipped
 from millstream.runtime.columnar.partial_aggregates import TIME, PartialAggregates
+from millstream.runtime.columnar.row_groups import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

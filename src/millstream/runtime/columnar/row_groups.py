@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.state.key_codec import INT_TAG, cache_key, encode_key, uncache_key
+from millstream.state.chunks import KEY, key_groups_of_column
+from millstream.state.key_codec import INT_TAG, cache_key, decode_key, encode_key, uncache_key
 from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
 
 if TYPE_CHECKING:
@@ -28,9 +29,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import OperatorContext
+    from millstream.runtime.operators.keyed import KeyExtractor
     from millstream.state.key_codec import CacheKey
 
 __all__ = [
+    "KEY",
     "RowGroups",
     "codes_of",
     "columns_of_keys",
@@ -39,10 +44,14 @@ __all__ = [
     "group_codes",
     "group_rows",
     "groups_of_codes",
+    "key_columns",
+    "key_groups_of_column",
     "key_groups_of_rows",
     "key_values",
+    "keys_from_column",
     "stable_order",
 ]
+
 
 _LENGTH: Final = struct.Struct(">I")
 #: Codes below this are sorted by counting.
@@ -290,3 +299,66 @@ def key_groups_of_rows(
     groups = group_rows(columns, count)
     of_key = [key_group_of_cache_key(key, max_parallelism) for key in groups.keys]
     return np.array(of_key, dtype=np.int64)[groups.group_of_row]
+
+
+_SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**63 - 1
+
+
+def keys_from_column(keys: pa.Array) -> list[Any]:
+    """Return the keys of a key column as Python values."""
+    values: list[Any] = keys.to_pylist()
+    return [decode_key(key) for key in values] if pa.types.is_binary(keys.type) else values
+
+
+def key_columns(
+    extractor: KeyExtractor, batch: Batch, context: OperatorContext
+) -> list[tuple[pa.Array | None, pa.Array]]:
+    """Return (positions, keys) per form of the key column; positions None: all records.
+
+    Args:
+        extractor: takes the keys out of the batch.
+        batch: the records.
+        context: the operator that messages name.
+
+    Raises:
+        UserFunctionError: the key selector raised.
+    """
+    column = extractor.column(batch)
+    if column is not None and column.null_count == 0:
+        if pa.types.is_integer(column.type) and column.type != pa.uint64():
+            return [(None, column.cast(pa.int64()))]
+        if pa.types.is_string(column.type):
+            return [(None, column)]
+    keys = extractor.keys(batch, context)
+    kinds = set(map(type, keys))
+    if kinds == {str}:
+        return [(None, pa.array(keys, pa.string()))]
+    if kinds == {int}:
+        try:
+            return [(None, pa.array(keys, pa.int64()))]
+        except (OverflowError, pa.ArrowInvalid):
+            pass
+    return _mixed_keys(keys)
+
+
+def _mixed_keys(keys: list[Any]) -> list[tuple[pa.Array | None, pa.Array]]:
+    """Keys of several types, apart by the form of their column."""
+    forms: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
+    for position, key in enumerate(map(cache_key, keys)):
+        value: object = key
+        if type(key) is int and _SMALLEST <= key <= _LARGEST:
+            form = pa.int64()
+        elif type(key) is str:
+            form = pa.string()
+        else:
+            form, value = pa.binary(), key if type(key) is bytes else encode_key(key)
+        positions, values = forms.setdefault(form, ([], []))
+        positions.append(position)
+        values.append(value)
+    if len(forms) == 1:
+        form, (_, values) = next(iter(forms.items()))
+        return [(None, pa.array(values, form))]
+    return [
+        (pa.array(positions), pa.array(values, form)) for form, (positions, values) in forms.items()
+    ]

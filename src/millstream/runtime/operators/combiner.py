@@ -22,8 +22,8 @@ import pyarrow as pa
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.runtime.columnar.aggregates import Aggregates, named_aggregates
-from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import concatenated
+from millstream.runtime.columnar.row_groups import KEY
 from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.windows.late import check_timestamps

@@ -62,8 +62,8 @@ from millstream.runtime.pipelined.messages import (
     TakeCheckpoint,
 )
 from millstream.runtime.pipelined.task import PipelinedTask
-from millstream.runtime.portable_error import portable_error
 from millstream.runtime.stage import StageInstance
+from millstream.runtime.user_code import portable_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

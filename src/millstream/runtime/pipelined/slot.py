@@ -27,8 +27,7 @@ from millstream.runtime.pipelined.newcomers import Newcomers
 from millstream.runtime.pipelined.transport import TcpTransport
 from millstream.runtime.pipelined.uploader import Uploader
 from millstream.runtime.pipelined.work_clock import WorkClock
-from millstream.runtime.portable_error import portable_error
-from millstream.runtime.user_code import exit_error
+from millstream.runtime.user_code import exit_error, portable_error
 
 if TYPE_CHECKING:
     import socket

@@ -25,8 +25,8 @@ from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.messages import SplitProgress
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 from millstream.runtime.restored_time import SourceChain
-from millstream.runtime.source_errors import reading
 from millstream.runtime.split_reader import SplitReader
+from millstream.runtime.user_code import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -18,7 +18,7 @@ What can never happen: a record behind barrier N is in a snapshot N (with AT_LEA
 link is blocked, it may be, and is processed again after a failure).
 
 Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
-``runtime/task_state.py``.
+``runtime/task.py``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from millstream.runtime.pipelined.links import (
 from millstream.runtime.pipelined.pending_ack import PendingAck
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.restored_time import acknowledged_watermark
-from millstream.runtime.task_state import TaskState, attempt_name, this_worker
-from millstream.runtime.time_origin import is_per_channel
+from millstream.runtime.stage import is_per_channel
+from millstream.runtime.task import TaskState, attempt_name, this_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

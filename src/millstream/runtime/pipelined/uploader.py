@@ -32,7 +32,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError, StateError
 from millstream.runtime.pipelined.messages import Acknowledged, Declined
 from millstream.runtime.pipelined.pending_ack import PendingAck
-from millstream.runtime.portable_error import portable_error
+from millstream.runtime.user_code import portable_error
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:

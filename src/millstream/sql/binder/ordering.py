@@ -1,7 +1,7 @@
 """What ORDER BY may go by.
 
 What it is: the refusal of types whose values have no order, where the statement says them.
-What it is not: the order of values (``runtime/columnar/sort_keys.py``).
+What it is not: the order of values (``runtime/columnar/row_codec.py``).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from millstream.graph.transformation import (
     TwoInputTransformation,
     UnionTransformation,
 )
-from millstream.runtime.columnar.lengths import limited
+from millstream.runtime.columnar.array_utils import limited
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table import factories
 from millstream.runtime.operators.table.conform import ConformFactory

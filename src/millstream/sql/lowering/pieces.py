@@ -17,7 +17,7 @@ from millstream.graph.transformation import (
     SourceTransformation,
     UnionTransformation,
 )
-from millstream.runtime.columnar.user_kernel import check_user_aggregate
+from millstream.runtime.columnar.aggregate_kernels import check_user_aggregate
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
 
 if TYPE_CHECKING:

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.aggregate_kernels import make_kernel
-from millstream.runtime.columnar.changelog_aggregates import Rows, is_true
+from millstream.runtime.columnar.aggregate_kernels import UserKernel, make_kernel, user_kernel
+from millstream.runtime.columnar.changelog_aggregates import Rows, Segments, is_true
 from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
-from millstream.runtime.columnar.segments import Segments
-from millstream.runtime.columnar.user_kernel import UserKernel, user_kernel
 from millstream.state.packed_batches import enter_groups
 from millstream.state.packed_state import PackedMaps
 

@@ -28,15 +28,14 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.over_frames import (
     NUMBERING,
     OrderedPartitions,
     numbered,
     ordering_values,
 )
-from millstream.runtime.columnar.row_codec import RowCodec
-from millstream.runtime.columnar.segments import Segments
-from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
 from millstream.runtime.operators.table.plans import ordered_section

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import TypeMismatchError
-from millstream.runtime.columnar.lengths import of_length
+from millstream.runtime.columnar.array_utils import of_length
 from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ What it is not: parallel, and not for results larger than memory: they are sorte
 State: a map from sort key and row to how often the row is there (8 bytes, signed) and the length of
 the sort key (4), big-endian.
 
-Read next: ``runtime/columnar/sort_keys.py``, ``state/packed_state.py``.
+Read next: ``runtime/columnar/row_codec.py``, ``state/packed_state.py``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from millstream.contracts.batch import MAX_TIMESTAMP
-from millstream.runtime.columnar.row_codec import RowCodec
-from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
 from millstream.runtime.operators.table.plans import ordered_section
 from millstream.state.key_codec import encode_key

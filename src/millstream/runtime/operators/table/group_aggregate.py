@@ -9,7 +9,8 @@ batch.
 
 What it is not: windowed.
 
-Read next: ``runtime/operators/table/aggregate_calls.py``, ``runtime/columnar/segments.py``.
+Read next: ``runtime/operators/table/aggregate_calls.py``,
+``runtime/columnar/changelog_aggregates.py``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import TypeMismatchError
-from millstream.runtime.columnar.changed import changed_rows
+from millstream.runtime.columnar.array_utils import changed_rows
+from millstream.runtime.columnar.changelog_aggregates import Segments, running_sum, surviving_counts
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.columnar.segments import Segments, running_sum, surviving_counts
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import (
     DELETE,

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError
+from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.base import TimedTableOperator
 from millstream.runtime.operators.table.join_pairs import JoinPairs
 from millstream.runtime.operators.table.specs import JoinKind

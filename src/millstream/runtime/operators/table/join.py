@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.byte_runs import byte_runs
+from millstream.runtime.columnar.array_utils import byte_runs
 from millstream.runtime.operators.table.base import (
     DELETE,
     INSERT,

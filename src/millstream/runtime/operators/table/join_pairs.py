@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.byte_runs import byte_runs
+from millstream.runtime.columnar.array_utils import byte_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

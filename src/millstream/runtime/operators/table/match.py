@@ -28,10 +28,9 @@ import pyarrow as pa
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.expressions.evaluator import Filter, compile_filter
 from millstream.expressions.nodes import InputReference, transform, walk
-from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.array_utils import milliseconds_of
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.columnar.sort_keys import sort_keys
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.match_slots import Navigation, SlotExpressions, Span
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list

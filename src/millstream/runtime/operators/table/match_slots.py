@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from millstream.expressions.evaluator import compile_projection
 from millstream.expressions.nodes import InputReference, transform, walk
-from millstream.runtime.columnar.segments import Segments
-from millstream.runtime.columnar.time_columns import timestamps_of
+from millstream.runtime.columnar.array_utils import timestamps_of
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.types.logical_types import RowType

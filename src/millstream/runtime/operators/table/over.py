@@ -31,10 +31,10 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import ProgramError
+from millstream.runtime.columnar.array_utils import milliseconds_of
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.columnar.segments import Segments
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.specs import AggregateCall

@@ -4,7 +4,7 @@ What it is: what Top-N keeps; names of rows begin with their sort keys, so they 
 
 What it is not: which rows are kept, and what changes (``top_n.py``, ``window_rank.py``).
 
-Read next: ``runtime/columnar/sort_keys.py``, ``state/packed_state.py``.
+Read next: ``runtime/columnar/row_codec.py``, ``state/packed_state.py``.
 """
 
 from __future__ import annotations

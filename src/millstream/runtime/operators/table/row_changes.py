@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.byte_runs import cut_by_bytes
+from millstream.runtime.columnar.array_utils import cut_by_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

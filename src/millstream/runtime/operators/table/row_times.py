@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.table_windows import LocalClock
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.window_function import has_zone
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.table_windows import LocalClock
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.state.key_codec import cache_key, uncache_key
 

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import UnsupportedSqlError
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.operators.table.aggregate_calls import SortedRows, can_be_partial
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.runtime.operators.table.windowed import WindowedAggregateOperator

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError
+from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.base import TimedTableOperator, kinds_or_inserts
 from millstream.runtime.operators.table.join_pairs import JoinPairs
 from millstream.runtime.operators.table.specs import JoinKind

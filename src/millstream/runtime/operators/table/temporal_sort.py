@@ -12,7 +12,7 @@ What it is not: parallel; nor for updating input.
 
 State: per time the rows that wait, and the last time of which rows were given.
 
-Read next: ``runtime/columnar/sort_keys.py``.
+Read next: ``runtime/columnar/row_codec.py``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import StateSection
-from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.array_utils import milliseconds_of
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.columnar.sort_keys import sort_keys
-from millstream.runtime.columnar.time_columns import milliseconds_of
 from millstream.runtime.operators.table.base import LateRowsOperator, TableOperator
 from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
 from millstream.state.key_codec import cache_key, encode_key

@@ -20,7 +20,7 @@ What it is not: RANK or DENSE_RANK, which Flink has not either.
 State: per key a map from sort key and number (8 bytes, of arrival) to the row, or to its key and
 itself; where state expires, the time at which it was written under an empty name.
 
-Read next: ``runtime/columnar/sort_keys.py``, ``state/packed_state.py``.
+Read next: ``runtime/columnar/row_codec.py``, ``state/packed_state.py``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import pyarrow as pa
 
 from millstream.errors import TypeMismatchError
-from millstream.runtime.columnar.row_codec import RowCodec
-from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.base import (
     DELETE,
     INSERT,

@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.row_codec import RowCodec
-from millstream.runtime.columnar.segments import Segments
-from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.columnar.changelog_aggregates import Segments
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import (
     DELETE,

@@ -29,8 +29,8 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_groups import codes_of, group_codes, group_rows
-from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, attached_windows
 from millstream.runtime.operators.table.aggregate_calls import SortedRows, is_partial_call
 from millstream.runtime.operators.table.window_buffer import Parts, WindowBuffer

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_groups import codes_of, group_codes, stable_order
-from millstream.runtime.columnar.segments import Segments
 from millstream.runtime.columnar.table_windows import Windows
 
 if TYPE_CHECKING:

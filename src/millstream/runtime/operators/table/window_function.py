@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from millstream.runtime.columnar.array_utils import milliseconds_of, timestamps_of
 from millstream.runtime.columnar.table_windows import LocalClock, Windows
-from millstream.runtime.columnar.time_columns import milliseconds_of, timestamps_of
 from millstream.runtime.operators.table.base import TableOperator
 
 if TYPE_CHECKING:

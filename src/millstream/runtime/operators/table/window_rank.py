@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.runtime.columnar.row_codec import RowCodec
-from millstream.runtime.columnar.sort_keys import sort_keys
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.ranking import Ranking, ranking_of
 from millstream.runtime.operators.table.row_changes import RowChanges
 from millstream.runtime.operators.table.rows_of_windows import RowsOfWindowsOperator

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.errors import StateError
-from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.row_groups import KEY
 from millstream.runtime.operators.windows.clock import CHUNK_INDEX, TimeSection
 from millstream.state.chunks import decoded_chunk, encoded_chunk
 from millstream.state.registry import PANES, StoreNotes

@@ -25,11 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.configuration import options
-from millstream.runtime.columnar.aggregates import named_aggregates
-from millstream.runtime.columnar.grouped_kernels import one_array
-from millstream.runtime.columnar.key_columns import KEY
+from millstream.runtime.columnar.aggregates import named_aggregates, one_array
 from millstream.runtime.columnar.partial_aggregates import RECORDS, concatenated, is_partial
 from millstream.runtime.columnar.row_aggregates import RowAggregates
+from millstream.runtime.columnar.row_groups import KEY
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
 from millstream.runtime.operators.windows.adoption import (
     Adoption,

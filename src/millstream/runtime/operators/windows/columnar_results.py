@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from millstream.contracts.batch import Batch
 from millstream.errors import TypeMismatchError
-from millstream.runtime.columnar.grouped_kernels import one_array
-from millstream.runtime.columnar.key_columns import KEY, keys_from_column
+from millstream.runtime.columnar.aggregates import one_array
+from millstream.runtime.columnar.row_groups import KEY, keys_from_column
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.state.key_types import KeyTypes
 from millstream.types.columns import ColumnMismatchError

@@ -20,10 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.runtime.columnar.grouped_kernels import one_array
-from millstream.runtime.columnar.key_columns import KEY
-from millstream.runtime.columnar.partial_aggregates import concatenated
-from millstream.runtime.columnar.partial_matrix import POSITION, PartialMatrix, RowPool
+from millstream.runtime.columnar.aggregates import one_array
+from millstream.runtime.columnar.partial_aggregates import (
+    POSITION,
+    PartialMatrix,
+    RowPool,
+    concatenated,
+)
+from millstream.runtime.columnar.row_groups import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

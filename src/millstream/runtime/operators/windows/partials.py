@@ -9,7 +9,7 @@ What it is not: time or storage (``runtime/operators/combiner.py``, ``columnar.p
 The partials of a combiner also have ``__flush``, which changes where the next flush begins: the
 exchange may put several into one batch, and only within a flush no key has a pane twice.
 
-A table of them has the columns ``key`` (``runtime/columnar/key_columns.py``), ``window_start``
+A table of them has the columns ``key`` (``runtime/columnar/row_groups.py``), ``window_start``
 (start of the pane), ``__records`` and the partial columns.
 
 Read next: ``runtime/operators/combiner.py``.
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.key_columns import KEY, key_columns
 from millstream.runtime.columnar.partial_aggregates import TIME, PartialAggregates, concatenated
+from millstream.runtime.columnar.row_groups import KEY, key_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

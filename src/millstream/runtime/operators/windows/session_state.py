@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.runtime.columnar.key_columns import KEY
 from millstream.runtime.columnar.partial_aggregates import concatenated
+from millstream.runtime.columnar.row_groups import KEY
 from millstream.runtime.operators.windows.chunks import form_of
 from millstream.runtime.operators.windows.clock import SESSION_INDEX, TimeSection
 from millstream.state.chunks import encoded_chunk, fragment_runs, marks_of
