@@ -10,7 +10,7 @@ from millstream.execution.offsets import Offset, initial_offset
 from millstream.execution.planned_source import PlannedSource
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
-from millstream.runtime.pipelined.messages import SplitProgress
+from millstream.runtime.pipelined.control import SplitProgress
 from millstream.types.types import Types
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from millstream.execution.planner import SourcePlanner
 from millstream.execution.split_enumerator import SplitEnumerator, Update
 from millstream.execution.split_log import MOST_FILES, SplitLog
 from millstream.functions.watermark_strategy import WatermarkAlignment
-from millstream.runtime.pipelined.messages import SplitProgress
+from millstream.runtime.pipelined.control import SplitProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

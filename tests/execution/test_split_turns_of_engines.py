@@ -16,7 +16,7 @@ from millstream.execution.planned_source import PlannedSource
 from millstream.execution.planner import SourcePlanner
 from millstream.execution.split_enumerator import SplitEnumerator, Update
 from millstream.execution.split_log import SplitLog
-from millstream.runtime.pipelined.messages import SplitProgress
+from millstream.runtime.pipelined.control import SplitProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

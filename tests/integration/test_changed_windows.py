@@ -39,7 +39,7 @@ from millstream.datastream import (
 )
 from millstream.datastream.aggregates import Max, Sum
 from millstream.errors import IncompatibleProgramError
-from millstream.runtime.operators.windows.session_state import SessionState
+from millstream.runtime.operators.windows.columnar_sessions import SessionState
 from millstream.state.reader import open_state
 from millstream.testing.mini_cluster import MiniCluster
 

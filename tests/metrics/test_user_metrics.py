@@ -20,7 +20,7 @@ from millstream.datastream import MapFunction, RuntimeContext, StreamExecutionEn
 from millstream.datastream.connectors import DiscardingSink
 from millstream.errors import ProgramError, UserFunctionError
 from millstream.metrics import Distribution, Metric, MetricGroup
-from millstream.runtime.operators.map import MapFactory
+from millstream.runtime.operators.stateless import MapFactory
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.mini_cluster import MiniCluster
 

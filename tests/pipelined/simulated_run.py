@@ -23,9 +23,7 @@ from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
 from millstream.graph.model import by_chain
-from millstream.runtime.pipelined.links import HEADER
-from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     NEVER,
     Abandoned,
     Acknowledged,
@@ -46,6 +44,8 @@ from millstream.runtime.pipelined.messages import (
     StopRegion,
     TakeCheckpoint,
 )
+from millstream.runtime.pipelined.links import HEADER
+from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.uploader import declined, finished
 from millstream.types.pickling import loads
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import TaskAck
     from millstream.engines.pipelined.regions import Region
     from millstream.execution.run import Run
-    from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
-    from millstream.runtime.pipelined.pending_ack import PendingAck
+    from millstream.runtime.pipelined.control import DriverMessage, SlotMessage
+    from millstream.runtime.pipelined.uploader import PendingAck
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["Clock", "InconsistentCutError", "SimulatedRun"]

@@ -47,7 +47,7 @@ from millstream.execution.restored_program import fit
 from millstream.execution.run import Run
 from millstream.graph.validation import edge_names
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     NEVER,
 )
 from millstream.state.in_flight_files import read_frames

@@ -13,8 +13,8 @@ from tests.pipelined.test_unaligned import RECORD, job
 from millstream.checkpoint.model import OperatorAck
 from millstream.contracts.batch import Batch
 from millstream.runtime.frames import DATA_ARROW, encode_batch
+from millstream.runtime.pipelined.control import NEVER, Abandoned
 from millstream.runtime.pipelined.links import BARRIER, Barrier, Frame
-from millstream.runtime.pipelined.messages import NEVER, Abandoned
 from millstream.state.operator_state_files import PendingStates
 from millstream.testing.mini_cluster import MiniCluster
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from millstream.runtime.pipelined.links import InLink
     from millstream.runtime.pipelined.main_loop import MainLoop
-    from millstream.runtime.pipelined.pending_ack import PendingAck
     from millstream.runtime.pipelined.task import PipelinedTask
+    from millstream.runtime.pipelined.uploader import PendingAck
 
 
 class Overtaken:

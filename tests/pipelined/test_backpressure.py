@@ -20,9 +20,9 @@ from millstream.execution.job import Job
 from millstream.execution.run import Run
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksOperator
 from millstream.runtime.pipelined import main_loop
+from millstream.runtime.pipelined.control import Acknowledged, Progress, TakeCheckpoint
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Acknowledged, Progress, TakeCheckpoint
 from millstream.runtime.pipelined.uploader import finished
 from millstream.runtime.plan import SplitAssignment
 from millstream.types.pickling import loads
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Split
     from millstream.datastream import DataStream
     from millstream.graph.model import JobGraph
-    from millstream.runtime.pipelined.messages import SlotMessage
+    from millstream.runtime.pipelined.control import SlotMessage
     from millstream.runtime.pipelined.task import PipelinedTask
 
 #: Far more than ever fits into the links.

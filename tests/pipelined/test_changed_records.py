@@ -15,7 +15,7 @@ from millstream.common import Configuration, Types
 from millstream.connectors.basic.collect import CollectSink
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.runtime.pipelined import task
-from millstream.runtime.pipelined.alignment import Recording
+from millstream.runtime.pipelined.barrier_alignment import Recording
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.task import PipelinedTask
 from millstream.testing.mini_cluster import MiniCluster

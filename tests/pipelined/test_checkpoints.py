@@ -10,7 +10,7 @@ from millstream.checkpoint.model import TaskAck
 from millstream.common import Configuration
 from millstream.engines.pipelined.checkpoints import DEFAULT_INTERVAL, Checkpoints
 from millstream.errors import CheckpointExpiredError, EngineError
-from millstream.runtime.pipelined.messages import NEVER
+from millstream.runtime.pipelined.control import NEVER
 
 TASKS = {(0, 0), (0, 1), (1, 0)}
 

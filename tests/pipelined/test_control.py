@@ -18,17 +18,19 @@ import pytest
 
 from millstream.errors import AuthenticationError, EngineError, WorkerLostError
 from millstream.graph.job_files import JobFiles
-from millstream.runtime.pipelined.control import FENCED, ControlConnection
-from millstream.runtime.pipelined.control_frames import MessageReader, packed
-from millstream.runtime.pipelined.handshake import Party, Role, require_proof
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.connect import Party, Role, require_proof
+from millstream.runtime.pipelined.control import (
+    FENCED,
     Acknowledged,
     Beat,
     Begin,
     Completed,
+    ControlConnection,
     End,
+    MessageReader,
     Registered,
     SlotSettings,
+    packed,
 )
 
 if TYPE_CHECKING:

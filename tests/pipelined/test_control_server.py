@@ -22,20 +22,20 @@ from millstream.engines.pipelined import control_server
 from millstream.engines.pipelined.control_server import ControlServer, LostSlot
 from millstream.errors import AuthenticationError, WorkerLostError
 from millstream.graph.job_files import JobFiles
-from millstream.runtime.pipelined.control import ControlConnection
-from millstream.runtime.pipelined.control_frames import packed
-from millstream.runtime.pipelined.handshake import Party, Role, prove
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.connect import Party, Role, prove
+from millstream.runtime.pipelined.control import (
     Acknowledged,
     Assigned,
     Beat,
     Completed,
+    ControlConnection,
     End,
     Joins,
     Progress,
     Registered,
     SlotSettings,
     SplitProgress,
+    packed,
 )
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from millstream.common import Configuration, Encoder, Types, WatermarkStrategy
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream.connectors import FileSink
 from millstream.runtime.frames import DATA_PICKLE
-from millstream.runtime.pipelined.debloating import CreditLimits, Debloater
 from millstream.runtime.pipelined.links import (
+    CreditLimits,
+    Debloater,
     Frame,
     InLink,
     Link,

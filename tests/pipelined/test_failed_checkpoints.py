@@ -22,8 +22,8 @@ from millstream.engines.pipelined import run_loop
 from millstream.engines.pipelined.checkpoints import Checkpoints, PendingCheckpoint
 from millstream.errors import JobError
 from millstream.execution.split_enumerator import SplitEnumerator
-from millstream.runtime.pipelined.messages import Acknowledged
-from millstream.runtime.pipelined.pending_ack import PendingAck
+from millstream.runtime.pipelined.control import Acknowledged
+from millstream.runtime.pipelined.uploader import PendingAck
 from millstream.state.operator_state_files import PendingStates
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.pipelined.test_failures import Make
 
-    from millstream.runtime.pipelined.messages import TakeCheckpoint
+    from millstream.runtime.pipelined.control import TakeCheckpoint
 
 #: The checkpoint of which one task is never heard.
 LOST = 1

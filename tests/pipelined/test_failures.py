@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millstream.contracts.source import SourceBatch, Split, SplitCursor
-    from millstream.runtime.pipelined.messages import SlotSettings
+    from millstream.runtime.pipelined.control import SlotSettings
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.datastream import RuntimeContext
     from millstream.engines.pipelined.slot_host import SlotHost
-    from millstream.runtime.pipelined.messages import SlotSettings
+    from millstream.runtime.pipelined.control import SlotSettings
 
 pytestmark = pytest.mark.extended
 

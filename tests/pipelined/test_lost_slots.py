@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.sink import Sink
     from millstream.datastream import JobClient
-    from millstream.runtime.pipelined.messages import SlotSettings
+    from millstream.runtime.pipelined.control import SlotSettings
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]

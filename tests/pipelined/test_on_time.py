@@ -30,7 +30,7 @@ from millstream.datastream import (
 )
 from millstream.datastream.connectors import DiscardingSink
 from millstream.runtime.pipelined import main_loop
-from millstream.runtime.pipelined.messages import TakeCheckpoint
+from millstream.runtime.pipelined.control import TakeCheckpoint
 from millstream.runtime.pipelined.task import PipelinedTask
 
 if TYPE_CHECKING:

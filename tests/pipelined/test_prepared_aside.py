@@ -19,7 +19,7 @@ from millstream.datastream import RestartStrategies
 from millstream.datastream.connectors import FileSink
 from millstream.engines.pipelined.checkpoints import Checkpoints
 from millstream.errors import SinkError
-from millstream.runtime.pipelined.pending_ack import PendingAck
+from millstream.runtime.pipelined.uploader import PendingAck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ from tests.pipelined.simulation import InconsistentCutError, Simulation
 from tests.support.tiers import sampled
 
 from millstream.runtime.frames_in_flight import RestoredFrames
-from millstream.runtime.pipelined.alignment import Recording
+from millstream.runtime.pipelined.barrier_alignment import Recording
 from millstream.runtime.pipelined.links import BARRIER
 from millstream.runtime.pipelined.task import PipelinedTask
 

@@ -27,7 +27,7 @@ from millstream.engines.pipelined import regions as regions_module
 from millstream.engines.pipelined.regions import Region, Regions
 from millstream.errors import UserFunctionError, WorkerLostError
 from millstream.graph.model import by_chain
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     BeginRegion,
     Running,
     Stopped,

@@ -16,9 +16,9 @@ from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.datastream.connectors import DiscardingSink
 from millstream.execution.job import Job
 from millstream.execution.run import Run
+from millstream.runtime.pipelined.control import Assigned, Grown, Retired, SourceEnded
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Assigned, Grown, Retired, SourceEnded
 from millstream.runtime.plan import SplitAssignment
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import Split
     from millstream.graph.model import JobGraph
-    from millstream.runtime.pipelined.messages import DriverMessage
+    from millstream.runtime.pipelined.control import DriverMessage
 
 #: Event times of three splits that follow each other.
 TIMES = [range(10), range(100, 110), range(200, 210)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.datastream import JobClient, StreamExecutionEnvironment
-    from millstream.runtime.pipelined.messages import TakeCheckpoint
+    from millstream.runtime.pipelined.control import TakeCheckpoint
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]

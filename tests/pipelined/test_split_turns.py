@@ -24,16 +24,15 @@ from millstream.datastream.connectors import DiscardingSink
 from millstream.execution.job import Job
 from millstream.execution.run import Run
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksOperator
-from millstream.runtime.pipelined.debloating import CreditLimits
-from millstream.runtime.pipelined.links import HEADER
-from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     Acknowledged,
     Ceilings,
     Grown,
     Held,
     TakeCheckpoint,
 )
+from millstream.runtime.pipelined.links import HEADER, CreditLimits
+from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.splits import SplitTurns
 from millstream.runtime.pipelined.uploader import finished
 from millstream.runtime.plan import SplitAssignment
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import SplitState
     from millstream.contracts.operator import RestoreContext
     from millstream.contracts.source import Source
-    from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
+    from millstream.runtime.pipelined.control import DriverMessage, SlotMessage
 
 #: Milliseconds without a record after which a split is idle.
 TIMEOUT = 100

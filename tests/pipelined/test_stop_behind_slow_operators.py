@@ -14,7 +14,7 @@ from millstream.datastream.connectors import FileSink
 from millstream.engines.pipelined import stopping
 from millstream.engines.pipelined.stopping import Stopping
 from millstream.errors import JobError
-from millstream.runtime.pipelined.messages import SubtaskTimes
+from millstream.runtime.pipelined.control import SubtaskTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

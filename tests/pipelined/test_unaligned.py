@@ -31,7 +31,7 @@ from millstream.errors import (
 )
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.runtime.frames_in_flight import RestoredFrames
-from millstream.runtime.pipelined.pending_ack import PendingAck
+from millstream.runtime.pipelined.uploader import PendingAck
 from millstream.state.in_flight_files import read_frames
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sources import EPOCH, WATERMARK, At, ScriptedSource

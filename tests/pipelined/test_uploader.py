@@ -9,9 +9,8 @@ import pytest
 
 from millstream.checkpoint.model import OperatorAck, TaskAck
 from millstream.errors import SinkError, StateError
-from millstream.runtime.pipelined.messages import Acknowledged, Declined
-from millstream.runtime.pipelined.pending_ack import PendingAck
-from millstream.runtime.pipelined.uploader import Uploader
+from millstream.runtime.pipelined.control import Acknowledged, Declined
+from millstream.runtime.pipelined.uploader import PendingAck, Uploader
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.runtime.pipelined import work_clock
-from millstream.runtime.pipelined.work_clock import WorkClock
+from millstream.runtime.pipelined import batch_sizing
+from millstream.runtime.pipelined.batch_sizing import WorkClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ def test_it_stands_still_while_the_thread_waits_for_a_processor(
 ) -> None:
     statistics = tmp_path / "schedstat"
     statistics.write_text("7 0 1\n")
-    monkeypatch.setattr(work_clock, "_STATISTICS", str(statistics))
+    monkeypatch.setattr(batch_sizing, "_STATISTICS", str(statistics))
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     clock = WorkClock()
@@ -36,7 +36,7 @@ def test_where_the_system_does_not_count_it_is_a_monotonic_clock(
     statistics = tmp_path / "schedstat"
     if content is not None:
         statistics.write_text(content)
-    monkeypatch.setattr(work_clock, "_STATISTICS", str(statistics))
+    monkeypatch.setattr(batch_sizing, "_STATISTICS", str(statistics))
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
     clock = WorkClock()
     assert clock.seconds() == 100.0

@@ -28,8 +28,7 @@ from millstream.engines.spark.slot_function import host_of
 from millstream.engines.spark.slots import SparkSlotHost, _BarrierJob
 from millstream.errors import EngineError, SourceError, WorkerLostError
 from millstream.graph.job_files import JobFiles
-from millstream.runtime.pipelined.control import end_process
-from millstream.runtime.pipelined.messages import SlotSettings
+from millstream.runtime.pipelined.control import SlotSettings, end_process
 from millstream.runtime.pipelined.slot import run_slot
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.support.faults import Rendezvous
 
     from millstream.engines.pipelined.local_slots import _Process
-    from millstream.runtime.pipelined.messages import SlotSettings
+    from millstream.runtime.pipelined.control import SlotSettings
 
 __all__ = ["DisturbedSlots"]
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from tests.support.slot_proxy import DRIVER, SlotProxy
 
 from millstream.engines.pipelined.local_slots import LocalSlots
-from millstream.runtime.pipelined.messages import Begin
+from millstream.runtime.pipelined.control import Begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.runtime.pipelined.messages import Address, SlotSettings
+    from millstream.runtime.pipelined.control import Address, SlotSettings
 
 __all__ = ["ProxiedSlots"]
 

@@ -6,7 +6,7 @@ first message, which is not secret.
 
 What it is not: a model of packets: bytes arrive in order, late or not at all.
 
-Read next: ``src/millstream/runtime/pipelined/handshake.py``.
+Read next: ``src/millstream/runtime/pipelined/connect.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from millstream.runtime.pipelined import handshake
+from millstream.runtime.pipelined import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,10 +210,10 @@ class SlotProxy:
         try:
             piece = sock.recv(_PIECE)
             said += piece
-            if piece and len(said) < handshake._HELLO.size:
+            if piece and len(said) < connect._HELLO.size:
                 self._newcomers[sock] = end, address, said
                 return
-            _, _, number, _ = handshake._HELLO.unpack(said[: handshake._HELLO.size])
+            _, _, number, _ = connect._HELLO.unpack(said[: connect._HELLO.size])
             other = socket.create_connection(address, timeout=10)
         except (OSError, ValueError):
             piece = b""

@@ -24,7 +24,7 @@ from millstream.runtime.columnar.aggregates import (
     Quantiles,
     Sum,
 )
-from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
+from millstream.runtime.operators.windows.logic import LEADING_COLUMNS
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.types import Types
 

@@ -5,7 +5,7 @@ have equal keys meet: they share the key's state and timers.
 
 What it is not: a union, whose streams have one type and cannot be told apart.
 
-Read next: ``runtime/operators/co_process.py``.
+Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from millstream.runtime.operators import (
     ReduceSpec,
     WindowFactory,
 )
-from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
+from millstream.runtime.operators.windows.logic import LEADING_COLUMNS
 from millstream.types.time import milliseconds_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.runtime.columnar.aggregates import Aggregates
-    from millstream.runtime.operators.windows.specs import WindowSpec
+    from millstream.runtime.operators.windows.logic import WindowSpec
     from millstream.types.output_tag import OutputTag
     from millstream.types.time import DurationLike
     from millstream.types.typeinfo import TypeInformation

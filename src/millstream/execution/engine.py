@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.errors import EngineError
     from millstream.execution.run import Run
     from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.messages import SubtaskTimes
+    from millstream.runtime.pipelined.control import SubtaskTimes
 
 __all__ = ["Engine"]
 

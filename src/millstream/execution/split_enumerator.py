@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from millstream.execution.offsets import Offset
     from millstream.execution.planned_source import PlannedSource
     from millstream.execution.split_log import SplitLog
-    from millstream.runtime.pipelined.messages import SplitProgress
+    from millstream.runtime.pipelined.control import SplitProgress
 
 __all__ = ["SplitEnumerator", "Update"]
 

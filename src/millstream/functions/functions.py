@@ -9,7 +9,7 @@ taken, a plain callable is taken as well.
 An instance belongs to one subtask of one worker process.  ``open`` is called once per instance,
 not once per epoch; fields of the instance are not checkpointed, state handles are.
 
-Read next: ``runtime/operators/keyed_process.py``.
+Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from millstream.graph.model import JobGraph
-    from millstream.runtime.pipelined.messages import SubtaskTimes
+    from millstream.runtime.pipelined.control import SubtaskTimes
 
     Times = Mapping[tuple[int, int], SubtaskTimes]
 

@@ -4,7 +4,7 @@ What it is: implementations of the abstract classes of ``functions/functions.py`
 
 What it is not: state or timers themselves (``state/keyed.py``, ``state/timers.py``).
 
-Read next: ``runtime/operators/keyed_process.py``.
+Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

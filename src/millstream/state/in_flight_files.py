@@ -6,8 +6,8 @@ channel: ``channel`` (a number in the table of channels), ``kind`` (``runtime/fr
 by the uids at its ends, the watermark and idleness that its reader knew at its snapshot, and
 whether it carries the end of a source.
 
-What it is not: a decision what is in flight (``runtime/pipelined/alignment.py``), or who gets it
-when a job is restored (``runtime/frames_in_flight.py``).
+What it is not: a decision what is in flight (``runtime/pipelined/barrier_alignment.py``), or who
+gets it when a job is restored (``runtime/frames_in_flight.py``).
 
 Read next: ``checkpoint/model.py``.
 """

@@ -18,7 +18,7 @@ from millstream.graph.model import Partitioning, StreamEdge
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows, key_groups_of_rows
 from millstream.runtime.exchange import create_partitioner
-from millstream.runtime.operators.map import MapFactory
+from millstream.runtime.operators.stateless import MapFactory
 from millstream.state.key_codec import cache_key
 from millstream.state.key_groups import key_group, subtask_of
 from millstream.testing import OperatorHarness

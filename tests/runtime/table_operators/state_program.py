@@ -24,8 +24,8 @@ from tests.runtime.table_operators.test_windows import PLAIN, TIME, at
 
 from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table import factories
-from millstream.runtime.operators.table.final_rows import FinalRowsFactory
 from millstream.runtime.operators.table.row_patterns import RowPattern
+from millstream.runtime.operators.table.sort import FinalRowsFactory, TemporalSortFactory
 from millstream.runtime.operators.table.specs import (
     AggregateCall,
     JoinKind,
@@ -33,7 +33,6 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
-from millstream.runtime.operators.table.temporal_sort import TemporalSortFactory
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
 from millstream.types.bitmaps import bitmap_bytes, bitmap_of_values
 from millstream.types.extension_types import BitmapType

@@ -21,9 +21,8 @@ from tests.support.tiers import sampled
 
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ValidationError
-from millstream.runtime.columnar.over_frames import Frame, ordering_values
 from millstream.runtime.operators.table.aggregate_calls import SortedRows
-from millstream.runtime.operators.table.batch_over import BatchOverFactory
+from millstream.runtime.operators.table.batch_over import BatchOverFactory, Frame, ordering_values
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
 from millstream.table import EnvironmentSettings, Table, TableEnvironment
 from millstream.table.expressions import UNBOUNDED_ROW, col, lead, lit, row_interval

@@ -17,8 +17,15 @@ from millstream.errors import TypeMismatchError, UserFunctionError
 from millstream.expressions.nodes import Expression, InputReference, Literal
 from millstream.expressions.resolution import resolve_call
 from millstream.runtime.operators.table.factories import MatchFactory
-from millstream.runtime.operators.table.match_slots import Aggregation, MatchTime, Navigation, Slot
-from millstream.runtime.operators.table.row_patterns import PatternVariable, RowPattern, SkipTo
+from millstream.runtime.operators.table.row_patterns import (
+    Aggregation,
+    MatchTime,
+    Navigation,
+    PatternVariable,
+    RowPattern,
+    SkipTo,
+    Slot,
+)
 from millstream.runtime.operators.table.specs import SortColumn
 from millstream.types.logical_types import (
     BigIntType,

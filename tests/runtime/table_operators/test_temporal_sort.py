@@ -12,8 +12,8 @@ from tests.runtime.table_operators.running import TableHarness
 from tests.support.query_running import changelog, environment, table_of
 
 from millstream.errors import TypeMismatchError, ValidationError
+from millstream.runtime.operators.table.sort import TemporalSortFactory
 from millstream.runtime.operators.table.specs import SortColumn
-from millstream.runtime.operators.table.temporal_sort import TemporalSortFactory
 from millstream.types.logical_types import (
     BigIntType,
     RowType,

@@ -22,8 +22,7 @@ from millstream.connectors.basic.collect import read_collected
 from millstream.contracts.lookup import FoundRows, LookupCaching, LookupReader, LookupSource
 from millstream.errors import MillstreamError, SourceError
 from millstream.expressions.nodes import InputReference
-from millstream.runtime.operators.table.lookup_asking import Asking
-from millstream.runtime.operators.table.lookup_join import LookupJoinFactory
+from millstream.runtime.operators.table.lookup_join import Asking, LookupJoinFactory
 from millstream.runtime.operators.table.specs import JoinKind
 from millstream.testing import MiniCluster
 from millstream.types.logical_types import BigIntType, RowType, VarCharType

@@ -12,7 +12,7 @@ from tests.runtime.table_operators.running import TableHarness
 from tests.support.query_running import environment, insert, table_of
 
 from millstream.errors import MillstreamError, PermanentSinkError, ValidationError
-from millstream.runtime.operators.table.sink_conflicts import SinkConflictsFactory
+from millstream.runtime.operators.table.sink_materializer import SinkConflictsFactory
 from millstream.types.logical_types import BigIntType, IntType, RowType, VarCharType
 
 if TYPE_CHECKING:

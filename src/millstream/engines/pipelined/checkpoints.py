@@ -17,7 +17,7 @@ from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.errors import CheckpointExpiredError, EngineError
 from millstream.graph.validation import is_unaligned
-from millstream.runtime.pipelined.messages import NEVER, TakeCheckpoint
+from millstream.runtime.pipelined.control import NEVER, TakeCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

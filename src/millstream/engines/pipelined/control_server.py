@@ -38,17 +38,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import AuthenticationError, WorkerLostError
-from millstream.runtime.pipelined.connect import listen
-from millstream.runtime.pipelined.control import close_in_forks
-from millstream.runtime.pipelined.control_frames import MessageReader, packed
-from millstream.runtime.pipelined.handshake import Party, Role, require_proof
-from millstream.runtime.pipelined.messages import Beat, End, Joins, Registered
+from millstream.runtime.pipelined.connect import Party, Role, listen, require_proof
+from millstream.runtime.pipelined.control import (
+    Beat,
+    End,
+    Joins,
+    MessageReader,
+    Registered,
+    close_in_forks,
+    packed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.messages import (
+    from millstream.runtime.pipelined.control import (
         Address,
         DriverMessage,
         SlotMessage,

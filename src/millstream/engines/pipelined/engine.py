@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
     from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.messages import SubtaskTimes
+    from millstream.runtime.pipelined.control import SubtaskTimes
 
 __all__ = ["PipelinedEngine", "slots_of", "submit"]
 

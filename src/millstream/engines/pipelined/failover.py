@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millstream.engines.pipelined.committing import Dropped
 from millstream.engines.pipelined.control_server import LostSlot
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     BeginRegion,
     Met,
     Registered,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.replacements import Replacements
     from millstream.engines.pipelined.triggers import Triggers
     from millstream.execution.run import Run
-    from millstream.runtime.pipelined.messages import Failed, Running, Unreachable
+    from millstream.runtime.pipelined.control import Failed, Running, Unreachable
 
 __all__ = ["Failover"]
 

@@ -23,8 +23,7 @@ import cloudpickle
 from millstream.contracts.source import Boundedness, RangeCursor
 from millstream.engines.pipelined.checkpoints import deadline_of
 from millstream.runtime.job_files import bring_files, working_directory
-from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     Acknowledged,
     Assigned,
     Completed,
@@ -35,6 +34,7 @@ from millstream.runtime.pipelined.messages import (
     SourceEnded,
     TakeCheckpoint,
 )
+from millstream.runtime.pipelined.main_loop import MainLoop
 from millstream.runtime.pipelined.transport import Transport
 from millstream.runtime.pipelined.uploader import finished
 from millstream.types.pickling import dumps_by_value, loads
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import TaskAck
     from millstream.graph.job_files import JobFiles
     from millstream.graph.model import JobGraph
-    from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
-    from millstream.runtime.pipelined.pending_ack import PendingAck
+    from millstream.runtime.pipelined.control import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.transport import Received
+    from millstream.runtime.pipelined.uploader import PendingAck
     from millstream.runtime.plan import EpochPlan, SplitAssignment
 
 __all__ = ["PipelinedTasks"]

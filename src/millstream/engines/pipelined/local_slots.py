@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
-    from millstream.runtime.pipelined.messages import SlotSettings
+    from millstream.runtime.pipelined.control import SlotSettings
 
 __all__ = ["LocalSlots", "serve_slot"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     Assigned,
     Ceilings,
     Drain,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.control_server import ControlServer
     from millstream.execution.offsets import Offset
     from millstream.execution.split_enumerator import SplitEnumerator
-    from millstream.runtime.pipelined.messages import SplitProgress
+    from millstream.runtime.pipelined.control import SplitProgress
     from millstream.runtime.plan import SplitAssignment
 
 __all__ = ["Readers"]

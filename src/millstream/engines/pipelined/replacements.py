@@ -18,7 +18,7 @@ two slots of which neither turns out to be lost.
 
 What can never happen: a lost slot is at work when the one that takes its place begins.
 
-Read next: ``engines/pipelined/failover.py``, ``runtime/pipelined/newcomers.py``.
+Read next: ``engines/pipelined/failover.py``, ``runtime/pipelined/slot.py``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
 from millstream.errors import SlotLostError, WorkerLostError
-from millstream.runtime.pipelined.messages import Joins, Newcomer
+from millstream.runtime.pipelined.control import Joins, Newcomer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.engines.pipelined.control_server import ControlServer
     from millstream.engines.pipelined.slot_host import SlotHost
-    from millstream.runtime.pipelined.messages import (
+    from millstream.runtime.pipelined.control import (
         Address,
         Met,
         Registered,

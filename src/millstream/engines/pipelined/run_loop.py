@@ -62,7 +62,7 @@ from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
 from millstream.graph.model import by_chain
 from millstream.graph.validation import is_unaligned
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     Acknowledged,
     Begin,
     Completed,
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from millstream.execution.inquiries import Inquiries
     from millstream.execution.run import Run
     from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.messages import SlotMessage, SubtaskTimes
+    from millstream.runtime.pipelined.control import SlotMessage, SubtaskTimes
     from millstream.runtime.plan import SplitAssignment
 
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped

@@ -18,7 +18,7 @@ from millstream.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.runtime.pipelined.messages import SlotSettings
+    from millstream.runtime.pipelined.control import SlotSettings
 
 __all__ = ["SlotHost"]
 

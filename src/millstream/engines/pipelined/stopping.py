@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.runtime.pipelined.messages import SubtaskTimes
+    from millstream.runtime.pipelined.control import SubtaskTimes
 
 __all__ = ["Stopping"]
 

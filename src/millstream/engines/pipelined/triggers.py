@@ -13,7 +13,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from millstream.runtime.pipelined.messages import Abandoned
+from millstream.runtime.pipelined.control import Abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

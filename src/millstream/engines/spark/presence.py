@@ -25,12 +25,11 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import AuthenticationError
-from millstream.runtime.pipelined.connect import listen
+from millstream.runtime.pipelined.connect import Party, Role, listen, prove, require_proof
 from millstream.runtime.pipelined.control import last_words
-from millstream.runtime.pipelined.handshake import Party, Role, prove, require_proof
 
 if TYPE_CHECKING:
-    from millstream.runtime.pipelined.messages import Address, SlotSettings
+    from millstream.runtime.pipelined.control import Address, SlotSettings
 
 __all__ = ["Presence", "be_present", "say_goodbye"]
 

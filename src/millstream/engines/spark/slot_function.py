@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.runtime.pipelined.messages import Address, SlotSettings
+    from millstream.runtime.pipelined.control import Address, SlotSettings
 
 __all__ = ["SlotFunction", "host_of"]
 

@@ -7,7 +7,7 @@ that it is grouped by, ``__records`` (how many records went in; merging leaves i
 ``p1``, ...
 
 What it is not: windows, time or storage.  What is grouped by is the caller's: key and pane
-(``runtime/operators/windows/partials.py``), a session, or the columns of a GROUP BY.
+(``runtime/operators/windows/chunks.py``), a session, or the columns of a GROUP BY.
 
 Read next: ``runtime/columnar/aggregates.py``, ``runtime/columnar/row_groups.py``.
 """

@@ -4,31 +4,34 @@ What it is: the logic that runs in tasks, between ``runtime/task.py`` and user f
 
 What it is not: the API (``datastream/``), which only fills the factories in.
 
-Read next: ``runtime/operators/map.py``, then ``runtime/operators/keyed_process.py`` and
+Read next: ``runtime/operators/stateless.py``, then ``runtime/operators/process.py`` and
 ``runtime/operators/windows/aligned.py``.
 """
 
 from __future__ import annotations
 
 from millstream.runtime.operators.async_factory import AsyncWaitFactory
-from millstream.runtime.operators.broadcast_process import (
-    BroadcastProcessFactory,
-    KeyedBroadcastProcessFactory,
-)
-from millstream.runtime.operators.co_process import CoProcessFactory, KeyedCoProcessFactory
 from millstream.runtime.operators.combiner import CombinerFactory
-from millstream.runtime.operators.filter import FilterFactory
-from millstream.runtime.operators.flat_map import FlatMapFactory
 from millstream.runtime.operators.interval_join import IntervalJoinFactory
-from millstream.runtime.operators.keyed_process import KeyedProcessFactory
 from millstream.runtime.operators.keyed_reduce import KeyedAggregateFactory, KeyedReduceFactory
-from millstream.runtime.operators.map import MapFactory
-from millstream.runtime.operators.map_batches import MapBatchesFactory
-from millstream.runtime.operators.process import ProcessFactory
+from millstream.runtime.operators.process import (
+    BroadcastProcessFactory,
+    CoProcessFactory,
+    KeyedBroadcastProcessFactory,
+    KeyedCoProcessFactory,
+    KeyedProcessFactory,
+    ProcessFactory,
+)
 from millstream.runtime.operators.sink import SinkFactory
+from millstream.runtime.operators.stateless import (
+    FilterFactory,
+    FlatMapFactory,
+    MapBatchesFactory,
+    MapFactory,
+)
 from millstream.runtime.operators.tagged_inputs import TaggedInputsFactory, TaggedKeySelector
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
-from millstream.runtime.operators.windows.specs import (
+from millstream.runtime.operators.windows.logic import (
     AggregateSpec,
     ApplySpec,
     BuiltInSpec,

@@ -4,7 +4,7 @@ What it is: the base class of most operators in this package.
 
 What it is not: any operator's logic.
 
-Read next: ``runtime/operators/map.py``, the simplest of them.
+Read next: ``runtime/operators/stateless.py``, the simplest of them.
 """
 
 from __future__ import annotations

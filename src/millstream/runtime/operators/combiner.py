@@ -1,7 +1,7 @@
 """The combiner: built-in aggregates are computed per batch before the exchange.
 
 What it is: an operator in front of the exchange that turns records into partial aggregates by key
-and pane (``runtime/operators/windows/partials.py``), so that far fewer rows travel.
+and pane (``runtime/operators/windows/chunks.py``), so that far fewer rows travel.
 
 What it is not: needed for the result.  The window operator takes records as well.
 
@@ -26,9 +26,8 @@ from millstream.runtime.columnar.partial_aggregates import concatenated
 from millstream.runtime.columnar.row_groups import KEY
 from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.operators.keyed import KeyExtractor
-from millstream.runtime.operators.windows.late import check_timestamps
-from millstream.runtime.operators.windows.panes import Panes
-from millstream.runtime.operators.windows.partials import FLUSH, START, Partials
+from millstream.runtime.operators.windows.assignment import check_timestamps
+from millstream.runtime.operators.windows.chunks import FLUSH, START, Panes, Partials
 from millstream.runtime.user_code import close_functions, open_functions
 from millstream.types.typeinfo import from_arrow_schema
 

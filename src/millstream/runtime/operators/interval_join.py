@@ -11,7 +11,7 @@ names are known beforehand: a whole batch reads what it needs of both sides in t
 slice has one timer, which removes it when its last record is over.  Records in it that are over
 before that are passed over, so nothing shows that they are still there.
 
-Read next: ``runtime/operators/keyed_process.py``, ``state/map_state.py``.
+Read next: ``runtime/operators/process.py``, ``state/map_state.py``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What it is: the base class of operators behind ``key_by``.
 
 What it is not: the state itself (``state/keyed.py``).
 
-Read next: ``runtime/operators/keyed_process.py``.
+Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

@@ -3,20 +3,30 @@
 What it is: one record in, any number out, on the main output and on side outputs, with the time
 at hand.
 
-What it is not: keyed.  State and timers need ``runtime/operators/keyed_process.py``.
-
-Read next: ``runtime/operators/keyed_process.py``.
+What it is not: keyed.  State and timers need ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.functions.functions import ProcessFunction, TimerService
-from millstream.runtime.function_context import Clock
-from millstream.runtime.operators.base import Collector, FunctionOperator
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.operator import FUNCTION_STATES
+from millstream.errors import ProgramError, StateError
+from millstream.functions.descriptors import writer
+from millstream.functions.functions import (
+    BaseBroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+    TimeDomain,
+    TimerService,
+)
+from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
+from millstream.runtime.function_context import Clock, KeyedTimerService
+from millstream.runtime.operators.base import LONGEST_BATCH, Collector, FunctionOperator
+from millstream.runtime.operators.keyed import KeyedOperator, KeyExtractor
 from millstream.runtime.user_code import (
     NO_RECORD,
     USUAL_RESULTS,
@@ -27,10 +37,33 @@ from millstream.runtime.user_code import (
 from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:
-    from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Operator, RestoreContext
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["ProcessFactory", "ProcessOperator"]
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import (
+        Operator,
+        OperatorBroadcastState,
+        RestoreContext,
+        StateSection,
+    )
+    from millstream.functions.descriptors import MapStateDescriptor
+    from millstream.state.keyed import KeyedState
+    from millstream.types.typeinfo import TypeInformation
+
+__all__ = [
+    "BroadcastProcessFactory",
+    "BroadcastProcessOperator",
+    "CoProcessFactory",
+    "CoProcessOperator",
+    "KeyedBroadcastProcessFactory",
+    "KeyedBroadcastProcessOperator",
+    "KeyedCoProcessFactory",
+    "KeyedCoProcessOperator",
+    "KeyedProcessFactory",
+    "KeyedProcessOperator",
+    "ProcessFactory",
+    "ProcessOperator",
+]
 
 
 class _Context(ProcessFunction.Context):
@@ -109,3 +142,472 @@ class ProcessFactory:
     def create(self) -> Operator:
         """Make a new, unopened instance."""
         return ProcessOperator(self.function)
+
+
+class _KeyedProcessContext(KeyedProcessFunction.OnTimerContext):
+    """One object reused for all records and timers of an operator."""
+
+    __slots__ = ("_keyed", "_service", "current_timestamp", "domain")
+
+    def __init__(self, keyed: KeyedState, service: KeyedTimerService) -> None:
+        self._keyed = keyed
+        self._service = service
+        self.current_timestamp = MIN_TIMESTAMP
+        self.domain = TimeDomain.EVENT_TIME
+
+    def get_current_key(self) -> Any:
+        return self._keyed.current_key
+
+    def timer_service(self) -> TimerService:
+        return self._service
+
+    def timestamp(self) -> int:
+        return self.current_timestamp
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+
+class KeyedProcessOperator(KeyedOperator):
+    """Applies a KeyedProcessFunction, or a callable of (value, context), to every record."""
+
+    #: The method of the function that gets the records.
+    method: ClassVar[str] = "process_element"
+
+    def __init__(self, function: Any, key_selector: Any) -> None:
+        """Take the user's function and key selector."""
+        super().__init__(function, key_selector)
+        self._process = bound_method(self.function, self.method)
+        self._on_timer = getattr(self.function, "on_timer", None)
+        self._collector = Collector(self, self.emit)
+
+    def open(self) -> None:
+        """Make the context, then open the function."""
+        self._service = KeyedTimerService(self.keyed_state)
+        self._context: Any = _KeyedProcessContext(self.keyed_state, self._service)
+        super().open()
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._service.quiesced = False
+        self._service.watermark = restored.watermark
+        self._service.processing_time = restored.processing_time
+
+    def process_processing_time(self, now: int) -> None:
+        """Fire the processing-time timers that are due; in BATCH mode they wait for the end."""
+        super().process_processing_time(now)
+        self._service.processing_time = now
+        if not self.context.batch_mode:
+            self._fire_processing_time(now)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        keys = self.extractor.keys(batch, self.context)
+        self.records_in += len(keys)
+        keyed = self.keyed_state
+        self.prefetch(keys)
+        process, context = self._process, self._context
+        collector = self._collector
+        append, append_timestamp = collector.values.append, collector.timestamps.append
+        value: object = NO_RECORD
+        try:
+            for key, short, value, timestamp in zip(
+                keys, keyed.cache_keys(keys), batch.values, batch.timestamp_list, strict=True
+            ):
+                # As ``set_current_key``, in place: this is the hot loop.
+                keyed.current_key, keyed.cache_key = key, short
+                context.current_timestamp = timestamp
+                result = process(value, context)
+                if result is None:
+                    continue
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self.context)
+                for item in result:  # as Collector.collect, in place, too
+                    if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
+                        collector.side(item, timestamp)
+                    else:
+                        append(item)
+                        append_timestamp(timestamp)
+        except Exception as error:
+            raise user_error(self.context, error, value, key=keyed.current_key) from error
+        collector.flush()
+
+    def process_watermark(self, watermark: int) -> None:
+        """Fire the timers that are due, in order of time, then pass the watermark on.
+
+        In BATCH mode the maximum is the end of every key.  Processing-time timers fire then too,
+        before the maximum is passed on: behind it what they emit would be late.
+        """
+        # Moved first: a timer's function sees the time that fired it, and a timer that it sets for
+        # a time that has come fires in this same pass.
+        self._service.watermark = watermark
+        self._service.quiesced = self.is_end_of_keys(watermark)
+        fired = self.keyed_state.timers.advance_event_time(watermark)
+        self._fire(fired, TimeDomain.EVENT_TIME)
+        if self._service.quiesced:
+            self._fire_processing_time(MAX_TIMESTAMP)
+        self.output.emit_watermark(watermark)
+
+    def _fire_processing_time(self, now: int) -> None:
+        fired = self.keyed_state.timers.advance_processing_time(now)
+        self._fire(fired, TimeDomain.PROCESSING_TIME)
+
+    def _fire(self, fired: Iterable[tuple[int, Any, bytes]], domain: TimeDomain) -> None:
+        """Call ``on_timer``; what a processing-time timer emits has no timestamp, as in Flink."""
+        collector, context, on_timer = self._collector, self._context, self._on_timer
+        set_key = self.keyed_state.set_current_key
+        event_time = domain is TimeDomain.EVENT_TIME
+        for time, key, _namespace in fired:
+            if on_timer is None:
+                continue
+            set_key(key)
+            context.current_timestamp = time
+            context.domain = domain
+            try:
+                result = on_timer(time, context)
+                if result is not None:
+                    collector.collect(result, time if event_time else MIN_TIMESTAMP)
+            except Exception as error:
+                doing = f"running the {domain.name.lower()} timer for {time}"
+                raise user_error(self.context, error, doing=doing, key=key) from error
+            # One watermark can fire the timers of a million keys.
+            if len(collector.values) >= LONGEST_BATCH:
+                collector.flush()
+        context.domain = TimeDomain.EVENT_TIME
+        collector.flush()
+
+
+@dataclass
+class KeyedProcessFactory:
+    """Makes keyed process operators."""
+
+    function: Any
+    key_selector: Any
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [FUNCTION_STATES]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return KeyedProcessOperator(self.function, self.key_selector)
+
+
+class CoProcessOperator(ProcessOperator):
+    """Applies a CoProcessFunction to the records of two streams that are not keyed."""
+
+    method = "process_element1"
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._methods = (self._process, bound_method(self.function, "process_element2"))
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        self._process = self._methods[input_index]
+        super().process_batch(batch)
+
+
+class KeyedCoProcessOperator(KeyedProcessOperator):
+    """Applies a KeyedCoProcessFunction, or a CoProcessFunction, to two keyed streams."""
+
+    method = "process_element1"
+
+    def __init__(self, function: Any, key_selector1: Any, key_selector2: Any) -> None:
+        """Take the user's function and the key selector of each input."""
+        super().__init__(function, key_selector1)
+        second = bound_method(self.function, "process_element2")
+        self._inputs = (
+            (self.extractor, self._process),
+            (KeyExtractor(key_selector2, self.key_types), second),
+        )
+
+    def user_functions(self) -> Iterable[object]:
+        functions = [each for extractor, _ in self._inputs for each in extractor.functions]
+        return (self.function, *functions)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        self.extractor, self._process = self._inputs[input_index]
+        super().process_batch(batch)
+
+
+@dataclass
+class CoProcessFactory:
+    """Makes operators for two streams that are not keyed."""
+
+    function: Any
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return CoProcessOperator(self.function)
+
+
+@dataclass
+class KeyedCoProcessFactory:
+    """Makes operators for two keyed streams."""
+
+    function: Any
+    key_selector1: Any
+    key_selector2: Any
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [FUNCTION_STATES]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return KeyedCoProcessOperator(self.function, self.key_selector1, self.key_selector2)
+
+
+_BROADCAST_METHOD: Final = "process_broadcast_element"
+
+
+class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
+    """A state as records of the stream see it."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: OperatorBroadcastState) -> None:
+        self._state = state
+
+    def get(self, key: Any) -> Any:
+        return self._state.get(key)
+
+    def contains(self, key: Any) -> bool:
+        return self._state.contains(key)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self._state.items()
+
+    def clear(self) -> None:
+        message = "broadcast state can be written in process_broadcast_element only"
+        raise ProgramError(message)
+
+
+class _Writable(_ReadOnly, BroadcastState[Any, Any]):
+    """A state as records of the broadcast stream see it; what they write is of its types."""
+
+    __slots__ = ("_check_key", "_check_value")
+
+    def __init__(self, state: OperatorBroadcastState, descriptor: MapStateDescriptor) -> None:
+        super().__init__(state)
+        place = f"state {descriptor.name!r}"
+        self._check_key = writer(descriptor.key_type_info, f"{place}, map key")
+        self._check_value = writer(descriptor.type_info, f"{place}, map value")
+
+    def put(self, key: Any, value: Any) -> None:
+        self._check_key(key)
+        self._check_value(value)
+        self._state.put(key, value)
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._state.remove(key)
+
+    def clear(self) -> None:
+        self._state.clear()
+
+
+class _States:
+    """The broadcast states of one operator, by name, in both forms."""
+
+    def __init__(self, descriptors: Sequence[MapStateDescriptor]) -> None:
+        self._descriptors = descriptors
+        self._writable: dict[str, _Writable] = {}
+        self._read_only: dict[str, _ReadOnly] = {}
+
+    def restore(self, restored: RestoreContext) -> None:
+        states = restored.operator_states
+        for each in self._descriptors:
+            key_type = cast("TypeInformation | None", each.key_type_info)
+            value_type = cast("TypeInformation | None", each.type_info)
+            state = states.broadcast_state(each.name, key_type, value_type)
+            self._writable[each.name] = _Writable(state, each)
+            self._read_only[each.name] = _ReadOnly(state)
+
+    def writable(self, descriptor: MapStateDescriptor) -> _Writable:
+        return self._writable.get(descriptor.name) or self._unknown(descriptor)
+
+    def read_only(self, descriptor: MapStateDescriptor) -> _ReadOnly:
+        return self._read_only.get(descriptor.name) or self._unknown(descriptor)
+
+    def _unknown(self, descriptor: MapStateDescriptor) -> _Writable:
+        known = ", ".join(repr(each.name) for each in self._descriptors)
+        message = (
+            f"there is no broadcast state {descriptor.name!r}; broadcast() was given {known}."
+            " Give it this descriptor as well"
+        )
+        raise ProgramError(message)
+
+
+class _Times(BaseBroadcastProcessFunction.BaseContext):
+    """One object reused for all records of a stream."""
+
+    __slots__ = ("_clock", "_states", "current_timestamp")
+
+    def __init__(self, clock: Clock, states: _States) -> None:
+        self._clock = clock
+        self._states = states
+        self.current_timestamp = MIN_TIMESTAMP
+
+    def timestamp(self) -> int:
+        return self.current_timestamp
+
+    def current_processing_time(self) -> int:
+        return self._clock.processing_time
+
+    def current_watermark(self) -> int:
+        return self._clock.watermark
+
+
+class _BroadcastProcessContext(_Times, BaseBroadcastProcessFunction.Context):
+    """For the broadcast stream."""
+
+    __slots__ = ()
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        return self._states.writable(state_descriptor)
+
+
+class _ReadOnlyContext(_Times, BaseBroadcastProcessFunction.ReadOnlyContext):
+    """For a stream that is not keyed."""
+
+    __slots__ = ()
+
+    def get_broadcast_state(
+        self, state_descriptor: MapStateDescriptor
+    ) -> ReadOnlyBroadcastState[Any, Any]:
+        return self._states.read_only(state_descriptor)
+
+
+class _KeyedContext(_ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerContext):
+    """For the records and timers of a keyed stream."""
+
+    __slots__ = ("_keyed", "domain")
+
+    def __init__(self, clock: Clock, states: _States, keyed: KeyedState) -> None:
+        super().__init__(clock, states)
+        self._keyed = keyed
+        self.domain = TimeDomain.EVENT_TIME
+
+    def timer_service(self) -> TimerService:
+        return self._clock
+
+    def get_current_key(self) -> Any:
+        return self._keyed.current_key
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+
+class _NoKey:
+    """Stands for the key where there is none: whatever looks it up is told so."""
+
+    def __hash__(self) -> int:
+        message = (
+            "keyed state has no current key in process_broadcast_element; use it in process_element"
+            " or on_timer"
+        )
+        raise StateError(message)
+
+
+class BroadcastProcessOperator(ProcessOperator):
+    """Applies a BroadcastProcessFunction."""
+
+    def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:
+        """Take the user's function and the descriptors of the states."""
+        super().__init__(function)
+        self._states = _States(descriptors)
+        self._methods = (self._process, bound_method(self.function, _BROADCAST_METHOD))
+        self._contexts = (
+            _ReadOnlyContext(self._clock, self._states),
+            _BroadcastProcessContext(self._clock, self._states),
+        )
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._states.restore(restored)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        self._process = self._methods[input_index]
+        self._record_context = self._contexts[input_index]
+        super().process_batch(batch)
+
+
+class KeyedBroadcastProcessOperator(KeyedProcessOperator):
+    """Applies a KeyedBroadcastProcessFunction."""
+
+    def __init__(
+        self, function: Any, key_selector: Any, descriptors: Sequence[MapStateDescriptor]
+    ) -> None:
+        """Take the user's function, key selector, and the descriptors of the states."""
+        super().__init__(function, key_selector)
+        self._states = _States(descriptors)
+        self._process_broadcast = bound_method(self.function, _BROADCAST_METHOD)
+
+    def open(self) -> None:
+        """Make the contexts, then open the function."""
+        super().open()
+        self._context = _KeyedContext(self._service, self._states, self.keyed_state)
+        self._broadcast_context = _BroadcastProcessContext(self._service, self._states)
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._states.restore(restored)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        if input_index == 0:
+            super().process_batch(batch)
+            return
+        self.records_in += len(batch)
+        # A key that came before must not look like that of a record which has none.
+        self.keyed_state.current_key = None
+        self.keyed_state.cache_key = _NoKey()  # type: ignore[assignment] # on purpose
+        context, collector = self._broadcast_context, self._collector
+        for value, timestamp in zip(batch.values, batch.timestamp_list, strict=True):
+            context.current_timestamp = timestamp
+            try:
+                result = self._process_broadcast(value, context)
+                if result is not None:
+                    collector.collect(result, timestamp)
+            except Exception as error:
+                raise user_error(self.context, error, value) from error
+        collector.flush()
+
+
+@dataclass
+class BroadcastProcessFactory:
+    """Makes operators for a stream that is not keyed."""
+
+    function: Any
+    descriptors: Sequence[MapStateDescriptor]
+    keyed: ClassVar[bool] = False
+    first_input: ClassVar[int] = 1
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return BroadcastProcessOperator(self.function, self.descriptors)
+
+
+@dataclass
+class KeyedBroadcastProcessFactory:
+    """Makes operators for a keyed stream."""
+
+    function: Any
+    key_selector: Any
+    descriptors: Sequence[MapStateDescriptor]
+    keyed: ClassVar[bool] = True
+    first_input: ClassVar[int] = 1
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [FUNCTION_STATES]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return KeyedBroadcastProcessOperator(self.function, self.key_selector, self.descriptors)

@@ -16,10 +16,13 @@ before it changes little, several in a row change the estimate, and one that is 
 from __future__ import annotations
 
 import math
+import os
+import time
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BatchSizer"]
+__all__ = ["BatchSizer", "WorkClock"]
+
 
 #: Records of the first batch: what they cost is not known.
 _FIRST: Final = 4
@@ -281,3 +284,44 @@ class BatchSizer:
 
 def _power(records: int) -> int:
     return records.bit_length()
+
+
+_STATISTICS: Final = "/proc/thread-self/schedstat"
+_MOST_BYTES: Final = 128
+
+
+class WorkClock:
+    """Tells seconds of work of the thread that makes it; only that thread may ask.
+
+    Where the system does not say how long a thread waits, it is a monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._file = -1
+        try:
+            self._file = os.open(_STATISTICS, os.O_RDONLY | os.O_CLOEXEC)
+            self.waited()
+        except (OSError, ValueError, IndexError):  # another system, or one that does not count
+            self.close()
+
+    def seconds(self) -> float:
+        """Return seconds since some moment, without those in which the thread was not run."""
+        before = self.waited()
+        while True:
+            now, waited = time.monotonic(), self.waited()
+            if waited == before:
+                return now - waited
+            before = waited  # it was not run between the two
+
+    def waited(self) -> float:
+        """Return seconds that the thread has waited for a processor."""
+        if self._file < 0:
+            return 0.0
+        return int(os.pread(self._file, _MOST_BYTES, 0).split()[1]) * 1e-9
+
+    def close(self) -> None:
+        """Close the file; the clock goes on as a monotonic one."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

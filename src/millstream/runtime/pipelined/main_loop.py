@@ -30,18 +30,7 @@ import cloudpickle
 from millstream.configuration import options
 from millstream.graph.model import by_chain
 from millstream.runtime.last_given import end_care
-from millstream.runtime.pipelined.debloating import CreditLimits
-from millstream.runtime.pipelined.links import (
-    CREDIT,
-    Frame,
-    Header,
-    InLink,
-    LinkOutbox,
-    OutLink,
-    TaskId,
-    links_of,
-)
-from millstream.runtime.pipelined.messages import (
+from millstream.runtime.pipelined.control import (
     Abandoned,
     Assigned,
     BeginRegion,
@@ -61,6 +50,17 @@ from millstream.runtime.pipelined.messages import (
     SubtaskTimes,
     TakeCheckpoint,
 )
+from millstream.runtime.pipelined.links import (
+    CREDIT,
+    CreditLimits,
+    Frame,
+    Header,
+    InLink,
+    LinkOutbox,
+    OutLink,
+    TaskId,
+    links_of,
+)
 from millstream.runtime.pipelined.task import PipelinedTask
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.user_code import portable_error
@@ -71,11 +71,11 @@ if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph, Stage
     from millstream.runtime.live_counts import RunningMetrics
+    from millstream.runtime.pipelined.control import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.links import Link
-    from millstream.runtime.pipelined.messages import DriverMessage, SlotMessage
-    from millstream.runtime.pipelined.pending_ack import PendingAck
     from millstream.runtime.pipelined.splits import SplitTurns
     from millstream.runtime.pipelined.transport import Transport
+    from millstream.runtime.pipelined.uploader import PendingAck
     from millstream.runtime.plan import EpochPlan
 
 __all__ = ["MainLoop", "flush_after"]

@@ -13,31 +13,101 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import queue
+import threading
 from typing import TYPE_CHECKING, Final, cast
 
 import cloudpickle
 
 from millstream.runtime.job_files import bring_files, working_directory
-from millstream.runtime.pipelined.connect import connect_slots, join_slots, listen
-from millstream.runtime.pipelined.control import ControlConnection, GivenUpError
+from millstream.runtime.pipelined.batch_sizing import WorkClock
+from millstream.runtime.pipelined.connect import connect_slots, connect_to, join_slots, listen
+from millstream.runtime.pipelined.control import (
+    ControlConnection,
+    Failed,
+    GivenUpError,
+    Joins,
+    Met,
+    Newcomer,
+    Running,
+    Unreachable,
+)
 from millstream.runtime.pipelined.links import HEADER
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.messages import Failed, Joins, Running, Unreachable
-from millstream.runtime.pipelined.newcomers import Newcomers
 from millstream.runtime.pipelined.transport import TcpTransport
 from millstream.runtime.pipelined.uploader import Uploader
-from millstream.runtime.pipelined.work_clock import WorkClock
 from millstream.runtime.user_code import exit_error, portable_error
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.graph.model import JobGraph
-    from millstream.runtime.pipelined.messages import Begin, SlotSettings
+    from millstream.runtime.pipelined.control import Begin, DriverMessage, SlotMessage, SlotSettings
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["run_slot"]
+__all__ = ["Newcomers", "run_slot"]
+
+
+class Newcomers:
+    """Connects a slot with newcomers.
+
+    Contract:
+      1. ``hear`` is called by the thread that calls the transport.  (slot)
+      2. When the driver is told that they have met, what is sent to the newcomer arrives.  (here)
+
+    Args:
+        settings: of the slot.
+        transport: to the other slots.
+        send: tells the driver something.
+        fail: told why a newcomer cannot be reached; in another thread.
+    """
+
+    def __init__(
+        self,
+        settings: SlotSettings,
+        transport: TcpTransport,
+        send: Callable[[SlotMessage], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._settings = settings
+        self._transport = transport
+        self._send = send
+        self._fail = fail
+        self._made: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
+
+    def hear(self, messages: Sequence[DriverMessage]) -> list[DriverMessage]:
+        """Take what the driver says of newcomers, and those that are connected by now.
+
+        Args:
+            messages: what the driver has said.
+
+        Returns:
+            What it has said of anything else.
+        """
+        while not self._made.empty():
+            slot, connection = self._made.get()
+            self._transport.connected(slot, connection)
+            self._send(Met(self._settings.slot, slot))
+        if not messages:
+            return []
+        for each in messages:
+            if isinstance(each, Newcomer):
+                threading.Thread(
+                    target=self._connect, args=(each,), name="millstream-meet", daemon=True
+                ).start()
+        return [each for each in messages if not isinstance(each, Newcomer)]
+
+    def _connect(self, newcomer: Newcomer) -> None:
+        own, token, run_id = self._settings.slot, self._settings.token, self._settings.run_id
+        try:
+            made = connect_to(own, newcomer.slot, newcomer.address, token, run_id)
+        except BaseException as error:  # noqa: BLE001 - the main loop's to raise
+            self._fail(error)
+            return
+        self._made.put((newcomer.slot, made))
+        self._transport.wake()
+
 
 #: Those that are not ``Exception`` come from functions: no interrupt from outside is for slots.
 _FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)

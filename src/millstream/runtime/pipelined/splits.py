@@ -22,7 +22,7 @@ from millstream.contracts.source import SourceBatch, Split
 from millstream.errors import SourceError
 from millstream.graph.validation import connector_label
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
-from millstream.runtime.pipelined.messages import SplitProgress
+from millstream.runtime.pipelined.control import SplitProgress
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 from millstream.runtime.restored_time import SourceChain
 from millstream.runtime.split_reader import SplitReader

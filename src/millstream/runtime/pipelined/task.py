@@ -11,13 +11,14 @@ not.  A link whose barrier has come is *blocked*: what lies behind it waits unti
 brought theirs.  Then the task takes its snapshot and sends barrier N on, behind all that it has
 made of what came before N.  So the snapshots of all tasks are one consistent cut.
 
-A barrier that waits no longer *overtakes* (``runtime/pipelined/alignment.py``): the snapshot is
-taken ahead of what lies before it in the links, which the checkpoint gets as frames in flight.
+A barrier that waits no longer *overtakes* (``runtime/pipelined/barrier_alignment.py``): the
+snapshot is taken ahead of what lies before it in the links, which the checkpoint gets as frames in
+flight.
 
 What can never happen: a record behind barrier N is in a snapshot N (with AT_LEAST_ONCE, where no
 link is blocked, it may be, and is processed again after a failure).
 
-Read next: ``runtime/pipelined/alignment.py``, ``runtime/pipelined/links.py``,
+Read next: ``runtime/pipelined/barrier_alignment.py``, ``runtime/pipelined/links.py``,
 ``runtime/task.py``.
 """
 
@@ -41,20 +42,20 @@ from millstream.runtime.exchange import concatenate, runs
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import WATERMARK, decode_batch, decode_long, encode_long
 from millstream.runtime.live_counts import RunningMetrics, metrics_of
-from millstream.runtime.pipelined.alignment import Alignment
+from millstream.runtime.pipelined.barrier_alignment import Alignment
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
-from millstream.runtime.pipelined.debloating import Debloater
 from millstream.runtime.pipelined.links import (
     BARRIER,
     DATA_REFERENCE,
     RECORDS,
     Barrier,
+    Debloater,
     Frame,
     LinkOutbox,
     TaskId,
 )
-from millstream.runtime.pipelined.pending_ack import PendingAck
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
+from millstream.runtime.pipelined.uploader import PendingAck
 from millstream.runtime.restored_time import acknowledged_watermark
 from millstream.runtime.stage import is_per_channel
 from millstream.runtime.task import TaskState, attempt_name, this_worker
@@ -67,10 +68,9 @@ if TYPE_CHECKING:
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import PendingOutput
     from millstream.runtime.frames_in_flight import RestoredFrame
-    from millstream.runtime.pipelined.alignment import Recording
-    from millstream.runtime.pipelined.debloating import CreditLimits
-    from millstream.runtime.pipelined.links import InLink, Link
-    from millstream.runtime.pipelined.messages import TakeCheckpoint
+    from millstream.runtime.pipelined.barrier_alignment import Recording
+    from millstream.runtime.pipelined.control import TakeCheckpoint
+    from millstream.runtime.pipelined.links import CreditLimits, InLink, Link
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state_files import PendingStates

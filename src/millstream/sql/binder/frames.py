@@ -17,7 +17,7 @@ from millstream.types.logical_types import DayTimeIntervalType, DecimalType
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
-    from millstream.runtime.columnar.over_frames import Offset
+    from millstream.runtime.operators.table.batch_over import Offset
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.expressions import ExpressionBinder
     from millstream.types.logical_types import LogicalType

@@ -1,7 +1,7 @@
 """The hint LOOKUP behind SELECT: how the rows of a lookup join are asked for.
 
 What it is: its options, as Flink's, by the names that tables have in FROM.
-What it is not: the asking (``runtime/operators/table/lookup_asking.py``).
+What it is not: the asking (``runtime/operators/table/lookup_join.py``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ What it is: ``A.price`` is the value in the last row of A, ``price`` that in the
 the expression is over slots.
 What it is not: the clauses (``sql/binder/matches.py``).
 
-Read next: ``runtime/operators/table/match_slots.py``.
+Read next: ``runtime/operators/table/row_patterns.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import Call, InputReference, Literal, walk
-from millstream.runtime.operators.table.match_slots import Aggregation, MatchTime, Navigation
+from millstream.runtime.operators.table.row_patterns import Aggregation, MatchTime, Navigation
 from millstream.sql.binder import calls
 from millstream.sql.binder.aggregates import aggregate_type, plain_type
 from millstream.sql.binder.expressions import ExpressionBinder
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.expressions.nodes import Expression
-    from millstream.runtime.operators.table.match_slots import Slot
+    from millstream.runtime.operators.table.row_patterns import Slot
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.scope import Scope
     from millstream.sql.parser.syntax import Node

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.expressions.nodes import Expression
     from millstream.expressions.user_aggregates import UserAggregate
-    from millstream.runtime.columnar.over_frames import Offset
+    from millstream.runtime.operators.table.batch_over import Offset
     from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.expressions import ExpressionBinder
     from millstream.sql.planner.logical import LogicalNode

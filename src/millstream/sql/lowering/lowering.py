@@ -27,22 +27,21 @@ from millstream.graph.transformation import (
 from millstream.runtime.columnar.array_utils import limited
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table import factories
-from millstream.runtime.operators.table.conform import ConformFactory
-from millstream.runtime.operators.table.expand import ExpandFactory
-from millstream.runtime.operators.table.final_rows import FinalRowsFactory
-from millstream.runtime.operators.table.sink_conflicts import (
+from millstream.runtime.operators.table.calc import ExpandFactory, UnnestFactory
+from millstream.runtime.operators.table.cast_to_schema import ConformFactory
+from millstream.runtime.operators.table.sink_materializer import (
     SinkConflictsFactory,
     WatermarkTimesFactory,
+)
+from millstream.runtime.operators.table.sort import (
+    FinalRowsFactory,
+    ProctimeSortFactory,
+    TemporalSortFactory,
 )
 from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
-from millstream.runtime.operators.table.temporal_sort import (
-    ProctimeSortFactory,
-    TemporalSortFactory,
-)
-from millstream.runtime.operators.table.unnest import UnnestFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
 from millstream.sql.lowering.changelogs import changelog_factory

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.runtime.operators.table.factories import MatchFactory
-from millstream.runtime.operators.table.match_slots import Aggregation, Navigation
+from millstream.runtime.operators.table.row_patterns import Aggregation, Navigation
 from millstream.sql.lowering.pieces import sort_columns
 from millstream.sql.planner.calcs import is_rowtime
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.context import EvaluationContext
     from millstream.expressions.nodes import Expression
-    from millstream.runtime.operators.table.match_slots import Slot
+    from millstream.runtime.operators.table.row_patterns import Slot
     from millstream.sql.planner.matches import Match
 
 __all__ = ["match_factory", "slot_texts"]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.errors import UnsupportedSqlError
-from millstream.runtime.columnar.over_frames import Frame
 from millstream.runtime.operators.table import factories
-from millstream.runtime.operators.table.batch_over import BatchOverFactory
+from millstream.runtime.operators.table.batch_over import BatchOverFactory, Frame
 from millstream.sql.lowering.pieces import aggregate_calls, sort_columns
 from millstream.types.logical_types import TimestampKind
 

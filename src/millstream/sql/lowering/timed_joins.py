@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.runtime.operators.table.factories import IntervalJoinFactory, TemporalJoinFactory
-from millstream.runtime.operators.table.lookup_asking import Asking
-from millstream.runtime.operators.table.lookup_join import LookupJoinFactory
+from millstream.runtime.operators.table.lookup_join import Asking, LookupJoinFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 
 if TYPE_CHECKING:

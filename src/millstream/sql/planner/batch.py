@@ -4,7 +4,7 @@ What it is: what is done to plans in batch mode.  They read bounded tables whose
 added; behind a query that updates rows a node adds the changes up and gives what is left.
 What it is not: another planner, or other operators.
 
-Read next: ``runtime/operators/table/final_rows.py``.
+Read next: ``runtime/operators/table/sort.py``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What it is: the Expand ahead of an aggregation over several sets of keys, as Flink decomposes them,
 and the values of GROUPING, GROUPING_ID and GROUP_ID behind it.
 What it is not: the aggregations (``sql/planner/conversion.py``, ``sql/planner/windows.py``), or the
-operator (``runtime/operators/table/expand.py``).
+operator (``runtime/operators/table/calc.py``).
 """
 
 from __future__ import annotations

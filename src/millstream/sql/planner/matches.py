@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference, transform
-from millstream.runtime.operators.table.match_slots import Aggregation, Navigation
+from millstream.runtime.operators.table.row_patterns import Aggregation, Navigation
 from millstream.sql.planner.calcs import Converts, calc, columns_of, exchange
 from millstream.sql.planner.logical import references, row_of
 from millstream.sql.planner.physical import PhysicalNode
@@ -21,8 +21,7 @@ from millstream.sql.planner.times import keeps_time_attribute
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
-    from millstream.runtime.operators.table.match_slots import Slot
-    from millstream.runtime.operators.table.row_patterns import RowPattern
+    from millstream.runtime.operators.table.row_patterns import RowPattern, Slot
     from millstream.sql.planner.logical import MatchNode, SortKey
 
 __all__ = ["Match", "match"]

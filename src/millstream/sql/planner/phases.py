@@ -6,7 +6,7 @@ by itself, that of a window per slice; only these cross the exchange.  Windows o
 in any case, GROUP BY with mini-batches.  State is the same in one phase and in two, so is its uid.
 What it is not: a node of the plan of its own, nor the operators
 (``runtime/operators/table/group_aggregate.py``,
-``runtime/operators/table/local_window_aggregate.py``).
+``runtime/operators/table/window_aggregate.py``).
 
 Read next: ``sql/lowering/lowering.py``.
 """

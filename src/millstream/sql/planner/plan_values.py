@@ -21,7 +21,7 @@ from millstream.expressions.functions.definition import FunctionDefinition, Func
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.expressions.resolution import resolve_definition
 from millstream.expressions.user_aggregates import UserAggregate
-from millstream.runtime.operators.table import match_slots, row_patterns
+from millstream.runtime.operators.table import row_patterns
 from millstream.sql.catalog.identifiers import ObjectIdentifier
 from millstream.sql.parser.parser import parse_type
 from millstream.sql.planner import logical, physical_windows
@@ -53,9 +53,9 @@ _OBJECTS: Final[dict[str, type]] = {
         logical.LookupHint,
         row_patterns.RowPattern,
         row_patterns.PatternVariable,
-        match_slots.Navigation,
-        match_slots.Aggregation,
-        match_slots.MatchTime,
+        row_patterns.Navigation,
+        row_patterns.Aggregation,
+        row_patterns.MatchTime,
         InputReference,
         Literal,
         Call,

@@ -22,9 +22,6 @@ from millstream.runtime.operators.table.group_aggregate import (
 )
 from millstream.runtime.operators.table.interval_join import TableIntervalJoinOperator
 from millstream.runtime.operators.table.join import JoinOperator
-from millstream.runtime.operators.table.local_window_aggregate import (
-    LocalWindowAggregateOperator,
-)
 from millstream.runtime.operators.table.match import MatchOperator
 from millstream.runtime.operators.table.over import OverOperator
 from millstream.runtime.operators.table.plans import (
@@ -53,11 +50,13 @@ from millstream.runtime.operators.table.sink_materializer import (
     SinkMaterializerOperator,
 )
 from millstream.runtime.operators.table.temporal_join import TemporalJoinOperator
-from millstream.runtime.operators.table.top_n import TopNOperator
+from millstream.runtime.operators.table.top_n import TopNOperator, WindowRankOperator
 from millstream.runtime.operators.table.updating_over import UpdatingOverOperator
-from millstream.runtime.operators.table.window_aggregate import WindowAggregateOperator
+from millstream.runtime.operators.table.window_aggregate import (
+    LocalWindowAggregateOperator,
+    WindowAggregateOperator,
+)
 from millstream.runtime.operators.table.window_function import WindowFunctionOperator
-from millstream.runtime.operators.table.window_rank import WindowRankOperator
 
 if TYPE_CHECKING:
     from millstream.contracts.operator import Operator

@@ -9,7 +9,7 @@ What it is not: the interval join of DataStream programs (``runtime/operators/in
 
 State, per key and side: rows with their times, marked once they have met another.
 
-Read next: ``runtime/operators/table/timed_rows.py``.
+Read next: ``runtime/operators/table/row_buffers.py``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from millstream.errors import ProgramError
 from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.operators.table.base import TimedTableOperator
-from millstream.runtime.operators.table.join_pairs import JoinPairs
+from millstream.runtime.operators.table.join import JoinPairs
+from millstream.runtime.operators.table.row_buffers import TimedRows
 from millstream.runtime.operators.table.specs import JoinKind
-from millstream.runtime.operators.table.timed_rows import TimedRows
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 

@@ -9,40 +9,265 @@ NULL goes or comes.
 An inner join passes the kinds of its inputs on; outer joins give +I and -D.
 
 What it is not: bounded by time (``runtime/operators/interval_join.py``).
-
-Read next: ``runtime/operators/table/join_sides.py``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import struct
+from operator import add
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.runtime.columnar.array_utils import byte_runs
+from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.operators.table.base import (
     DELETE,
     INSERT,
     KeyedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.folded_changes import folded
-from millstream.runtime.operators.table.join_sides import Meeting, Side
+from millstream.runtime.operators.table.mini_batch import folded
 from millstream.runtime.operators.table.specs import JoinKind
+from millstream.state.expired_rows import ExpiringEntries
+from millstream.state.packed_batches import append_groups
+from millstream.state.packed_buckets import Entries, appended, numbers_at, only_value
+from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext, Output
+    from millstream.expressions.context import EvaluationContext
     from millstream.expressions.evaluator import Filter
+    from millstream.expressions.nodes import Expression
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.plans import JoinPlan
+    from millstream.runtime.operators.table.specs import JoinSide
+    from millstream.state.key_codec import CacheKey
+    from millstream.state.keyed import KeyedState
+    from millstream.types.logical_types import RowType
 
-__all__ = ["JoinOperator"]
+__all__ = ["JoinOperator", "JoinPairs", "Meeting", "Side"]
+
+
+_HEAD: Final = struct.Struct("<iiq")
+_HEAD_TYPE: Final = np.dtype([("count", "<i4"), ("matches", "<i4"), ("time", "<i8")])
+_TIME: Final = struct.Struct("<q")
+#: Where the time begins in a head.
+_TIME_AT: Final = 8
+_EMPTY: Final = b""
+
+
+class Side:
+    """One input of a join."""
+
+    def __init__(self, spec: JoinSide, row_type: RowType, ttl: int, name: str) -> None:
+        """Take its keys, its columns, and how long its rows live."""
+        self.spec = spec
+        self.schema = row_type.to_arrow_schema()
+        self.codec = RowCodec(self.schema)
+        #: Milliseconds; 0: rows are kept for good.
+        self.ttl = ttl
+        self._name = name
+        #: Whether a join key may have several rows.
+        self.has_names = not spec.is_one_per_key
+        self.by_row = spec.unique_key is None
+        self._unique: RowCodec | None = None
+        if spec.unique_key is not None and not spec.is_one_per_key:
+            kept = [self.schema.field(index) for index in spec.unique_key]
+            self._unique = RowCodec(pa.schema(kept))
+        self.maps: PackedMaps
+
+    @property
+    def folding_key(self) -> tuple[int, ...] | None:
+        """The columns by which rows are unique, with those of the join; None: there are none."""
+        unique = self.spec.unique_key
+        return None if unique is None else tuple(dict.fromkeys((*self.spec.keys, *unique)))
+
+    def open(self, keyed: KeyedState) -> None:
+        """Register what is kept."""
+        self.maps = PackedMaps(keyed, f"\0{self._name} rows")
+        if self.ttl > 0:
+            keyed.expired.watch(ExpiringEntries(self.maps, self.ttl, _TIME_AT))
+
+    def names_of(self, arrow: pa.RecordBatch, rows: list[bytes]) -> list[bytes]:
+        """Return what rows are found by."""
+        if self.by_row:
+            return rows
+        if self._unique is None or self.spec.unique_key is None:
+            return [_EMPTY] * len(rows)
+        return self._unique.pack([arrow.column(index) for index in self.spec.unique_key])
+
+    def is_over(self, value: bytes, now: int) -> bool:
+        """Whether an entry has expired."""
+        return self.ttl > 0 and int(_HEAD.unpack_from(value)[2]) + self.ttl <= now
+
+    def add(self, key: CacheKey, name: bytes, row: bytes, matches: int, now: int) -> bool:
+        """Keep a row; returns whether its name was not there."""
+        head = _HEAD.pack(1, matches, now)
+        value = head if self.by_row else head + row
+        maps = self.maps
+        if name:
+            if maps.append(key, name, value):
+                return True
+        else:
+            stored = maps.only_bucket(key)
+            if stored is None or type(stored) is bytes:
+                maps.set_only_bucket(key, appended(None, name, value))
+                before = None if stored is None else only_value(stored, name)
+                return before is None or self.is_over(before, now)
+        kept = maps.map_of(key)
+        before = kept.get(name)
+        is_new = before is None or self.is_over(before, now)
+        if self.by_row and before is not None and not is_new:
+            value = _HEAD.pack(_HEAD.unpack_from(before)[0] + 1, matches, now)
+        kept.put(name, value)
+        return is_new
+
+    def add_all(
+        self,
+        keys: list[CacheKey],
+        group_of_row: NDArray[np.int64],
+        names: list[bytes],
+        rows: list[bytes],
+        matches: NDArray[np.int64],
+        now: int,
+    ) -> None:
+        """``add`` rows of groups one after another; ``keys`` are those of the groups."""
+        counts = matches.tolist()
+        left: Iterable[int] = range(len(names))
+        if self.has_names:
+            heads = np.empty(len(names), _HEAD_TYPE)
+            heads["count"], heads["matches"], heads["time"] = 1, matches, now
+            values: list[bytes] = heads.view(f"V{_HEAD.size}").tolist()
+            if not self.by_row:
+                values = list(map(add, values, rows))
+            left = append_groups(self.maps, keys, group_of_row, names, values)
+        for at in left:
+            self.add(keys[group_of_row[at]], names[at], rows[at], counts[at], now)
+
+    def take_back(self, key: CacheKey, name: bytes, now: int) -> None:
+        """Forget a row, or one of several equal ones."""
+        stored = self.maps.only_bucket(key)
+        if stored is None:
+            return
+        value = only_value(stored, name) if type(stored) is bytes else None
+        if value is not None:
+            left = self._one_less(value, now)
+            bucket = None if left is None else appended(None, name, left)
+            self.maps.set_only_bucket(key, bucket)
+            return
+        kept = self.maps.map_of(key)
+        value = kept.get(name)
+        if value is None:
+            return
+        left = self._one_less(value, now)
+        if left is None:
+            kept.remove(name)
+        else:
+            kept.put(name, left)
+
+    def _one_less(self, value: bytes, now: int) -> bytes | None:
+        count, matches, _ = _HEAD.unpack_from(value)
+        return (
+            _HEAD.pack(count - 1, matches, now)
+            if count > 1 and not self.is_over(value, now)
+            else None
+        )
+
+
+class Meeting:
+    """The rows of the other side that rows of a batch may match, by their keys.
+
+    They stay the same while the batch is processed: it is of one side.
+    """
+
+    def __init__(
+        self,
+        other: Side,
+        groups: RowGroups,
+        wanted: NDArray[np.bool_],
+        now: int,
+        *,
+        counts_matches: bool,
+    ) -> None:
+        """Take the other side, whose maps were fetched, and the groups that may match anything."""
+        self._other, self._now = other, now
+        buckets = other.maps.whole(groups.keys)
+        present = [
+            number
+            for number, may_match in enumerate(wanted.tolist())
+            if may_match and buckets[number] is not None
+        ]
+        self._keys = [groups.keys[number] for number in present]
+        entries = self._entries = Entries.of([buckets[number] or _EMPTY for number in present])
+        data, heads = entries.data, entries.values
+        counts = numbers_at(data, heads, "<i4")
+        if other.ttl > 0:
+            counts[numbers_at(data, heads + 8, "<i8") + other.ttl <= now] = 0
+        rows = entries.names if other.by_row else heads + _HEAD.size
+        self.columns = other.codec.unpack_at(data, rows)
+        #: How many rows each entry matches, where somebody has to know.
+        self.matches = np.empty(0, dtype=np.int64)
+        if counts_matches:
+            self.matches = numbers_at(data, heads + 4, "<i4")
+        #: The numbers of matches that are others now.
+        self.changes: dict[int, int] = {}
+        #: Entries by group, one as often as its row is there.
+        self.members = np.repeat(np.arange(len(counts)), counts)
+        self._sizes = np.zeros(len(groups), dtype=np.int64)
+        if present:
+            ends = np.concatenate([[0], np.cumsum(counts)])
+            lasts = np.cumsum(entries.counts)
+            self._sizes[present] = ends[lasts] - ends[lasts - entries.counts]
+        self._starts = np.cumsum(self._sizes) - self._sizes
+
+    def write(self) -> None:
+        """Keep how many rows each entry matches now."""
+        if not self.changes:
+            return
+        entries, maps = self._entries, self._other.maps
+        noted = np.fromiter(self.changes, np.int64, len(self.changes))
+        matches = np.fromiter(self.changes.values(), "<i4", len(noted))
+        heads = entries.values[noted]
+        data = entries.data.copy()
+        data[(heads + 4)[:, None] + np.arange(4)] = matches.view(np.uint8).reshape(-1, 4)
+        now = np.frombuffer(_TIME.pack(self._now), np.uint8)
+        data[(heads + 8)[:, None] + np.arange(8)] = now
+        whole = data.tobytes()
+        ends = np.append(entries.begins[1:], len(data)).tolist()
+        begins = entries.begins.tolist()
+        of_bucket = entries.bucket[noted].tolist()
+        for bucket in dict.fromkeys(of_bucket):
+            key = self._keys[bucket]
+            if type(maps.only_bucket(key)) is bytes:
+                maps.set_only_bucket(key, whole[begins[bucket] : ends[bucket]])
+        for entry, bucket in zip(noted.tolist(), of_bucket, strict=True):
+            key = self._keys[bucket]
+            if type(maps.only_bucket(key)) is not bytes:
+                at, length = entries.values[entry], entries.value_lengths[entry]
+                maps.map_of(key).put(entries.name(entry), whole[at : at + length])
+        maps.changed(self._keys)
+
+    def sizes(self, group_of_row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many rows each row may match."""
+        return self._sizes[group_of_row]
+
+    def pairs(
+        self, rows: NDArray[np.int64], group_of_row: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return all pairs of these rows: row, and entry of the other side; in order of rows."""
+        groups = group_of_row[rows]
+        sizes = self._sizes[groups]
+        repeated = np.repeat(rows, sizes)
+        within = np.arange(len(repeated)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return repeated, self.members[np.repeat(self._starts[groups], sizes) + within]
+
 
 #: So many pairs of rows are looked at in one go.
 _MOST_PAIRS: Final = 262_144
@@ -388,3 +613,127 @@ def _taken(columns: list[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
     absent = rows == _NONE
     picked = pa.array(rows, mask=absent if absent.any() else None)
     return [column.take(picked) for column in columns]
+
+
+_JOIN_PAIRS_MOST_PAIRS: Final = 262_144
+
+
+class _Plan(Protocol):
+    @property
+    def left_type(self) -> RowType: ...
+
+    @property
+    def right_type(self) -> RowType: ...
+
+    @property
+    def left(self) -> JoinSide: ...
+
+    @property
+    def right(self) -> JoinSide: ...
+
+    @property
+    def filter_nulls(self) -> tuple[bool, ...]: ...
+
+    @property
+    def condition(self) -> Expression | None: ...
+
+    @property
+    def evaluation(self) -> EvaluationContext: ...
+
+
+class JoinPairs:
+    """Makes pairs.  Side 0 is left, side 1 right; *own* is that of the batch."""
+
+    def __init__(self, plan: _Plan) -> None:
+        """Take the sides and the condition."""
+        self._plan = plan
+        self._sides = (plan.left, plan.right)
+        self._schemas = (plan.left_type.to_arrow_schema(), plan.right_type.to_arrow_schema())
+        both = [*self._schemas[0], *self._schemas[1]]
+        self._names = [f"{number}.{field.name}" for number, field in enumerate(both)]
+        self._condition: Filter | None = None
+        if plan.condition is not None:
+            from millstream.expressions.evaluator import compile_filter
+
+            self._condition = compile_filter(plan.condition)
+
+    def may_match(self, arrow: pa.RecordBatch, groups: RowGroups, own: int) -> NDArray[np.bool_]:
+        """Return which keys match anything: NULL does not where it equals nothing."""
+        found = np.ones(len(groups), dtype=np.bool_)
+        pairs = zip(self._sides[own].keys, self._plan.filter_nulls, strict=True)
+        for index, filters in pairs:
+            column = arrow.column(index)
+            if filters and column.null_count:
+                found &= column.is_valid().to_numpy(zero_copy_only=False)[groups.first_rows]
+        return found
+
+    @staticmethod
+    def candidates(
+        sizes: NDArray[np.int64], group_of_row: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield pairs of rows and kept rows of their key, in order of rows.
+
+        Args:
+            sizes: how many kept rows each key has; those of all keys stand one behind the other.
+            group_of_row: the key of each row.
+        """
+        begins = np.cumsum(sizes) - sizes
+        of_row = sizes[group_of_row]
+        ends = np.cumsum(of_row)
+        start = 0
+        while start < len(of_row):
+            before = ends[start - 1] if start else 0
+            stop = max(
+                start + 1, int(np.searchsorted(ends, before + _JOIN_PAIRS_MOST_PAIRS, side="right"))
+            )
+            counts = of_row[start:stop]
+            first = np.repeat(np.arange(start, stop), counts)
+            within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
+            yield first, begins[group_of_row[first]] + within
+            start = stop
+
+    def holds(
+        self,
+        own_columns: Sequence[pa.Array],
+        other_columns: Sequence[pa.Array],
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        own: int,
+        processing_time: int,
+    ) -> NDArray[np.bool_]:
+        """Return which pairs meet the condition."""
+        if self._condition is None or not len(first):
+            return np.ones(len(first), dtype=np.bool_)
+        context = self._plan.evaluation.at(processing_time)
+        found = np.empty(len(first), dtype=np.bool_)
+        for run, columns in self.joined(own_columns, other_columns, first, second, own):
+            pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
+            mask = self._condition.evaluate(pairs, context)
+            found[run] = mask.to_numpy(zero_copy_only=False)
+        return found
+
+    @staticmethod
+    def joined(
+        own_columns: Sequence[pa.Array],
+        other_columns: Sequence[pa.Array],
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        own: int,
+    ) -> Iterator[tuple[slice, list[pa.Array]]]:
+        """Yield the columns of pairs, in runs of not too many bytes, with where these are.
+
+        ``second`` -1: there is none, all of the other side is NULL.
+        """
+        for run in byte_runs((own_columns, first), (other_columns, second)):
+            found = second[run]
+            absent = found < 0
+            picked = pa.array(found, mask=absent if absent.any() else None)
+            mine = [column.take(pa.array(first[run])) for column in own_columns]
+            other = [column.take(picked) for column in other_columns]
+            yield run, other + mine if own else mine + other
+
+    def padded(self, columns: Sequence[pa.Array], own: int) -> list[pa.Array]:
+        """Return rows with NULL for the other side."""
+        count = len(columns[0])
+        nulls = [pa.nulls(count, field.type) for field in self._schemas[1 - own]]
+        return [*nulls, *columns] if own else [*columns, *nulls]

@@ -11,7 +11,7 @@ What it is not: for updating input.
 State, per key: the rows that wait; the rows from the first of a match in the making on, and these
 matches: where each begins and how many rows its variables have.
 
-Read next: ``runtime/operators/table/match_slots.py``.
+Read next: ``runtime/operators/table/row_patterns.py``.
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import LateRowsOperator
-from millstream.runtime.operators.table.match_slots import Navigation, SlotExpressions, Span
-from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
-from millstream.runtime.operators.table.row_patterns import Match, Matching, Partial
-from millstream.runtime.operators.table.waiting_rows import WaitingRows
+from millstream.runtime.operators.table.row_buffers import WaitingRows, packed_list, unpacked_list
+from millstream.runtime.operators.table.row_patterns import (
+    Match,
+    Matching,
+    Navigation,
+    Partial,
+    SlotExpressions,
+    Span,
+)
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 

@@ -37,12 +37,12 @@ from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import LateRowsOperator
-from millstream.runtime.operators.table.specs import AggregateCall
-from millstream.runtime.operators.table.waiting_rows import (
+from millstream.runtime.operators.table.row_buffers import (
     WaitingRows,
     packed_rows,
     unpacked_rows,
 )
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.state.expired_rows import ExpiringRows
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.runtime.columnar.table_windows import WindowSpec
-    from millstream.runtime.operators.table.match_slots import Slot
-    from millstream.runtime.operators.table.row_patterns import RowPattern
+    from millstream.runtime.operators.table.row_patterns import RowPattern, Slot
     from millstream.runtime.operators.table.specs import (
         AggregateCall,
         JoinKind,

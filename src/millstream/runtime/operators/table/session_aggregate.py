@@ -10,7 +10,7 @@ are refused, as all without merge() are in Flink.
 
 State: per key the sessions that are not over: their starts and ends, and the accumulators of each.
 
-Read next: ``runtime/operators/table/windowed.py``.
+Read next: ``runtime/operators/table/window_aggregate.py``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from millstream.errors import UnsupportedSqlError
 from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.aggregate_calls import SortedRows, can_be_partial
-from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
-from millstream.runtime.operators.table.windowed import WindowedAggregateOperator
+from millstream.runtime.operators.table.row_buffers import packed_list, unpacked_list
+from millstream.runtime.operators.table.window_aggregate import WindowedAggregateOperator
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 

@@ -12,11 +12,16 @@ Read next: ``runtime/operators/table/deduplicate.py``.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.contracts.operator import StateSection
+from millstream.errors import PermanentSinkError
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.operators.table.base import (
     DELETE,
@@ -24,24 +29,37 @@ from millstream.runtime.operators.table.base import (
     UPDATE_AFTER,
     KeyedTableOperator,
     TableOperator,
+    TimedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.row_changes import RowChanges
-from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+from millstream.runtime.operators.table.row_buffers import (
+    RowChanges,
+    TimedRows,
+    packed_list,
+    unpacked_list,
+)
 from millstream.state.expired_rows import ExpiringRows
+from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import OperatorContext, Output
-    from millstream.runtime.operators.table.plans import (
-        DropUpdateBeforePlan,
-        SinkMaterializerPlan,
-    )
+    from numpy.typing import NDArray
 
-__all__ = ["DropUpdateBeforeOperator", "RowNames", "SinkMaterializerOperator"]
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import Operator, OperatorContext, Output, RestoreContext
+    from millstream.runtime.operators.table.plans import DropUpdateBeforePlan, SinkMaterializerPlan
+    from millstream.types.logical_types import RowType
+
+__all__ = [
+    "DropUpdateBeforeOperator",
+    "RowNames",
+    "SinkConflictsFactory",
+    "SinkMaterializerOperator",
+    "WatermarkTimesFactory",
+]
+
 
 _TIME: Final = struct.Struct("<q")
 #: A row as it is kept, and what it is told from others by.
@@ -160,3 +178,212 @@ class DropUpdateBeforeOperator(TableOperator):
                 batch = batch.take(kept)
         self.records_out += len(batch)
         self.output.emit(batch)
+
+
+#: The mark of the row that the sink has; those of waiting rows are their kinds.
+_WRITTEN: Final = 4
+#: A row as it is kept, and what it is told from others by.
+_Named = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class WatermarkTimesFactory:
+    """Gives each row the watermark at which it is sent as its timestamp."""
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return WatermarkTimesOperator()
+
+
+class WatermarkTimesOperator(TableOperator):
+    """Keeps the watermark alone."""
+
+    def __init__(self) -> None:
+        """Have seen no watermark."""
+        super().__init__()
+        self._watermark = MIN_TIMESTAMP
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        self._watermark = restored.watermark
+
+    def process_rows(self, batch: Batch) -> None:
+        self.records_out += len(batch)
+        times = np.full(len(batch), self._watermark, dtype=np.int64)
+        self.output.emit(batch.with_timestamps(times))
+
+    def process_watermark(self, watermark: int) -> None:
+        self._watermark = watermark
+        super().process_watermark(watermark)
+
+
+@dataclass(frozen=True)
+class SinkConflictsFactory:
+    """Makes operators that keep one row per key of a sink.  Columns stay.
+
+    Args:
+        input_type: the rows, each with the watermark of its sender as its timestamp.
+        keys: the sink's primary key.
+        upsert_key: of the query; None: it has none, and whole rows are compared.
+        fails: whether a conflict ends the job; else the first row stays.
+        table: the sink, for the error.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    upsert_key: tuple[int, ...] | None
+    fails: bool
+    table: str
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        columns = ", ".join(
+            f"{each.name} {each.type.as_summary_string()}" for each in self.input_type.fields
+        )
+        details = {"columns": columns, "upsert key": str(self.upsert_key)}
+        return [StateSection("conflicts", "packed rows by key", details=details)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return SinkConflictsOperator(self)
+
+
+class SinkConflictsOperator(TimedTableOperator):
+    """Keeps per key the row that the sink has, and the changes that wait for the watermark."""
+
+    def __init__(self, plan: SinkConflictsFactory) -> None:
+        """Take both keys."""
+        super().__init__(plan.state_sections()[0])
+        self._plan = plan
+        schema = plan.input_type.to_arrow_schema()
+        self._codec = RowCodec(schema)
+        self._names = RowNames(schema, plan.upsert_key)
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._kept = PackedValues(self.keyed_state, "\0conflicts")
+
+    def process_rows(self, batch: Batch) -> None:
+        groups = self.group(batch, self._plan.keys)
+        rows = self._codec.pack(batch.arrow.columns)
+        kinds = kinds_or_inserts(batch).astype(np.uint8)
+        times = batch.timestamp_array
+        register = self.keyed_state.timers.register_event_time
+        made: list[bytes | None] = []
+        pairs = zip(groups.keys, self._kept.get_all(groups.keys), strict=True)
+        for number, (key, stored) in enumerate(pairs):
+            start, count = int(groups.starts[number]), int(groups.counts[number])
+            mine = groups.order[start : start + count]
+            new = [rows[row] for row in mine.tolist()]
+            made.append(TimedRows.decoded(stored).added(times[mine], kinds[mine], new).encoded())
+            for time in set(times[mine].tolist()):
+                register(uncache_key(key), b"", time)
+        self._kept.put_all(groups.keys, made)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Write what the watermark has made certain."""
+        self._watermark = watermark
+        fired = self.keyed_state.timers.advance_event_time(watermark)
+        keys = list(dict.fromkeys(cache_key(key) for _, key, _ in fired))
+        if keys:
+            self.keyed_state.make_room(len(keys))
+            kept = [TimedRows.decoded(stored) for stored in self._kept.get_all(keys)]
+            changes = RowChanges()
+            left = self._settled(kept, watermark, changes)
+            self._kept.put_all(keys, [each.encoded() for each in left])
+            changes.emit(self, self._codec)
+        super().process_watermark(watermark)
+
+    def _settled(
+        self, kept: list[TimedRows], watermark: int, changes: RowChanges
+    ) -> list[TimedRows]:
+        """Put the changes of each key that are certain together; gives what is kept then."""
+        rows = list(chain.from_iterable(each.rows for each in kept))
+        names = iter(self._names.of(self._codec.unpack(rows), rows) if rows else [])
+        left: list[TimedRows] = []
+        for each in kept:
+            named = [(row, next(names)) for row in each.rows]
+            before, living = None, []
+            waiting = (each.marks != _WRITTEN) & (each.times > watermark)
+            if len(each) and each.marks[0] == _WRITTEN:
+                before = named[0]
+                living.append(before)
+            for place in _in_order_of_time(each, watermark):
+                self._apply(living, named[place], takes_back=bool(each.marks[place] & 1))
+            after = self._winner(living)
+            _say(changes, before, after)
+            rest = each.chosen(waiting)
+            left.append(rest if after is None else _written(after).added(*_parts(rest)))
+        return left
+
+    def _apply(self, living: list[_Named], row: _Named, *, takes_back: bool) -> None:
+        by_name = takes_back or self._names.are_keys
+        found = (at for at, (_, name) in enumerate(living) if by_name and name == row[1])
+        at = next(found, -1)
+        if takes_back:
+            if at >= 0:
+                del living[at]
+        elif at >= 0:
+            living[at] = row
+        else:
+            living.append(row)
+
+    def _winner(self, living: list[_Named]) -> _Named | None:
+        """Return the first of the rows that are left.
+
+        Raises:
+            PermanentSinkError: there are several, and the statement says ERROR.
+        """
+        if len(living) > 1 and self._plan.fails:
+            columns = self._codec.unpack([living[0][0]])
+            fields = self._plan.input_type.fields
+            parts = (f"{fields[at].name}={columns[at][0].as_py()}" for at in self._plan.keys)
+            shown = ", ".join(parts)
+            message = (
+                f"Primary key constraint violation in table {self._plan.table}: {len(living)} "
+                f"distinct records have the key [{shown}]. Use ON CONFLICT DO NOTHING to keep the "
+                "first record, or DO DEDUPLICATE to keep the last."
+            )
+            raise PermanentSinkError(message)
+        return living[0] if living else None
+
+
+def _in_order_of_time(kept: TimedRows, watermark: int) -> Sequence[int]:
+    """Places of the changes that are certain, without those of one time that undo each other."""
+    due = np.flatnonzero((kept.marks != _WRITTEN) & (kept.times <= watermark))
+    due = due[np.argsort(kept.times[due], kind="stable")]
+    found: list[int] = []
+    #: Of the time at hand: a row, and whether it goes -> the places of its changes.
+    open_: dict[tuple[bytes, bool], list[int]] = {}
+    time = None
+    for place in due.tolist():
+        if kept.times[place] != time:
+            time, open_ = kept.times[place], {}
+        row, goes = kept.rows[place], bool(kept.marks[place] & 1)
+        opposite = open_.get((row, not goes))
+        if opposite:
+            found.remove(opposite.pop(0))
+        else:
+            found.append(place)
+            open_.setdefault((row, goes), []).append(place)
+    return found
+
+
+def _say(changes: RowChanges, before: _Named | None, after: _Named | None) -> None:
+    if after is None:
+        if before is not None:
+            changes.add(DELETE, before[0])
+    elif before is None:
+        changes.add(INSERT, after[0])
+    elif before[0] != after[0]:
+        changes.add(UPDATE_AFTER, after[0])
+
+
+def _written(row: _Named) -> TimedRows:
+    marks = np.array([_WRITTEN], dtype=np.uint8)
+    return TimedRows(np.array([MIN_TIMESTAMP], dtype=np.int64), marks, [row[0]])
+
+
+def _parts(rows: TimedRows) -> tuple[NDArray[np.int64], NDArray[np.uint8], list[bytes]]:
+    return rows.times, rows.marks, rows.rows

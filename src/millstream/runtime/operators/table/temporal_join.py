@@ -10,7 +10,7 @@ What it is not: by processing time.
 State, per key: rows of the left that wait, marked with their kinds; versions of the right, in order
 of time, marked with their kinds (a deletion is a version, too).
 
-Read next: ``runtime/operators/table/timed_rows.py``.
+Read next: ``runtime/operators/table/row_buffers.py``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import TimedTableOperator, kinds_or_inserts
-from millstream.runtime.operators.table.join_pairs import JoinPairs
+from millstream.runtime.operators.table.join import JoinPairs
+from millstream.runtime.operators.table.row_buffers import TimedRows
 from millstream.runtime.operators.table.specs import JoinKind
-from millstream.runtime.operators.table.timed_rows import TimedRows
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 

@@ -25,9 +25,11 @@ Read next: ``runtime/columnar/row_codec.py``, ``state/packed_state.py``.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import struct
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from operator import eq
+from itertools import islice
+from operator import eq, le
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
@@ -42,28 +44,166 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.ranking import (
-    BucketRanking,
-    keep_alive,
-    living_ranking,
-)
-from millstream.runtime.operators.table.row_changes import RowChanges
-from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+from millstream.runtime.operators.table.row_buffers import RowChanges, packed_list, unpacked_list
 from millstream.runtime.operators.table.specs import RankStrategy
+from millstream.runtime.operators.table.window_join import RowsOfWindowsOperator
 from millstream.state.expired_rows import ExpiringMaps
+from millstream.state.packed_buckets import joined_bucket, split_bucket
 from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext, Output, RestoreContext
     from millstream.runtime.columnar.row_groups import RowGroups
-    from millstream.runtime.operators.table.plans import TopNPlan
-    from millstream.runtime.operators.table.ranking import Ranking
+    from millstream.runtime.operators.table.plans import TopNPlan, WindowRankPlan
+    from millstream.runtime.operators.table.window_join import Slot
     from millstream.state.key_codec import CacheKey
+    from millstream.state.packed_state import PackedMap
 
-__all__ = ["TopNOperator"]
+__all__ = [
+    "BEHIND",
+    "BucketRanking",
+    "Ranking",
+    "TopNOperator",
+    "WindowRankOperator",
+    "keep_alive",
+    "living_ranking",
+    "ranking_of",
+]
+
+
+_NUMBER: Final = struct.Struct(">Q")
+#: When a map was written last, in milliseconds, under the empty name.
+_TIME: Final = struct.Struct("<q")
+#: Behind the names of all rows of one sort key.
+BEHIND: Final = b"\xff" * 9
+
+
+class Ranking:
+    """The rows of one key, in order.
+
+    Invariant: ``names[i]`` is the name of ``rows[i]``; names are sorted.
+    """
+
+    __slots__ = ("kept", "names", "next_number", "rows")
+
+    def __init__(self, kept: PackedMap, *, is_keyed: bool) -> None:
+        self.kept = kept
+        entries = sorted(entry for entry in kept.items() if entry[0])
+        self.names = [name for name, _ in entries]
+        self.rows = [unpacked_list(value)[1] if is_keyed else value for _, value in entries]
+        numbers = (_NUMBER.unpack(name[-8:])[0] for name in self.names)
+        self.next_number = max(numbers, default=-1) + 1
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
+        """Put a row behind those of the same order; returns its position."""
+        at = bisect_right(self.names, sort_key + BEHIND)
+        name = sort_key + _NUMBER.pack(self.next_number)
+        self.next_number += 1
+        self.names.insert(at, name)
+        self.rows.insert(at, row)
+        self.kept.put(name, row if row_key is None else packed_list([row_key, row]))
+        return at
+
+    def remove(self, at: int) -> bytes:
+        """Remove the row at a position, and return it."""
+        self.kept.remove(self.names.pop(at))
+        return self.rows.pop(at)
+
+    def find(self, sort_key: bytes, row: bytes) -> int:
+        """Return the position of the first row of that order that equals ``row``; -1: none."""
+        start = bisect_left(self.names, sort_key)
+        stop = bisect_right(self.names, sort_key + BEHIND)
+        try:
+            return self.rows.index(row, start, stop)
+        except ValueError:
+            return -1
+
+    def takes(self, sort_key: bytes, most: int) -> bool:
+        """Whether a new row of that order would be among the first ``most``."""
+        return len(self.names) < most or sort_key < self.names[most - 1][:-8]
+
+
+class BucketRanking(Ranking):
+    """The few rows of one key, in order, over the only bucket of its map."""
+
+    __slots__ = ("is_changed", "stored")
+
+    def __init__(self, stored: bytes | None) -> None:
+        """Take the bucket, None of no rows."""
+        self.names: list[bytes] = []
+        self.rows: list[bytes] = []
+        self.stored = stored
+        self.next_number = -1
+        self.is_changed = False
+        if stored is not None:
+            _, _, names, rows = split_bucket(stored)
+            if not all(map(le, names, islice(names, 1, None))):
+                entries = sorted(zip(names, rows, strict=True))
+                names, rows = [name for name, _ in entries], [row for _, row in entries]
+            self.names, self.rows = names, rows
+
+    def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
+        del row_key
+        if self.next_number < 0:
+            last = max([name[-8:] for name in self.names], default=None)
+            self.next_number = 0 if last is None else int(_NUMBER.unpack(last)[0]) + 1
+        at = bisect_right(self.names, sort_key + BEHIND)
+        self.names.insert(at, sort_key + _NUMBER.pack(self.next_number))
+        self.next_number += 1
+        self.rows.insert(at, row)
+        self.is_changed = True
+        return at
+
+    def remove(self, at: int) -> bytes:
+        self.is_changed = True
+        self.names.pop(at)
+        return self.rows.pop(at)
+
+    def bucket(self) -> bytes | None:
+        """Return what is to be stored, None of no rows."""
+        return joined_bucket(self.names, self.rows) if self.names else None
+
+
+def living_ranking(kept: PackedMap, ttl: int, now: int, *, is_keyed: bool = False) -> Ranking:
+    """Return the ranking of a map, which loses its rows if it was not written for ``ttl``.
+
+    Args:
+        kept: the map.
+        ttl: in milliseconds; 0: rows stay.
+        now: the time, in milliseconds.
+        is_keyed: as of ``Ranking``.
+    """
+    if ttl and len(kept):
+        written = _TIME.unpack(kept.get(b"") or _TIME.pack(0))[0]
+        if written + ttl <= now:
+            kept.clear()
+    return ranking_of(kept, is_keyed=is_keyed)
+
+
+def keep_alive(rankings: Iterable[Ranking], now: int) -> None:
+    """Note in the maps of rankings that were changed when that was, for ``living_ranking``."""
+    time = _TIME.pack(now)
+    for ranking in rankings:
+        if ranking.kept.dirty:
+            if len(ranking):
+                ranking.kept.put(b"", time)
+            else:
+                ranking.kept.remove(b"")
+
+
+def ranking_of(kept: PackedMap, *, is_keyed: bool = False) -> Ranking:
+    """Return the ranking of a map, which is kept as long as that is in memory."""
+    if kept.view is None:
+        kept.view = Ranking(kept, is_keyed=is_keyed)
+    ranking: Ranking = kept.view
+    return ranking
+
 
 #: Of so many keys it is known where their last rows stand.
 _MOST_LAST: Final = 200_000
@@ -463,3 +603,52 @@ def _without(rows: list[bytes], others: list[bytes]) -> list[bytes]:
     if len(known) == len(others) and len(set(rows)) == len(rows):
         return [row for row in rows if row not in known]
     return list((Counter(rows) - Counter(others)).elements())
+
+
+class WindowRankOperator(RowsOfWindowsOperator):
+    """Keeps the first rows of every key and window."""
+
+    def __init__(self, plan: WindowRankPlan) -> None:
+        """Take what to number, and how."""
+        super().__init__(plan.state_sections()[0], plan.time_zone)
+        self._plan = plan
+        self._codec = RowCodec(plan.input_type.to_arrow_schema())
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._kept = PackedMaps(self.keyed_state, "\0rows")
+
+    def process_rows(self, batch: Batch) -> None:
+        plan = self._plan
+        found = self.in_slots(batch, plan.window_end, plan.keys)
+        if found is None:
+            return
+        self._kept.fetch_all(found.slots)
+        rankings = [ranking_of(self._kept.map_of(slot)) for slot in found.slots]
+        rows = self._codec.pack(found.arrow.columns)
+        orders = sort_keys(found.arrow.columns, plan.order)
+        for row, slot in enumerate(found.slot_of_row):
+            self._insert(rankings[slot], orders[row], rows[row])
+        self._kept.changed(found.slots)
+
+    def _insert(self, ranking: Ranking, order: bytes, row: bytes) -> None:
+        most = self._plan.end
+        if ranking.takes(order, most):
+            ranking.insert(order, row)
+            if len(ranking) > most:
+                ranking.remove(most)
+
+    def give(self, slots: list[Slot]) -> None:
+        plan = self._plan
+        self._kept.fetch_all(slots)
+        changes = RowChanges()
+        for slot in slots:
+            kept = self._kept.map_of(slot)
+            rows = ranking_of(kept).rows[plan.start - 1 : plan.end]
+            for number, row in enumerate(rows, plan.start):
+                changes.add(0, row)
+                if plan.output_rank:
+                    changes.numbers.append(number)
+            kept.clear()
+        self._kept.changed(slots)
+        changes.emit(self, self._codec)

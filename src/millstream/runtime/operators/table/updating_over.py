@@ -13,7 +13,7 @@ What it is not: OVER by time over inserts (``over.py``), whose rows are final wh
 State, per key: all rows in order, as in Top-N of a changelog.  Aggregates are computed anew, so
 there are no accumulators.
 
-Read next: ``runtime/operators/table/ranking.py``.
+Read next: ``runtime/operators/table/top_n.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.ranking import (
+from millstream.runtime.operators.table.top_n import (
     BEHIND,
     keep_alive,
     living_ranking,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext, Output
     from millstream.runtime.operators.table.plans import UpdatingOverPlan
-    from millstream.runtime.operators.table.ranking import Ranking
+    from millstream.runtime.operators.table.top_n import Ranking
 
 __all__ = ["UpdatingOverOperator"]
 

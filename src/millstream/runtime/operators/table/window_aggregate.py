@@ -10,7 +10,7 @@ that are not over yet; a row without such a window is dropped.
 What it is not: for sessions (``session_aggregate.py``).
 
 What can be put together is in memory as columns until it is over, or until the next checkpoint
-(``window_buffer.py``).
+(``window_aggregate.py``).
 
 State: per key and slice, or window (its end and its start, 8 bytes each), the accumulators; a timer
 per key and window.
@@ -21,8 +21,9 @@ Read next: ``runtime/operators/table/aggregate_calls.py``.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,25 +31,400 @@ import pyarrow as pa
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.changelog_aggregates import Segments
-from millstream.runtime.columnar.row_groups import codes_of, group_codes, group_rows
+from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.row_groups import (
+    codes_of,
+    columns_of_keys,
+    group_codes,
+    group_rows,
+    stable_order,
+)
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, attached_windows
-from millstream.runtime.operators.table.aggregate_calls import SortedRows, is_partial_call
-from millstream.runtime.operators.table.window_buffer import Parts, WindowBuffer
-from millstream.runtime.operators.table.windowed import WindowedAggregateOperator
+from millstream.runtime.operators.table.aggregate_calls import (
+    Aggregates,
+    SortedRows,
+    is_partial_call,
+)
+from millstream.runtime.operators.table.base import (
+    LateRowsOperator,
+    TableOperator,
+    kinds_or_inserts,
+)
+from millstream.runtime.operators.table.window_function import RowTimes, window_columns
 from millstream.state.key_codec import cache_key, uncache_key
+from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
-    from millstream.runtime.operators.table.plans import WindowAggregatePlan
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import (
+        Checkpoint,
+        OperatorContext,
+        OperatorSnapshot,
+        Output,
+        RestoreContext,
+    )
+    from millstream.runtime.operators.table.plans import (
+        LocalWindowAggregatePlan,
+        WindowAggregatePlan,
+    )
     from millstream.state.key_codec import CacheKey
+    from millstream.state.packed_state import Place
 
     Slot = tuple[CacheKey, bytes]
 
-__all__ = ["WindowAggregateOperator"]
+__all__ = [
+    "LocalWindowAggregateOperator",
+    "Parts",
+    "WindowAggregateOperator",
+    "WindowBuffer",
+    "WindowedAggregateOperator",
+]
+
+
+class WindowedAggregateOperator(LateRowsOperator):
+    """Keeps accumulators per key and window."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **LateRowsOperator.counted,
+        "numNullRowTimeRecordsDropped": "without_time",
+    }
+
+    def __init__(self, plan: WindowAggregatePlan) -> None:
+        """Take the windows, and what to compute of each."""
+        super().__init__(plan.state_sections()[0])
+        self.plan = plan
+        self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
+        rows = pa.field("rows", pa.int64())
+        self.codec = RowCodec(pa.schema([rows, *self.aggregates.fields]))
+        self.fresh = self.codec.pack([pa.array([0], pa.int64()), *self.aggregates.fresh])[0]
+        self.without_time = 0
+        self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
+        self._time_type = pa.timestamp("ms", self._times.type.tz)
+        self._clock = self._times.clock
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._accumulators = PackedValues(self.keyed_state, "\0windows")
+        self.aggregates.open(self.keyed_state, self.runtime_context)
+
+    # What kinds of windows add.
+
+    @abstractmethod
+    def take(
+        self, arrow: pa.RecordBatch, weights: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> None:
+        """Add rows (or take them back, where the weight is -1) at these times to their windows."""
+
+    def merge(self, arrow: pa.RecordBatch) -> None:
+        """Add partial aggregates to the windows of their slices.
+
+        Raises:
+            NotImplementedError: these windows have no slices.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def fire(self, fired: list[tuple[int, object, bytes]]) -> None:
+        """Give the windows of timers: time, key, window."""
+
+    # Time.
+
+    def process_rows(self, batch: Batch) -> None:
+        if self.plan.merges:
+            self.merge(batch.arrow)
+            return
+        kept = None
+        if not self.plan.is_rowtime:
+            arrow = batch.arrow
+            times = np.full(len(batch), self.processing_time, dtype=np.int64)
+            times = self._times.shown(times)
+        else:
+            arrow, kept, times = self._times.of(batch.arrow, self.label)
+            self.without_time += len(batch) - len(times)
+        if len(times):
+            weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
+            self.take(arrow, weights if kept is None else weights[kept], times)
+
+    @property
+    def _now(self) -> int:
+        return self._watermark if self.plan.is_rowtime else self.processing_time
+
+    def fires_at(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return when windows with these ends are over.
+
+        The watermark says so at their last millisecond; a clock that shows it may have rows of it.
+        """
+        last = ends - 1 if self._clock is None else self._clock.absolute(ends - 1)
+        return last if self.plan.is_rowtime else last + 1
+
+    def is_over(self, ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether windows with these ends are over."""
+        over: NDArray[np.bool_] = self.fires_at(ends) <= self._now
+        return over
+
+    def register(self, key: object, window: bytes, time: int) -> None:
+        """Have a window given at a time."""
+        timers = self.keyed_state.timers
+        if self.plan.is_rowtime:
+            timers.register_event_time(key, window, time)
+        else:
+            timers.register_processing_time(key, window, time)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Give the windows that are over."""
+        before, self._watermark = self._watermark, watermark
+        if self.plan.is_rowtime:
+            fired = list(self.keyed_state.timers.advance_event_time(watermark))
+            self.give_over(before, fired)
+        super().process_watermark(watermark)
+
+    def give_over(self, before: int, fired: list[tuple[int, object, bytes]]) -> None:
+        """Give the windows that are over now and were not with the watermark ``before``."""
+        del before
+        if fired:
+            self.fire(fired)
+
+    def process_processing_time(self, now: int) -> None:
+        super().process_processing_time(now)
+        if not self.plan.is_rowtime:
+            self._fire_until(now)
+
+    def _fire_until(self, now: int) -> None:
+        fired = list(self.keyed_state.timers.advance_processing_time(now))
+        if fired:
+            self.fire(fired)
+
+    def due(self) -> int | None:
+        return self.keyed_state.timers.processing.next_time()
+
+    def end_input(self) -> None:
+        """Windows of processing time end with their input, too."""
+        super().end_input()
+        if not self.plan.is_rowtime:
+            self._fire_until(MAX_TIMESTAMP)
+
+    # State.
+
+    def read(self, slots: Sequence[Place]) -> tuple[list[pa.Array], NDArray[np.bool_]]:
+        """Return how many rows each has and the accumulators, and where there is nothing."""
+        stored = self._accumulators.get_all(slots)
+        columns = self.codec.unpack([row or self.fresh for row in stored])
+        return columns, np.array([row is None for row in stored], dtype=np.bool_)
+
+    def write(
+        self, slots: Sequence[Place], counts: NDArray[np.int64], states: list[pa.Array]
+    ) -> None:
+        """Keep accumulators."""
+        self._accumulators.put_all(slots, self.codec.pack([pa.array(counts), *states]))
+
+    def drop(self, slots: Sequence[Place]) -> None:
+        """Forget accumulators."""
+        self._accumulators.put_all(slots, [None] * len(slots))
+        self.aggregates.forget(slots)
+
+    def give(
+        self,
+        keys: list[CacheKey],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        states: list[pa.Array],
+        has_rows: NDArray[np.bool_],
+    ) -> None:
+        """Emit the results of windows that have rows."""
+        chosen = np.flatnonzero(has_rows)
+        if len(chosen):
+            self.give_columns(self.key_columns(keys, chosen), starts, ends, states, chosen)
+
+    def give_columns(
+        self,
+        keys: list[pa.Array],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        states: list[pa.Array],
+        chosen: NDArray[np.int64],
+    ) -> None:
+        """Emit the results of some windows; ``keys`` are the columns of these alone."""
+        picked = pa.array(chosen)
+        columns, at = [], 0
+        for kernel in self.aggregates.kernels:
+            mine = [column.take(picked) for column in states[at : at + len(kernel.fields)]]
+            columns.append(kernel.results(mine))
+            at += len(kernel.fields)
+        made = window_columns(starts[chosen], ends[chosen], self._clock, self._time_type)
+        shown = [made[name] for name in self.plan.properties]
+        self.emit_columns([*keys, *columns, *shown])
+
+    def key_columns(self, keys: list[CacheKey], chosen: NDArray[np.int64]) -> list[pa.Array]:
+        """Return the key columns of these keys."""
+        schema = self.plan.input_type.to_arrow_schema()
+        kinds = [schema.field(index).type for index in self.plan.keys]
+        return columns_of_keys([keys[number] for number in chosen.tolist()], kinds)
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        due = self.due()
+        snapshot = super().snapshot(checkpoint)
+        snapshot.next_due = due
+        return snapshot
+
+
+#: A slice is put together again when it has that many rows more than twice what it had.
+_FEW: Final = 20_000
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Partial aggregates: the key columns, how many rows each is of, and columns of state."""
+
+    keys: list[pa.Array]
+    counts: NDArray[np.int64]
+    states: list[pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        columns = (*self.keys, *self.states)
+        return int(self.counts.nbytes + sum(column.nbytes for column in columns))
+
+    def taken(self, rows: NDArray[np.int64]) -> Parts:
+        """Return some rows."""
+        picked = pa.array(rows)
+        keys = [column.take(picked) for column in self.keys]
+        return Parts(keys, self.counts[rows], [column.take(picked) for column in self.states])
+
+    def cut(self, start: int, stop: int) -> Parts:
+        """Return a run of rows, without copying them."""
+        run = slice(start, stop)
+        keys = [column[run] for column in self.keys]
+        return Parts(keys, self.counts[run], [column[run] for column in self.states])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Parts]) -> Parts:
+        """Return all of them, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        keys = [pa.concat_arrays(columns) for columns in zip(*(p.keys for p in parts), strict=True)]
+        states = [
+            pa.concat_arrays(columns) for columns in zip(*(p.states for p in parts), strict=True)
+        ]
+        return cls(keys, np.concatenate([each.counts for each in parts]), states)
+
+    def added_up(
+        self, aggregates: Aggregates, of: NDArray[np.int64] | None = None
+    ) -> tuple[Parts, NDArray[np.int64]]:
+        """Put those of one key together.
+
+        Args:
+            aggregates: what they are of.
+            of: numbers; only those of one number belong together.  None: all may.
+
+        Returns:
+            One for each key (and number), and a row that each is made of.
+        """
+        codes = [codes_of(column) for column in self.keys]
+        parts = [(numbers, len(values)) for numbers, values in codes]
+        if of is not None:
+            parts.insert(0, (of, int(of.max(initial=0)) + 1))
+        if not parts:
+            parts = [(np.zeros(len(self), np.int64), 1)]
+        order, starts, counts = group_codes(parts)
+        if len(starts) == len(self):
+            return self, np.arange(len(self))
+        fresh = np.ones(len(starts), dtype=np.bool_)
+        segments = Segments(starts, counts, range(len(starts)), fresh)
+        moved, nothing = pa.array(order), pa.array(np.zeros(len(starts), np.int64))
+        lifted = aggregates.parts_of([column.take(moved) for column in self.states])
+        initial = [column.take(nothing) for column in aggregates.fresh]
+        _, _, states = aggregates.add_up(lifted, segments, initial, last_only=True)
+        totals: Any = np.add.reduceat(self.counts[order], starts)
+        firsts = order[starts]
+        picked = pa.array(firsts)
+        return Parts([column.take(picked) for column in self.keys], totals, states), firsts
+
+
+@dataclass
+class _Slice:
+    """The partial aggregates of one slice."""
+
+    parts: list[Parts] = field(default_factory=list)
+    rows: int = 0
+    #: How many rows there were when it was last put together.
+    before: int = 0
+
+
+class WindowBuffer:
+    """Partial aggregates by slice."""
+
+    def __init__(self, aggregates: Aggregates) -> None:
+        """Take what is aggregated."""
+        self._aggregates = aggregates
+        #: By start and end.
+        self._slices: dict[tuple[int, int], _Slice] = {}
+        #: Bytes, roughly.
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._slices.clear()
+        self.size = 0
+
+    @property
+    def slices(self) -> Windows:
+        """The slices, by their numbers."""
+        bounds = np.array(list(self._slices), dtype=np.int64).reshape(-1, 2)
+        return Windows(np.arange(len(bounds)), bounds[:, 0], bounds[:, 1])
+
+    def add(self, parts: Parts, found: Windows) -> bool:
+        """Keep partial aggregates, of each its slice; returns whether a slice is new."""
+        firsts, numbers = found.distinct()
+        if len(firsts) > 1:
+            order = stable_order(numbers, len(firsts))
+            parts, numbers = parts.taken(order), numbers[order]
+        edges = np.searchsorted(numbers, np.arange(len(firsts) + 1)).tolist()
+        bounds = zip(found.starts[firsts].tolist(), found.ends[firsts].tolist(), strict=True)
+        before = len(self._slices)
+        for number, slice_ in enumerate(bounds):
+            self._keep(slice_, parts.cut(edges[number], edges[number + 1]))
+        return len(self._slices) > before
+
+    def _keep(self, bounds: tuple[int, int], parts: Parts) -> None:
+        kept = self._slices.setdefault(bounds, _Slice())
+        kept.parts.append(parts)
+        kept.rows += len(parts)
+        self.size += parts.size
+        if len(kept.parts) > 1 and kept.rows > 2 * kept.before + _FEW:
+            self.size -= sum(each.size for each in kept.parts)
+            whole, _ = Parts.joined(kept.parts).added_up(self._aggregates)
+            kept.parts, kept.rows, kept.before = [whole], len(whole), len(whole)
+            self.size += whole.size
+
+    def contents(self) -> list[list[Parts]]:
+        """Return what each slice has."""
+        return [kept.parts for kept in self._slices.values()]
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """Forget slices."""
+        names = list(self._slices)
+        for number in numbers:
+            gone = self._slices.pop(names[number])
+            self.size -= sum(each.size for each in gone.parts)
+
+    def all(self) -> Iterator[tuple[Parts, Windows]]:
+        """Yield everything, with its slices."""
+        for (start, end), kept in self._slices.items():
+            whole, _ = Parts.joined(kept.parts).added_up(self._aggregates)
+            each = np.arange(len(whole))
+            yield whole, Windows(each, np.full_like(each, start), np.full_like(each, end))
+
 
 #: The end and the start, so that bytes are in the order of ends.
 _WINDOW: Final = struct.Struct(">QQ")
@@ -379,3 +755,72 @@ def _named(end: int, start: int) -> bytes:
 def _unnamed(name: bytes) -> tuple[int, int]:
     end, start = _WINDOW.unpack(name)
     return end - _BIAS, start - _BIAS
+
+
+#: Aggregating is worth it if it leaves at most this part of the rows.
+_WORTH: Final = 0.7
+#: So many batches are passed on before it is tried again.
+_PASSED: Final = 15
+
+
+class LocalWindowAggregateOperator(TableOperator):
+    """Aggregates each batch by itself."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **TableOperator.counted,
+        "numNullRowTimeRecordsDropped": "without_time",
+    }
+
+    def __init__(self, plan: LocalWindowAggregatePlan) -> None:
+        """Take the windows, and what to compute of their slices."""
+        super().__init__()
+        self._plan = plan
+        self._aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=False)
+        self.without_time = 0
+        self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
+        #: How many batches are still to be passed on as they are.
+        self._to_pass = 0
+
+    def process_rows(self, batch: Batch) -> None:
+        arrow, kept, times = self._times.of(batch.arrow, self.label)
+        self.without_time += len(batch) - len(times)
+        if not len(times):
+            return
+        weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
+        plan = self._plan
+        if plan.attached is None:
+            found = Windows.slices_of(times, plan.window)
+        else:
+            found = attached_windows(arrow, plan.attached)
+        self._give(arrow, found, weights if kept is None else weights[kept])
+
+    def _give(self, arrow: pa.RecordBatch, found: Windows, weights: NDArray[np.int64]) -> None:
+        order, starts = self._runs(arrow, found)
+        if len(starts) < len(order):
+            weights = weights[order]
+        states = self._aggregates.partial(SortedRows(arrow, order, weights), starts)
+        counts: Any = np.add.reduceat(weights, starts)
+        firsts = order[starts]
+        rows = pa.array(firsts)
+        keys = [arrow.column(index).take(rows) for index in self._plan.keys]
+        slices = [pa.array(found.starts[firsts]), pa.array(found.ends[firsts])]
+        self.emit_columns([*keys, pa.array(counts, pa.int64()), *states, *slices])
+
+    def _runs(
+        self, arrow: pa.RecordBatch, found: Windows
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The order in which rows of one key and slice are together, and where each run begins."""
+        each = np.arange(arrow.num_rows)
+        if self._to_pass:
+            self._to_pass -= 1
+            return each, each
+        columns = [arrow.column(index) for index in self._plan.keys]
+        columns += [pa.array(found.ends)]
+        if self._plan.attached is not None:
+            columns.append(pa.array(found.starts))
+        parts = [codes_of(column) for column in columns]
+        order, starts, _ = group_codes([(codes, len(values)) for codes, values in parts])
+        if len(starts) > _WORTH * len(order):
+            self._to_pass = _PASSED
+            return each, each
+        return order, starts

@@ -11,10 +11,12 @@ Read next: ``runtime/operators/windows/generic.py``.
 from __future__ import annotations
 
 import inspect
+import struct
+from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.contracts.batch import MAX_TIMESTAMP
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.functions.window import TimeWindow
 from millstream.functions.windows import (
@@ -26,22 +28,184 @@ from millstream.functions.windows import (
     merges_sessions,
 )
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES
-from millstream.runtime.operators.windows.late import check_timestamps
 from millstream.runtime.user_code import NO_RECORD, user_error
 from millstream.state.key_codec import cache_key
 from millstream.state.window_codec import WindowCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
+    from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import Operator, OperatorContext
     from millstream.functions.functions import RuntimeContext
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
-__all__ = ["Assignment", "WindowEntry"]
+__all__ = [
+    "ACCUMULATOR_INDEX",
+    "CHUNK_INDEX",
+    "SESSION_INDEX",
+    "Assignment",
+    "TimeSection",
+    "WindowClock",
+    "WindowEntry",
+    "check_timestamps",
+    "drop_late",
+]
+
+
+#: State indices of the window operators.  User states are numbered from 0 upwards.
+ACCUMULATOR_INDEX: Final = 0xFFF0
+CHUNK_INDEX: Final = 0xFFF1
+SESSION_INDEX: Final = 0xFFF2
+
+_PREFIX: Final = struct.Struct(">cHQ")
+_SIGN: Final = 2**63
+
+
+class TimeSection:
+    """One section of a store that is ordered by time: ``T`` or ``C`` and a state index."""
+
+    __slots__ = ("_index", "_letter")
+
+    def __init__(self, letter: bytes, index: int) -> None:
+        """Take ``b"T"`` or ``b"C"`` and the state index."""
+        self._letter = letter
+        self._index = index
+
+    def prefix(self, time: int) -> bytes:
+        """Return the beginning of all store keys at ``time``."""
+        return _PREFIX.pack(self._letter, self._index, time + _SIGN)
+
+    def after(self, time: int) -> bytes:
+        """Return the first store key behind those at ``time``."""
+        if time == MAX_TIMESTAMP:
+            return _PREFIX.pack(self._letter, self._index + 1, 0)
+        return self.prefix(time + 1)
+
+    def everything(self) -> tuple[bytes, bytes]:
+        """Return where the section begins and ends."""
+        return self.prefix(MIN_TIMESTAMP), self.after(MAX_TIMESTAMP)
+
+    @staticmethod
+    def time_of(name: bytes) -> int:
+        """Return the time in the name of an entry."""
+        return int(_PREFIX.unpack_from(name)[2]) - _SIGN
+
+    def times(self, store: KeyValueStore) -> Iterator[int]:
+        """Yield the times that have entries, by one seek per time."""
+        start, stop = self.everything()
+        while True:
+            entry = next(iter(store.scan(start, stop)), None)
+            if entry is None:
+                return
+            time = self.time_of(entry[0])
+            yield time
+            start = self.after(time)
+
+
+class WindowClock:
+    """The watermark and the open windows, in the order in which they fire and end."""
+
+    __slots__ = ("_cleanups", "_firings", "_lateness", "_open", "watermark")
+
+    def __init__(self, allowed_lateness: int) -> None:
+        """Take the allowed lateness in milliseconds."""
+        self._lateness = allowed_lateness
+        self.watermark = MIN_TIMESTAMP
+        self._open: set[int] = set()
+        self._firings: list[int] = []
+        self._cleanups: list[int] = []
+
+    def restore(self, watermark: int, windows: Iterable[int]) -> None:
+        """Start an epoch with the windows that have state."""
+        self.watermark = watermark
+        self._open = set(windows)
+        self._cleanups = list(self._open)
+        self._firings = [window for window in self._cleanups if window > watermark]
+        heapify(self._cleanups)
+        heapify(self._firings)
+
+    def cleanup_time(self, window: int) -> int:
+        """Return the watermark at which the window is dropped."""
+        return min(window + self._lateness, MAX_TIMESTAMP)
+
+    def is_late(self, window: int) -> bool:
+        """Whether the window is over and its state gone."""
+        return self.cleanup_time(window) <= self.watermark
+
+    def has_fired(self, window: int) -> bool:
+        """Whether the window has fired, so that a further record fires it again at once."""
+        return window <= self.watermark
+
+    def open(self, window: int) -> None:
+        """Note that the window has state."""
+        if window not in self._open:
+            self._open.add(window)
+            heappush(self._cleanups, window)
+            if window > self.watermark:
+                heappush(self._firings, window)
+
+    def advance(self, watermark: int) -> Iterator[tuple[int, bool]]:
+        """Advance and yield ``(window, is a firing)``, else it is a cleanup, in order of time."""
+        self.watermark = watermark
+        firings, cleanups = self._firings, self._cleanups
+        while True:
+            firing = firings[0] if firings else None
+            cleanup = self.cleanup_time(cleanups[0]) if cleanups else None
+            if (
+                firing is not None
+                and firing <= watermark
+                and (cleanup is None or firing <= cleanup)
+            ):
+                yield heappop(firings), True
+            elif cleanup is not None and cleanup <= watermark:
+                window = heappop(cleanups)
+                self._open.discard(window)
+                yield window, False
+            else:
+                return
+
+
+def check_timestamps(operator: Operator, timestamps: NDArray[np.int64]) -> None:
+    """Refuse records without a timestamp, as Flink does.
+
+    Raises:
+        ProgramError: a record has none.
+    """
+    if int(timestamps.min()) == MIN_TIMESTAMP:
+        message = (
+            f"operator {operator.context.name!r} ({operator.context.location}): a record without "
+            "a timestamp reached an event-time window; give the source a WatermarkStrategy with "
+            "a timestamp assigner, or call assign_timestamps_and_watermarks()"
+        )
+        raise ProgramError(message)
+
+
+def drop_late(
+    operator: Operator,
+    batch: Batch,
+    positions: NDArray[np.int64],
+    horizon: int,
+    late_tag: str | None,
+) -> int:
+    """Send records that no window took to the late side output; return how many were dropped.
+
+    A record above ``horizon`` is not late: it fell into a gap between windows.
+    """
+    late = positions[batch.timestamp_array[positions] <= max(horizon, MIN_TIMESTAMP)]
+    if not len(late):
+        return 0
+    if late_tag is None:
+        return len(late)
+    operator.output.emit_side(late_tag, batch.take(late))
+    return 0
+
 
 _MOST_KNOWN: Final = 50_000
 #: Positional arguments of ``assign_windows`` with a context.

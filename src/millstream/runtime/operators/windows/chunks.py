@@ -16,23 +16,187 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from millstream.errors import StateError
-from millstream.runtime.columnar.row_groups import KEY
-from millstream.runtime.operators.windows.clock import CHUNK_INDEX, TimeSection
+from millstream.runtime.columnar.partial_aggregates import TIME, PartialAggregates, concatenated
+from millstream.runtime.columnar.row_groups import KEY, key_columns
+from millstream.runtime.operators.windows.assignment import CHUNK_INDEX, TimeSection
 from millstream.state.chunks import decoded_chunk, encoded_chunk
 from millstream.state.registry import PANES, StoreNotes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
+    from millstream.contracts.batch import Batch
     from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.operator import StateSection
-    from millstream.runtime.operators.windows.panes import Panes
-    from millstream.runtime.operators.windows.partials import Partials
+    from millstream.contracts.operator import OperatorContext, StateSection
+    from millstream.functions.windows import FixedEventTimeWindows
+    from millstream.runtime.columnar.aggregates import BuiltInAggregate
+    from millstream.runtime.operators.keyed import KeyExtractor
 
-__all__ = ["WindowChunks", "form_of"]
+__all__ = ["FLUSH", "POSITION", "START", "Panes", "Partials", "WindowChunks", "form_of"]
+
+
+class Panes:
+    """Panes and windows by number; all times are milliseconds.
+
+    Window ``k`` begins at ``offset + k * slide`` with pane ``k * per_slide`` and has ``per_window``
+    panes.  Where windows leave gaps, every odd pane is a gap and belongs to no window.
+    """
+
+    __slots__ = ("_offset", "_rest", "_size", "_slide", "per_slide", "per_window")
+
+    def __init__(self, assigner: FixedEventTimeWindows) -> None:
+        """Take size, slide and offset of the assigner."""
+        self._size, self._slide, self._offset = assigner.size, assigner.slide, assigner.offset
+        self._rest = self._size % self._slide
+        #: Panes from the start of one window to that of the next.
+        self.per_slide = 2 if self._rest else 1
+        self.per_window = self._size // self._slide * self.per_slide + (1 if self._rest else 0)
+
+    # Panes.
+
+    def numbers(self, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pane of each timestamp."""
+        whole, rest = np.divmod(timestamps - self._offset, self._slide)
+        if not self._rest:
+            return whole
+        return whole * 2 + (rest >= self._rest)
+
+    def starts(self, panes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first timestamp of each pane."""
+        if not self._rest:
+            return panes * self._slide + self._offset
+        return (panes >> 1) * self._slide + (panes & 1) * self._rest + self._offset
+
+    def last_timestamp(self, pane: int) -> int:
+        """Return the last timestamp of the pane."""
+        pane += 1
+        if not self._rest:
+            return pane * self._slide + self._offset - 1
+        return (pane >> 1) * self._slide + (pane & 1) * self._rest + self._offset - 1
+
+    def of_timestamp(self, timestamp: int) -> int:
+        """Return the pane that the timestamp is in."""
+        whole, rest = divmod(timestamp - self._offset, self._slide)
+        return whole * 2 + (rest >= self._rest) if self._rest else whole
+
+    # Windows.
+
+    def first_windows(self, panes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first window that each pane belongs to."""
+        found: NDArray[np.int64] = -((self.per_window - 1 - panes) // self.per_slide)
+        return found
+
+    def last_windows(self, panes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the last window that each pane belongs to; of a gap, one before the first."""
+        found: NDArray[np.int64] = panes // self.per_slide
+        return found
+
+    def window_starts(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first timestamp of each window."""
+        return windows * self._slide + self._offset
+
+    def max_timestamps(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the last timestamp of each window."""
+        return windows * self._slide + (self._offset + self._size - 1)
+
+    def window_end(self, window: int) -> int:
+        """Return the first timestamp behind a window."""
+        return window * self._slide + self._offset + self._size
+
+    def passed(self, watermark: int) -> int:
+        """Return the last window whose last timestamp the watermark has reached."""
+        return (watermark - self._offset - self._size + 1) // self._slide
+
+
+START: Final = "window_start"
+FLUSH: Final = "__flush"
+POSITION: Final = "__position"
+
+_PANE: Final = "__pane"
+
+
+class Partials(PartialAggregates):
+    """Turns batches into raw tables of keys and panes, and merges partials pane by pane."""
+
+    def __init__(
+        self,
+        panes: Panes | None,
+        aggregates: dict[str, BuiltInAggregate],
+        extractor: KeyExtractor,
+    ) -> None:
+        """Take what the window was declared with; None: windows that are not cut into panes."""
+        super().__init__(aggregates)
+        self._panes = panes
+        self._extractor = extractor
+        #: Those of the key selector, to be opened.
+        self.functions = extractor.functions
+
+    def raw(self, batch: Batch, context: OperatorContext) -> list[pa.Table]:
+        """Return tables of key, pane start, time and the fields that are aggregated.
+
+        Without panes there are time and position in the batch.
+        Most batches give one table; keys of several types give one per form of the key column.
+        Records that fall between windows are left out.
+        """
+        timestamps = batch.timestamp_array
+        columns: dict[str, pa.Array] = {}
+        inside: NDArray[np.bool_] | None = None
+        if self._panes is not None:
+            panes = self._panes.numbers(timestamps)
+            columns[START] = pa.array(self._panes.starts(panes))
+            if self._panes.per_window < self._panes.per_slide:
+                inside = self._panes.last_windows(panes) >= self._panes.first_windows(panes)
+        else:
+            columns[POSITION] = pa.array(np.arange(len(batch)))
+            columns[TIME] = pa.array(timestamps)
+        columns |= self.inputs(batch, context)
+        tables = []
+        for positions, keys in key_columns(self._extractor, batch, context):
+            table = (
+                pa.table({KEY: keys, **columns})
+                if (positions is None)
+                else pa.table({name: c.take(positions) for name, c in columns.items()}).add_column(
+                    0, KEY, keys
+                )
+            )
+            if inside is not None:
+                kept = inside if positions is None else inside[positions.to_numpy()]
+                table = table.filter(pa.array(kept))
+            tables.append(table)
+        return tables
+
+    def merge_pane(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge tables of key and partial columns, all of one pane, in the order they came.
+
+        No table has a key twice.
+        """
+        if len(tables) == 1:
+            return tables[0]
+        return self.merge(concatenated(tables), [KEY])
+
+    def merge_panes(self, panes: dict[int, list[pa.Table]]) -> dict[int, pa.Table]:
+        """Merge the tables of many panes at once, as ``merge_pane`` does one by one."""
+        merged = {pane: tables[0] for pane, tables in panes.items() if len(tables) == 1}
+        others = {pane: tables for pane, tables in panes.items() if len(tables) > 1}
+        if not others:
+            return merged
+        counts = [sum(table.num_rows for table in tables) for tables in others.values()]
+        table = concatenated([table for tables in others.values() for table in tables])
+        numbers = pa.array(np.repeat(np.arange(len(others)), counts))
+        table = self.merge(table.append_column(_PANE, numbers), [_PANE, KEY])
+        found = table.column(_PANE).to_numpy()
+        table = table.drop_columns([_PANE]).take(pa.array(np.argsort(found, kind="stable")))
+        ends = np.cumsum(np.bincount(found, minlength=len(others))).tolist()
+        for pane, start, end in zip(others, [0, *ends], ends, strict=False):
+            merged[pane] = table.slice(start, end - start)
+        return merged
+
 
 _REST: Final = struct.Struct(">cQI")
 _MOST_TABLES: Final = 64

@@ -11,48 +11,64 @@ Layout: ``C`` + index + last timestamp of the pane + form of key (1) + epoch (8)
 attempt (4); the value is an Arrow IPC stream whose schema names the key groups of its writer, so
 that after a change of parallelism each subtask takes its own rows only.
 
-Read next: ``runtime/operators/windows/panes.py``, ``runtime/operators/windows/pane_windows.py``,
-``runtime/operators/windows/chunks.py``.
+Read next: ``runtime/operators/windows/chunks.py``.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.configuration import options
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
+from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.aggregates import named_aggregates, one_array
-from millstream.runtime.columnar.partial_aggregates import RECORDS, concatenated, is_partial
+from millstream.runtime.columnar.partial_aggregates import (
+    POSITION,
+    RECORDS,
+    PartialMatrix,
+    RowPool,
+    concatenated,
+    is_partial,
+)
 from millstream.runtime.columnar.row_aggregates import RowAggregates
-from millstream.runtime.columnar.row_groups import KEY
+from millstream.runtime.columnar.row_groups import KEY, keys_from_column
+from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
-from millstream.runtime.operators.windows.adoption import (
+from millstream.runtime.operators.windows.assignment import check_timestamps, drop_late
+from millstream.runtime.operators.windows.chunks import (
+    FLUSH,
+    START,
+    Panes,
+    Partials,
+    WindowChunks,
+    form_of,
+)
+from millstream.runtime.operators.windows.logic import LEADING_COLUMNS
+from millstream.runtime.operators.windows.state_migration import (
     Adoption,
     pane_tables,
+    panes_section,
     partial_types,
     stored_section,
 )
-from millstream.runtime.operators.windows.chunks import WindowChunks, form_of
-from millstream.runtime.operators.windows.columnar_results import BuiltInOperator
-from millstream.runtime.operators.windows.late import check_timestamps, drop_late
-from millstream.runtime.operators.windows.pane_clock import PaneClock
-from millstream.runtime.operators.windows.pane_windows import MOST_ROWS, PaneWindows
-from millstream.runtime.operators.windows.panes import Panes
-from millstream.runtime.operators.windows.partials import FLUSH, START, Partials
-from millstream.runtime.operators.windows.sections import panes_section
-from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
 from millstream.state.key_groups import key_group_range
+from millstream.state.key_types import KeyTypes
+from millstream.types.columns import ColumnMismatchError
+from millstream.types.composite_types import CompositeTypeInfo
+from millstream.types.pickling import short_repr
+from millstream.types.row import row_class
+from millstream.types.typeinfo import from_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from millstream.contracts.batch import Batch
     from millstream.contracts.operator import (
         Checkpoint,
         OperatorSnapshot,
@@ -60,13 +76,365 @@ if TYPE_CHECKING:
         StateSection,
     )
     from millstream.functions.windows import FixedEventTimeWindows
-    from millstream.runtime.operators.windows.pane_windows import ReadPane
-    from millstream.runtime.operators.windows.specs import BuiltInSpec
+    from millstream.runtime.operators.windows.logic import BuiltInSpec
+    from millstream.types.typeinfo import TypeInformation
+
+    #: From a pane to its tables of key and partial columns, as they came.
+    ReadPane = Callable[[int], list[pa.Table]]
 
     #: The window of each line, and the lines.
     Results = tuple[NDArray[np.int64], pa.Table]
 
-__all__ = ["BuiltInWindowOperator"]
+__all__ = ["BuiltInOperator", "BuiltInWindowOperator", "PaneClock", "PaneWindows"]
+
+
+class BuiltInOperator(FunctionOperator):
+    """A keyed operator that emits ROW(key, window_start, window_end, ...)."""
+
+    counted: ClassVar[Mapping[str, str]] = {
+        **FunctionOperator.counted,
+        "numLateRecordsDropped": "late_dropped",
+    }
+
+    keyed = True
+
+    def __init__(self, partials: Partials) -> None:
+        """Take how to finish partial aggregates."""
+        super().__init__(None)
+        self._partials = partials
+        self.key_types = KeyTypes()
+        self.late_dropped = 0
+
+    def user_functions(self) -> Iterable[object]:
+        return self._partials.functions
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Tell the types of the keys."""
+        snapshot = super().snapshot(checkpoint)
+        snapshot.key_types = self.key_types.take()
+        return snapshot
+
+    def emit_results(
+        self, merged: pa.Table, starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
+        """Emit one result per line of key and merged partials.
+
+        Args:
+            merged: the lines.
+            starts: the first timestamp of each line's window.
+            ends: the last timestamp of each line's window + 1.
+        """
+        columns = {
+            KEY: one_array(merged.column(KEY)),
+            "window_start": pa.array(starts),
+            "window_end": pa.array(ends),
+            **self._partials.finish(merged),
+        }
+        self.emit(self._typed(columns, ends - 1))
+
+    def _typed(self, columns: dict[str, pa.Array], timestamps: NDArray[np.int64]) -> Batch:
+        declared = self.context.output_type
+        keys = one_array(columns[KEY])
+        columns[KEY] = keys
+        if isinstance(declared, CompositeTypeInfo):
+            key_type = declared.get_field_types()[0]
+            if pa.types.is_binary(keys.type) or key_type.arrow_schema is None:
+                columns[KEY] = self._declared_keys(key_type, keys)
+            arrow = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            return Batch(declared, arrow=declared.conform(arrow), timestamps=timestamps)
+        if not pa.types.is_binary(keys.type):
+            arrow = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            return Batch(from_arrow_schema(arrow.schema), arrow=arrow, timestamps=timestamps)
+        make = row_class(tuple(columns))
+        lists = [keys_from_column(keys)]
+        lists.extend(column.to_pylist() for name, column in columns.items() if name != KEY)
+        values: list[object] = list(map(make, zip(*lists, strict=True)))
+        return Batch(declared, values=values, timestamps=timestamps)
+
+    def _declared_keys(self, key_type: TypeInformation, keys: pa.Array) -> pa.Array:
+        """Keys of a type that has to be made value by value: tuples, or untyped keys."""
+        try:
+            return key_type.column_to_arrow(keys_from_column(keys))
+        except ColumnMismatchError as mismatch:
+            message = (
+                f"operator {self.context.name!r} ({self.context.location}): key "
+                f"{short_repr(mismatch.value)} is not of the declared type {key_type}"
+            )
+            raise TypeMismatchError(message) from mismatch
+
+
+_NEVER: Final = MAX_TIMESTAMP + 1
+
+
+class PaneClock:
+    """The watermark and the panes that have state."""
+
+    __slots__ = ("_lateness", "_next", "_open", "_panes", "watermark")
+
+    def __init__(self, panes: Panes, allowed_lateness: int) -> None:
+        """Take the arithmetic and the allowed lateness in milliseconds."""
+        self._panes = panes
+        self._lateness = allowed_lateness
+        self.watermark = MIN_TIMESTAMP
+        self._open: set[int] = set()
+        #: Invariant: nothing fires and nothing is over before the watermark reaches it.
+        self._next = _NEVER
+
+    def restore(self, watermark: int, panes: Iterable[int]) -> None:
+        """Start an epoch with the panes that have state."""
+        self.watermark = watermark
+        self._open = set(panes)
+        self._next = self._earliest(self.present)
+
+    @property
+    def present(self) -> NDArray[np.int64]:
+        """The panes that have state, ascending."""
+        return np.array(sorted(self._open), dtype=np.int64)
+
+    @property
+    def last_fired(self) -> int:
+        """The last window that the watermark has passed."""
+        return _clamped(self._panes.passed(self.watermark))
+
+    @property
+    def last_closed(self) -> int:
+        """The last window that is over: for it, every record is late."""
+        return _clamped(self._panes.passed(self.horizon))
+
+    @property
+    def horizon(self) -> int:
+        """Windows whose last timestamp is not above this are over."""
+        if self.watermark == MAX_TIMESTAMP:
+            return MAX_TIMESTAMP
+        return max(self.watermark - self._lateness, MIN_TIMESTAMP)
+
+    def open(self, panes: list[int]) -> None:
+        """Note that these panes have state."""
+        fresh = [pane for pane in panes if pane not in self._open]
+        if fresh:
+            self._open.update(fresh)
+            self._next = min(self._next, self._earliest(np.array(fresh, dtype=np.int64)))
+
+    def advance(self, watermark: int) -> tuple[NDArray[np.int64], list[int]]:
+        """Advance; return the windows that fire and the panes that are over, in order of time.
+
+        The results of the windows are to be taken before the panes are dropped.
+        """
+        before = self.last_fired
+        self.watermark = watermark
+        if watermark < self._next:
+            return np.zeros(0, dtype=np.int64), []
+        panes = self.present
+        lasts = self._panes.last_windows(panes)
+        windows = self._union(
+            np.maximum(self._panes.first_windows(panes), before + 1),
+            np.minimum(lasts, self.last_fired),
+        )
+        over = lasts <= self.last_closed
+        dropped: list[int] = panes[over].tolist()
+        self._open.difference_update(dropped)
+        self._next = self._earliest(panes[~over])
+        return windows, dropped
+
+    def _earliest(self, panes: NDArray[np.int64]) -> int:
+        """Return the watermark at which the first of these panes has something to do."""
+        if not len(panes):
+            return _NEVER
+        lasts = self._panes.last_windows(panes)
+        over = int(self._panes.max_timestamps(lasts.min())) + self._lateness
+        firing = np.maximum(self._panes.first_windows(panes), self.last_fired + 1)
+        firing = firing[firing <= lasts]
+        if not len(firing):
+            return min(over, MAX_TIMESTAMP)
+        return min(over, MAX_TIMESTAMP, int(self._panes.max_timestamps(firing.min())))
+
+    @staticmethod
+    def _union(lows: NDArray[np.int64], highs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers in any of the ranges; both ends of the ranges grow."""
+        some = lows <= highs
+        lows, highs = lows[some], highs[some]
+        if not len(lows):
+            return np.zeros(0, dtype=np.int64)
+        lows = np.maximum(lows, np.concatenate((lows[:1], highs[:-1] + 1)))
+        lengths = np.maximum(highs - lows + 1, 0)
+        ends = np.cumsum(lengths)
+        found: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(lows - (ends - lengths), lengths)
+        return found
+
+
+def _clamped(window: int) -> int:
+    return max(MIN_TIMESTAMP, min(window, MAX_TIMESTAMP - 1))
+
+
+#: Entries of a block (row, key), for all of which there are partial columns: 4 M are 32 MB each.
+MOST_ENTRIES: Final = 4_000_000
+#: Rows of a block where partials are lists or sketches, which grow from row to row.
+MOST_LISTS: Final = 16
+#: Tables that share a row are laid over each other; more of them are merged first.
+_MOST_LAYERS: Final = 4
+#: Rows of results that are made together.
+MOST_ROWS: Final = 500_000
+
+
+class PaneWindows:
+    """Makes windows, in order of time, of the panes of one form of key."""
+
+    def __init__(self, partials: Partials, panes: Panes, read: ReadPane) -> None:
+        """Take how to merge and where panes come from."""
+        self._partials = partials
+        self._panes = panes
+        self._read = read
+        self._block: _Block | None = None
+
+    def touch(self, pane: int) -> None:
+        """Forget what was combined if the pane is part of it: its content has changed."""
+        if self._block is not None and pane < self._block.reached:
+            self._block = None
+
+    def results(
+        self, windows: NDArray[np.int64], present: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], pa.Table]]:
+        """Yield (window of each line, table of key and partial columns).
+
+        Args:
+            windows: numbers of windows, ascending.
+            present: the panes that have state, ascending.
+        """
+        position = 0
+        while position < len(windows):
+            first = int(windows[position]) * self._panes.per_slide
+            block = self._block
+            if block is None or not block.reaches(first):
+                block = _Block(self._partials, self._panes, first, self._read, present)
+                self._block = block
+            stop = int(np.searchsorted(windows, block.middle_window))
+            most = max(1, MOST_ROWS // max(block.width, 1))
+            stop = min(stop, position + most)
+            yield from block.results(windows[position:stop], present)
+            position = stop
+
+
+class _Block:
+    """The panes from ``first`` up to ``middle``, combined backwards, and those behind, forwards."""
+
+    def __init__(
+        self,
+        partials: Partials,
+        panes: Panes,
+        first: int,
+        read: ReadPane,
+        present: NDArray[np.int64],
+    ) -> None:
+        self._partials = partials
+        self._panes = panes
+        self._read = read
+        self._first = first
+        self._pool = RowPool(partials)
+        end = first + panes.per_window
+        within = present[np.searchsorted(present, first) : np.searchsorted(present, end)]
+        tables = {pane: read(pane) for pane in within.tolist()}
+        self._nothing = next(iter(tables.values()))[0].slice(0, 0)
+        self._keys = _unique([table for each in tables.values() for table in each])
+        self.width = len(self._keys)
+        # Shorter blocks where there are many keys: the panes up to the end of the first window
+        # are then combined once per block instead of once per window.
+        most = MOST_LISTS if partials.has_kernels else MOST_ENTRIES // max(self.width, 1)
+        rows = max(1, most)
+        self._middle = min(first + rows * panes.per_slide, end)
+        #: Panes below are part of what is combined.
+        self.reached = self._middle
+        inside = within[within < self._middle]
+        count = -(-(self._middle - first) // panes.per_slide)
+        self._suffix = self._matrix(
+            {pane: tables[pane] for pane in inside.tolist()},
+            (inside - first) // panes.per_slide,
+            count,
+        ).accumulated(backwards=True)
+        self._prefix = self._matrix({}, np.zeros(0, dtype=np.int64), 1)
+
+    @property
+    def middle_window(self) -> int:
+        """The first window that begins behind the block."""
+        return -(-self._middle // self._panes.per_slide)
+
+    def reaches(self, pane: int) -> bool:
+        """Whether a window that begins with this pane can be made of the block."""
+        return self._first <= pane < self._middle
+
+    def results(
+        self, windows: NDArray[np.int64], present: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], pa.Table]]:
+        """Yield (window of each line, table of key and partial columns)."""
+        begins = windows * self._panes.per_slide
+        ends = begins + self._panes.per_window
+        # What lies behind the block, up to the end of each window.
+        low, high = np.searchsorted(present, (self.reached, int(ends[-1])))
+        behind = present[low:high]
+        tables = {pane: self._read(pane) for pane in behind.tolist()}
+        rows = np.searchsorted(ends, behind, side="right")
+        prefix = self._matrix(tables, rows, len(windows))
+        first = self._prefix.padded(self.width).followed_by(prefix.rows(slice(0, 1)))
+        prefix = first.above(prefix.rows(slice(1, None))).accumulated(backwards=False)
+        self._prefix = prefix.rows(slice(len(windows) - 1, None))
+        self.reached = max(self.reached, int(ends[-1]))
+        self._suffix = self._suffix.padded(self.width)
+        starts = self._suffix.rows((begins - self._first) // self._panes.per_slide)
+        lines, keys, table = starts.followed_by(prefix).lines(self._partials.columns)
+        if len(lines):
+            yield windows[lines], table.add_column(0, KEY, self._keys.take(pa.array(keys)))
+
+    def _matrix(
+        self, tables: dict[int, list[pa.Table]], rows: NDArray[np.int64], count: int
+    ) -> PartialMatrix:
+        """Lay out panes in rows; several panes may share a row."""
+        layers: list[list[tuple[int, pa.Table]]] = []
+        filled = [0] * count
+        for row, parts in zip(rows.tolist(), tables.values(), strict=True):
+            for part in parts:
+                # No table has a key twice, so a layer has no entry twice.
+                if filled[row] == len(layers):
+                    layers.append([])
+                layers[filled[row]].append((row, part))
+                filled[row] += 1
+        if len(layers) > _MOST_LAYERS:
+            layers = [[each for layer in layers for each in layer]]
+            return self._layer(layers[0], count, merge=True)
+        made = self._layer(layers[0] if layers else [], count, merge=False)
+        for layer in layers[1:]:
+            later = self._layer(layer, count, merge=False)
+            made = made.padded(self.width).followed_by(later)
+        return made
+
+    def _layer(
+        self, parts: list[tuple[int, pa.Table]], count: int, *, merge: bool
+    ) -> PartialMatrix:
+        """Lay out (row, table); ``merge``: what falls on one entry, in the order given."""
+        table = concatenated([part for _, part in parts] or [self._nothing])
+        columns = self._columns(one_array(table.column(KEY)))
+        rows = np.array([row for row, _ in parts], dtype=np.int64)
+        lengths = [part.num_rows for _, part in parts]
+        positions = pa.array(np.repeat(rows, lengths) * self.width + columns)
+        table = table.append_column(POSITION, positions)
+        if merge:
+            table = self._partials.merge(table, [POSITION])
+        return PartialMatrix.make(self._partials, table, count, self.width, self._pool)
+
+    def _columns(self, keys: pa.Array) -> NDArray[np.int64]:
+        """Return the column of each key; new keys get new ones."""
+        found = pc.index_in(keys, value_set=self._keys)
+        if found.null_count:
+            fresh = keys.filter(found.is_null()).unique()
+            self._keys = pa.concat_arrays([self._keys, fresh])
+            # Room for more, so that matrices are not made wider for every few keys.
+            if len(self._keys) > self.width:
+                self.width = len(self._keys) + len(self._keys) // 4
+            found = pc.index_in(keys, value_set=self._keys)
+        columns: NDArray[np.int64] = found.to_numpy().astype(np.int64)
+        return columns
+
+
+def _unique(tables: list[pa.Table]) -> pa.Array:
+    return one_array(pa.chunked_array([c for t in tables for c in t.column(KEY).chunks]).unique())
 
 
 class BuiltInWindowOperator(BuiltInOperator):

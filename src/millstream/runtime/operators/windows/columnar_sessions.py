@@ -3,7 +3,7 @@
 What it is: the records of a batch are cut at gaps per key and grouped; what comes of it is kept as
 fragments of sessions.  Fragments of one session are merged when one of them is due by the
 watermark, or at once for keys whose records come behind the watermark.  No Python code runs per
-record or key, except for late records near others that are not (``session_cut.py``).
+record or key, except for late records near others that are not (``columnar_sessions.py``).
 
 What it is not: different from a user-written aggregate in its results, except that late records
 within the allowed lateness fire their session once per key and batch, not once per record.  What
@@ -12,13 +12,12 @@ open ones and with those of earlier records of the batch, is over.
 
 Invariant: between calls, a fragment whose last timestamp the watermark has passed is a whole
 session, has fired, and waits for the allowed lateness to pass.
-
-Read next: ``runtime/operators/windows/session_state.py``,
-``runtime/operators/windows/session_cut.py``.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,26 +30,30 @@ from millstream.runtime.columnar.partial_aggregates import RECORDS, TIME, concat
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.columnar.row_groups import KEY
 from millstream.runtime.operators.keyed import KeyExtractor, store_of
-from millstream.runtime.operators.windows.adoption import (
+from millstream.runtime.operators.windows.assignment import (
+    SESSION_INDEX,
+    TimeSection,
+    check_timestamps,
+)
+from millstream.runtime.operators.windows.chunks import POSITION, Partials, form_of
+from millstream.runtime.operators.windows.columnar import BuiltInOperator
+from millstream.runtime.operators.windows.logic import LEADING_COLUMNS
+from millstream.runtime.operators.windows.state_migration import (
     Adoption,
     fragment_tables,
+    fragments_section,
     partial_types,
     stored_section,
 )
-from millstream.runtime.operators.windows.chunks import form_of
-from millstream.runtime.operators.windows.columnar_results import BuiltInOperator
-from millstream.runtime.operators.windows.late import check_timestamps
-from millstream.runtime.operators.windows.partials import POSITION, Partials
-from millstream.runtime.operators.windows.sections import fragments_section
-from millstream.runtime.operators.windows.session_cut import Sessions, cut, late_records
-from millstream.runtime.operators.windows.session_state import END, START, SessionState
-from millstream.runtime.operators.windows.specs import LEADING_COLUMNS
+from millstream.state.chunks import encoded_chunk, fragment_runs, marks_of
 from millstream.state.key_groups import key_group_range
+from millstream.state.registry import SESSION_FRAGMENTS, StoreNotes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
+    from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import (
         Checkpoint,
         OperatorSnapshot,
@@ -58,9 +61,347 @@ if TYPE_CHECKING:
         StateSection,
     )
     from millstream.functions.windows import EventTimeSessionWindows
-    from millstream.runtime.operators.windows.specs import BuiltInSpec
+    from millstream.runtime.operators.windows.logic import BuiltInSpec
 
-__all__ = ["BuiltInSessionOperator"]
+__all__ = [
+    "END",
+    "START",
+    "BuiltInSessionOperator",
+    "SessionState",
+    "Sessions",
+    "cut",
+    "late_records",
+]
+
+
+#: Products below fit into 64 bits with room to spare.
+_MOST: Final = 2**62
+
+
+class Sessions:
+    """Intervals in sessions, which are numbered by key, then by time."""
+
+    __slots__ = ("ends", "of", "starts")
+
+    def __init__(
+        self, of: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
+        """Take the session of each interval, and start and end of each session."""
+        self.of = of
+        self.starts = starts
+        self.ends = ends
+
+    def __len__(self) -> int:
+        """How many sessions there are."""
+        return len(self.starts)
+
+
+def cut(keys: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Sessions:
+    """Find the sessions of intervals: those of one key that overlap or touch are in one.
+
+    Args:
+        keys: a number per interval; equal keys have equal numbers.
+        starts: the first timestamp of each interval.
+        ends: the last timestamp of each interval + 1.
+    """
+    if not len(keys):
+        return Sessions(keys, starts, ends)
+    order = _order(keys, starts)
+    by_key, begins, stops = keys[order], starts[order], ends[order]
+    fresh = np.empty(len(order), dtype=np.bool_)
+    fresh[0] = True
+    fresh[1:] = (by_key[1:] != by_key[:-1]) | (begins[1:] > _reached(by_key, stops)[:-1])
+    firsts = np.flatnonzero(fresh)
+    of = np.empty(len(order), dtype=np.int64)
+    of[order] = np.cumsum(fresh) - 1
+    return Sessions(of, begins[firsts], np.maximum.reduceat(stops, firsts))
+
+
+def _reached(keys: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, per interval, the greatest end so far of its key; the keys ascend."""
+    if bool((ends[1:] >= ends[:-1])[keys[1:] == keys[:-1]].all()):
+        return ends
+    # One accumulation for all keys: each key's ends are lifted above those of the key before.
+    numbers = np.concatenate(([0], np.cumsum(keys[1:] != keys[:-1])))
+    low, span = int(ends.min()), _span(ends)
+    if span * len(keys) < _MOST:
+        values, ranks = np.zeros(0, dtype=np.int64), ends - low
+    else:
+        values, ranks = np.unique(ends, return_inverse=True)
+        span = len(values)
+    reached: NDArray[np.int64] = np.maximum.accumulate(ranks + numbers * span) - numbers * span
+    return values[reached] if len(values) else reached + low
+
+
+def _order(keys: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sort by key, then by start; what is equal in both is in any order."""
+    span = _span(starts)
+    if _span(keys) * span < _MOST:  # sorted as one number, several times as fast
+        return np.argsort((keys - keys.min()) * span + (starts - starts.min()))
+    return np.lexsort((starts, keys))
+
+
+def _span(numbers: NDArray[np.int64]) -> int:
+    return int(numbers.max()) - int(numbers.min()) + 1
+
+
+def late_records(
+    keys: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    records: int,
+    horizon: int,
+) -> NDArray[np.bool_]:
+    """Find the late records of a batch, as if they came one by one.
+
+    A record is late if its session, merged with those that are open and with records that came
+    before it, ends at the horizon or before: everything else about it is over.  An open session
+    is never over, so such a record must touch neither one nor an earlier record that was taken.
+
+    Args:
+        keys: a number per interval; first those of open sessions, then those of the records, in
+            the order in which they came.
+        starts: the first timestamp of each interval.
+        ends: the last timestamp of each interval + 1; of a record, its timestamp + the gap.
+        records: how many of the intervals are records.
+        horizon: the watermark less the allowed lateness.
+
+    Returns:
+        One boolean per record.
+    """
+    opened = len(keys) - records
+    suspect = np.zeros(len(keys), dtype=np.bool_)
+    suspect[opened:] = ends[opened:] - 1 <= horizon
+    if not suspect.any():
+        return suspect[opened:]
+    sessions = cut(keys, starts, ends)
+    # What has only suspects in reach is late, however they came.
+    solid = np.zeros(len(sessions), dtype=np.bool_)
+    solid[sessions.of[~suspect]] = True
+    late = suspect & ~solid[sessions.of]
+    doubtful = np.unique(sessions.of[suspect & ~late])
+    for session in doubtful.tolist():
+        _one_by_one(np.flatnonzero(sessions.of == session), starts, ends, suspect, opened, late)
+    return late[opened:]
+
+
+def _one_by_one(
+    members: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    suspect: NDArray[np.bool_],
+    opened: int,
+    late: NDArray[np.bool_],
+) -> None:
+    """Decide on the suspects of one session, in which order matters."""
+    taken: list[tuple[int, int]] = []
+    for member in members.tolist():
+        start, end = int(starts[member]), int(ends[member])
+        apart = [each for each in taken if each[0] > end or each[1] < start]
+        if len(apart) == len(taken) and member >= opened and suspect[member]:
+            late[member] = True
+            continue
+        touched = [each for each in taken if each[0] <= end and each[1] >= start]
+        begin = min([start, *(each[0] for each in touched)])
+        taken = [*apart, (begin, max([end, *(each[1] for each in touched)]))]
+
+
+START: Final = "window_start"
+END: Final = "window_end"
+
+_REST: Final = struct.Struct(">cQIB")
+_LONGEST_TABLE: Final = 1 << 20
+_RUN: Final = 0
+_MARKS: Final = 1
+
+
+class _Run:
+    """Fragments of one form of key, some of them taken out."""
+
+    __slots__ = ("alive", "changed", "count", "ends", "name", "table")
+
+    def __init__(self, table: pa.Table, name: bytes | None = None) -> None:
+        #: Invariant: one chunk per column.
+        self.table = table.combine_chunks()
+        #: In the store; None: only in memory.
+        self.name = name
+        self.ends: NDArray[np.int64] = table.column(END).to_numpy()
+        self.alive = np.ones(len(self.ends), dtype=np.bool_)
+        self.count = len(self.ends)
+        #: Whether fragments were taken out since the marks were written.
+        self.changed = False
+
+    def take_out(self, mask: NDArray[np.bool_]) -> pa.Table:
+        """Mark fragments and return them."""
+        found = self.table.filter(pa.array(mask))
+        self.alive &= ~mask
+        self.count -= found.num_rows
+        self.changed = True
+        return found
+
+    def rest(self) -> pa.Table:
+        """Return what was not taken out."""
+        if self.count == len(self.alive):
+            return self.table
+        return self.table.filter(pa.array(self.alive))
+
+
+class SessionState:
+    """Fragments by form of key, oldest first."""
+
+    def __init__(
+        self, max_parallelism: int, key_groups: tuple[int, int], record: StateSection
+    ) -> None:
+        """Take which key groups this subtask has, and what the store is to say."""
+        self._notes = StoreNotes(SESSION_FRAGMENTS, record)
+        self._max_parallelism = max_parallelism
+        self._key_groups = key_groups
+        self._section = TimeSection(b"C", SESSION_INDEX)
+        self._runs: dict[bytes, list[_Run]] = {}
+        self._moved = False
+
+    def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> None:
+        """Take the restored store."""
+        self._store = store
+        self._notes.begin_epoch(store)
+        self.go_on(epoch, attempt)
+        self._runs = {}
+        #: Whether runs were written by other subtasks: then all are written anew.
+        self._moved = False
+        self._load()
+
+    def go_on(self, epoch: int, attempt: str) -> None:
+        """Write what comes next as a run of another epoch."""
+        self._epoch = epoch
+        self._attempt = zlib.crc32(attempt.encode())
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self._runs = {}
+
+    def forms(self) -> list[bytes]:
+        """Return the forms of key that there are."""
+        return sorted(self._runs)
+
+    def add(self, table: pa.Table) -> None:
+        """Add fragments, all of one form of key."""
+        runs = self._runs.setdefault(form_of(table), [])
+        runs.append(_Run(table))
+        # Few runs in memory as well: each is more than twice as large as the next.
+        while len(runs) > 1 and runs[-2].name is None and runs[-2].count <= 2 * runs[-1].count:
+            last, before = runs.pop(), runs.pop()
+            runs.append(_Run(concatenated([before.rest(), last.rest()])))
+
+    def keys_between(self, form: bytes, low: int, high: int) -> pa.Array | None:
+        """Return the keys of fragments with ``low < end <= high``; None if there is none."""
+        found = []
+        for run in self._runs.get(form, []):
+            mask = run.alive & (run.ends > low) & (run.ends <= high)
+            if mask.any():
+                found.append(run.table.column(KEY).filter(pa.array(mask)))
+        if not found:
+            return None
+        return pa.chunked_array([chunk for each in found for chunk in each.chunks]).unique()
+
+    def take_out(self, form: bytes, keys: pa.Array) -> pa.Table | None:
+        """Take out all fragments of these keys, oldest first; None if there is none."""
+        found = []
+        lookup = _Lookup(keys)
+        for run in self._runs.get(form, []):
+            mask = lookup.mask(run.table.column(KEY)) & run.alive
+            if mask.any():
+                found.append(run.take_out(mask))
+        return concatenated(found) if found else None
+
+    # Storing.
+
+    def flush(self) -> None:
+        """Write what has changed; what is left in memory is what the store has."""
+        if self._moved:
+            self._store.delete_range(*self._section.everything())
+        left: dict[bytes, list[_Run]] = {}
+        for form, runs in self._runs.items():
+            stored = [run for run in runs if run.name is not None]
+            fresh = [run.rest() for run in runs if run.name is None and run.count]
+            length = sum(table.num_rows for table in fresh)
+            # The newest first, so that fragments stay in order of age.
+            while stored and (self._moved or stored[-1].count <= 2 * length):
+                run = stored.pop()
+                fresh.insert(0, run.rest())
+                length += run.count
+                self._delete(run)
+            if length:
+                table = concatenated(fresh)
+                value = encoded_chunk(table, self._max_parallelism, self._key_groups)
+                self._notes.write()
+                self._store.write([(self._name(form, _RUN), value)])
+            for run in stored:
+                if not run.count:
+                    self._delete(run)
+                elif run.changed:
+                    self._mark(run)
+            kept = [run for run in stored if run.count]
+            if length:
+                kept.append(_Run(table, self._name(form, _RUN)))
+            if kept:
+                left[form] = kept
+        self._runs = left
+        self._moved = False
+
+    def _delete(self, run: _Run) -> None:
+        if run.name is not None and not self._moved:
+            self._store.write([], [run.name, _marks(run.name)])
+
+    def _mark(self, run: _Run) -> None:
+        if run.name is not None:
+            self._store.write([(_marks(run.name), marks_of(~run.alive))])
+            run.changed = False
+
+    def _name(self, form: bytes, kind: int) -> bytes:
+        rest = _REST.pack(form, self._epoch, self._attempt, kind)
+        return self._section.prefix(self._epoch) + rest
+
+    def _load(self) -> None:
+        time = len(self._section.prefix(0))
+        ours = (self._max_parallelism, self._key_groups)
+        stored = self._store.scan(*self._section.everything())
+        for name, table, alive, moved in fragment_runs(stored, time + _REST.size, ours):
+            run = _Run(table, name)
+            run.alive, run.count = alive, int(alive.sum())
+            self._moved |= moved
+            self._runs.setdefault(name[time : time + 1], []).append(run)
+
+
+class _Lookup:
+    """Which keys are among those wanted; by a table where these are integers close together."""
+
+    def __init__(self, wanted: pa.Array) -> None:
+        self._wanted = wanted
+        self._table: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
+        if pa.types.is_integer(wanted.type):
+            numbers = wanted.to_numpy()
+            self._low = int(numbers.min())
+            span = int(numbers.max()) - self._low + 1
+            if span < _LONGEST_TABLE:
+                # The last entry stands for all other keys.
+                self._table = np.zeros(span + 1, dtype=np.bool_)
+                self._table[numbers - self._low] = True
+
+    def mask(self, keys: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Return one boolean per key."""
+        found: NDArray[np.bool_]
+        if self._table is None:
+            found = pc.is_in(keys, value_set=self._wanted).to_numpy()
+        else:
+            # As unsigned numbers, keys below the lowest are above the highest.
+            offsets = (keys.to_numpy() - self._low).view(np.uint64)
+            found = self._table[np.minimum(offsets, len(self._table) - 1).astype(np.int64)]
+        return found
+
+
+def _marks(name: bytes) -> bytes:
+    return name[:-1] + bytes([_MARKS])
+
 
 _SESSION: Final = "__session"
 

@@ -29,14 +29,16 @@ from millstream.functions.windows import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector
 from millstream.runtime.operators.keyed import KeyedOperator
-from millstream.runtime.operators.windows.adoption import Adoption, stored_section
 from millstream.runtime.operators.windows.assignment import Assignment, WindowEntry
 from millstream.runtime.operators.windows.contents import Accumulators, Elements
-from millstream.runtime.operators.windows.keyed_adoption import adopt_windows
-from millstream.runtime.operators.windows.logic import AsRow, make_logic
+from millstream.runtime.operators.windows.logic import AggregateSpec, AsRow, BuiltInSpec, make_logic
 from millstream.runtime.operators.windows.merging import MergingSets
-from millstream.runtime.operators.windows.sections import keyed_section
-from millstream.runtime.operators.windows.specs import AggregateSpec, BuiltInSpec
+from millstream.runtime.operators.windows.state_migration import (
+    Adoption,
+    adopt_windows,
+    keyed_section,
+    stored_section,
+)
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
 from millstream.runtime.user_code import NO_RECORD, USUAL_RESULTS, check_records, user_error
 from millstream.state.key_codec import uncache_key
@@ -48,8 +50,8 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
     from millstream.runtime.operators.windows.contents import Contents
+    from millstream.runtime.operators.windows.logic import WindowSpec
     from millstream.runtime.operators.windows.merging import StateWindows
-    from millstream.runtime.operators.windows.specs import WindowSpec
     from millstream.state.key_codec import CacheKey
     from millstream.state.namespaced_state import Slot
     from millstream.types.typeinfo import TypeInformation
@@ -195,7 +197,7 @@ class GeneralWindowOperator(KeyedOperator):
         """Fire the timers that are due, in order of time, then pass the watermark on.
 
         At the end of the keys (BATCH mode) those of processing time follow, as in
-        ``runtime/operators/keyed_process.py``.
+        ``runtime/operators/process.py``.
         """
         self._context.watermark = watermark
         self._context.is_ending = self.is_end_of_keys(watermark)
@@ -235,7 +237,7 @@ class GeneralWindowOperator(KeyedOperator):
         return entry.states
 
     def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:
-        """End a window that is over; else register its timers; see ``keyed_adoption.py``."""
+        """End a window that is over; else register its timers; see ``state_migration.py``."""
         self.keyed_state.set_current_key(uncache_key(key))
         entry = self._assignment.entry_of(window)
         if self._is_late(entry):

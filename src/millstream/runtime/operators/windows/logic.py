@@ -10,19 +10,13 @@ Read next: ``state/namespaced_state.py``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.errors import ProgramError
 from millstream.functions.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
 from millstream.functions.window import TimeWindow
 from millstream.runtime.function_context import StateAccess
-from millstream.runtime.operators.windows.specs import (
-    LEADING_COLUMNS,
-    AggregateSpec,
-    ApplySpec,
-    ProcessSpec,
-    ReduceSpec,
-)
 from millstream.runtime.user_code import (
     NO_RECORD,
     USUAL_RESULTS,
@@ -39,12 +33,72 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import OperatorContext
     from millstream.functions.window import Window
+    from millstream.runtime.columnar.aggregates import Aggregates
     from millstream.runtime.operators.base import Collector
-    from millstream.runtime.operators.windows.specs import WindowSpec
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
+    from millstream.types.typeinfo import TypeInformation
 
-__all__ = ["AsRow", "WindowContext", "WindowHost", "WindowLogic", "make_logic"]
+__all__ = [
+    "LEADING_COLUMNS",
+    "AggregateSpec",
+    "ApplySpec",
+    "AsRow",
+    "BuiltInSpec",
+    "ProcessSpec",
+    "ReduceSpec",
+    "WindowContext",
+    "WindowHost",
+    "WindowLogic",
+    "WindowSpec",
+    "make_logic",
+]
+
+
+#: Output columns that every built-in window result begins with.
+LEADING_COLUMNS: Final = ("key", "window_start", "window_end")
+
+
+@dataclass
+class ReduceSpec:
+    """A ReduceFunction or callable, and what is made of its result."""
+
+    function: Any
+    window_function: Any = None
+
+
+@dataclass
+class AggregateSpec:
+    """An AggregateFunction, and what is made of its result."""
+
+    function: Any
+    window_function: Any = None
+
+
+@dataclass
+class ApplySpec:
+    """A WindowFunction or callable of (key, window, elements)."""
+
+    function: Any
+
+
+@dataclass
+class ProcessSpec:
+    """A ProcessWindowFunction or callable of (key, context, elements)."""
+
+    function: Any
+
+
+@dataclass
+class BuiltInSpec:
+    """Built-in aggregates: a dict of name to aggregate, or a list of them."""
+
+    aggregates: Aggregates
+    #: Of the records: elements that an evictor left are made columns again, for filters.
+    input_type: TypeInformation | None = None
+
+
+WindowSpec = ReduceSpec | AggregateSpec | ApplySpec | ProcessSpec | BuiltInSpec
 
 
 class WindowHost(Protocol):

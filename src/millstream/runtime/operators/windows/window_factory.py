@@ -18,18 +18,18 @@ from millstream.functions.windows import (
 from millstream.runtime.operators.windows.aligned import WindowOperator
 from millstream.runtime.operators.windows.columnar import BuiltInWindowOperator
 from millstream.runtime.operators.windows.columnar_sessions import BuiltInSessionOperator
-from millstream.runtime.operators.windows.conversions import WindowsAsDeclared
 from millstream.runtime.operators.windows.generic import GeneralWindowOperator
-from millstream.runtime.operators.windows.sections import (
+from millstream.runtime.operators.windows.logic import BuiltInSpec, WindowSpec
+from millstream.runtime.operators.windows.sessions import SessionWindowOperator
+from millstream.runtime.operators.windows.state_migration import (
     FRAGMENTS,
     PANES,
+    WindowsAsDeclared,
     aligned_section,
     fragments_section,
     keyed_section,
     panes_section,
 )
-from millstream.runtime.operators.windows.sessions import SessionWindowOperator
-from millstream.runtime.operators.windows.specs import BuiltInSpec, WindowSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

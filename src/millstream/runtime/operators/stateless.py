@@ -1,26 +1,30 @@
-"""The map-batches operator: a function from Arrow record batch to Arrow record batch.
+"""The map operator: one record in, one record out.
 
-What it is: the way to run vectorised code (pyarrow, DuckDB, Polars, a model) on a stream without
-making Python objects of its records.
+What it is: ``list(map(f, values))`` over a batch; timestamps pass through.
 
-What it is not: aware of where batches begin and end: their size may change from run to run, so
-the function must give the same records however the stream is cut.
-
-Read next: ``contracts/batch.py``.
+What it is not: vectorised.  ``map_batches`` is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import Batch
-from millstream.errors import TypeMismatchError
+from millstream.errors import ProgramError, TypeMismatchError
 from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.user_code import bound_method, user_error
+from millstream.runtime.user_code import (
+    NO_RECORD,
+    USUAL_RESULTS,
+    bound_method,
+    check_records,
+    index_reached,
+    user_error,
+)
 from millstream.types.row_kinds import ROW_KIND_COLUMN, with_kind_column, without_kind_column
 
 if TYPE_CHECKING:
@@ -30,7 +34,152 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import Operator
 
-__all__ = ["MapBatchesFactory", "MapBatchesOperator"]
+__all__ = [
+    "FilterFactory",
+    "FilterOperator",
+    "FlatMapFactory",
+    "FlatMapOperator",
+    "MapBatchesFactory",
+    "MapBatchesOperator",
+    "MapFactory",
+    "MapOperator",
+]
+
+
+class MapOperator(FunctionOperator):
+    """Applies a MapFunction or callable to every record."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._map = bound_method(self.function, "map")
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        values = batch.values
+        iterator = iter(values)
+        try:
+            mapped = list(map(self._map, iterator))
+        except Exception as error:
+            record = values[index_reached(iterator, values)]
+            raise user_error(self.context, error, record) from error
+        self.records_in += len(values)
+        if mapped and isinstance(mapped[0], GeneratorType):
+            message = (
+                "map() made a generator of the record, not a record; to make several of one, use "
+                "flat_map()"
+            )
+            raise user_error(self.context, ProgramError(message), values[0])
+        self.emit(Batch(self.context.output_type, values=mapped, timestamps=batch.raw_timestamps))
+
+
+@dataclass
+class MapFactory:
+    """Makes map operators."""
+
+    function: Any
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return MapOperator(self.function)
+
+
+class FilterOperator(FunctionOperator):
+    """Applies a FilterFunction or callable to every record."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._filter = bound_method(self.function, "filter")
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        values = batch.values
+        self.records_in += len(values)
+        iterator = iter(values)
+        try:
+            mask = list(map(bool, map(self._filter, iterator)))
+        except Exception as error:
+            record = values[index_reached(iterator, values)]
+            raise user_error(self.context, error, record) from error
+        if all(mask):
+            self.emit(batch)
+        elif any(mask):
+            self.emit(batch.filter(mask))
+
+
+@dataclass
+class FilterFactory:
+    """Makes filter operators."""
+
+    function: Any
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return FilterOperator(self.function)
+
+
+class FlatMapOperator(FunctionOperator):
+    """Applies a FlatMapFunction or callable to every record."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._flat_map = bound_method(self.function, "flat_map")
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        self.records_in += len(batch)
+        if batch.raw_timestamps is None:
+            self._without_timestamps(batch)
+        else:
+            self._with_timestamps(batch)
+
+    def _without_timestamps(self, batch: Batch) -> None:
+        out: list[object] = []
+        extend, flat_map = out.extend, self._flat_map
+        value: object = NO_RECORD
+        try:
+            for value in batch.values:
+                result = flat_map(value)
+                if result is None:
+                    continue
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self.context)
+                extend(result)
+        except Exception as error:
+            raise user_error(self.context, error, value) from error
+        self.emit(Batch(self.context.output_type, values=out))
+
+    def _with_timestamps(self, batch: Batch) -> None:
+        out: list[object] = []
+        timestamps: list[int] = []
+        append, append_timestamp, flat_map = out.append, timestamps.append, self._flat_map
+        value: object = NO_RECORD
+        try:
+            for value, timestamp in zip(batch.values, batch.timestamp_list, strict=True):
+                result = flat_map(value)
+                if result is None:
+                    continue
+                if result.__class__ not in USUAL_RESULTS:
+                    check_records(result, self.context)
+                for item in result:
+                    append(item)
+                    append_timestamp(timestamp)
+        except Exception as error:
+            raise user_error(self.context, error, value) from error
+        self.emit(Batch(self.context.output_type, values=out, timestamps=timestamps))
+
+
+@dataclass
+class FlatMapFactory:
+    """Makes flat-map operators."""
+
+    function: Any
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return FlatMapOperator(self.function)
 
 
 class MapBatchesOperator(FunctionOperator):

@@ -19,36 +19,41 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
-from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.operator import StateSection
 from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.operators.table.base import LateRowsOperator, TableOperator
-from millstream.runtime.operators.table.row_lists import packed_list, unpacked_list
+from millstream.runtime.operators.table.base import (
+    KeyedTableOperator,
+    LateRowsOperator,
+    TableOperator,
+    kinds_or_inserts,
+)
+from millstream.runtime.operators.table.plans import ordered_section
+from millstream.runtime.operators.table.row_buffers import packed_list, unpacked_list
 from millstream.state.key_codec import cache_key, encode_key
-from millstream.state.packed_state import PackedValues
+from millstream.state.packed_state import PackedMaps, PackedValues
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     import numpy as np
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import (
-        Operator,
-        OperatorContext,
-        Output,
-    )
+    from millstream.contracts.operator import Operator, OperatorContext, Output
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import RowType
 
-__all__ = ["ProctimeSortFactory", "TemporalSortFactory"]
+__all__ = ["FinalRowsFactory", "ProctimeSortFactory", "TemporalSortFactory"]
+
 
 _NAME: Final = struct.Struct(">Q")
 _BIAS: Final = 2**63
@@ -184,3 +189,90 @@ class TemporalSortOperator(LateRowsOperator):
         for start in range(0, len(order), _BATCH):
             rows = order.slice(start, _BATCH)
             self.emit_columns([column.take(rows) for column in columns])
+
+
+_COUNT: Final = struct.Struct(">qI")
+#: Rows per batch at the end.
+_FINAL_ROWS_BATCH: Final = 16_384
+
+
+@dataclass(frozen=True)
+class FinalRowsFactory:
+    """Makes operators that give the rows that are there at the end.  Columns stay.
+
+    Args:
+        input_type: the rows.
+        order: by what they are sorted; none: they come in any order.
+        offset: how many of the first are left out.
+    """
+
+    input_type: RowType
+    order: tuple[SortColumn, ...] = ()
+    offset: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        description = "counts by packed order and row"
+        return [ordered_section("final rows", description, self.input_type, self.order)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return FinalRowsOperator(self)
+
+
+class FinalRowsOperator(KeyedTableOperator):
+    """Adds changes up until the input is over."""
+
+    def __init__(self, plan: FinalRowsFactory) -> None:
+        """Take how the rows are sorted."""
+        super().__init__(plan.state_sections()[0])
+        self._plan = plan
+        self._codec = RowCodec(plan.input_type.to_arrow_schema())
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._kept = PackedMaps(self.keyed_state, "\0rows")
+
+    def process_rows(self, batch: Batch) -> None:
+        (key,) = self.group(batch, ()).keys
+        columns = batch.arrow.columns
+        rows, order = self._codec.pack(columns), self._plan.order
+        orders = sort_keys(columns, order) if order else [b""] * len(rows)
+        names = [begin + row for begin, row in zip(orders, rows, strict=True)]
+        self._kept.fetch_entries((key, name) for name in names)
+        counts = self._kept.map_of(key)
+        weights = (1 - 2 * (kinds_or_inserts(batch) & 1)).tolist()
+        for begin, name, weight in zip(orders, names, weights, strict=True):
+            before = counts.get(name)
+            # Below zero if a row is taken back before it comes, from another task.
+            count = weight if before is None else _COUNT.unpack(before)[0] + weight
+            if count:
+                counts.put(name, _COUNT.pack(count, len(begin)))
+            else:
+                counts.remove(name)
+        self._kept.changed([key])
+
+    def process_watermark(self, watermark: int) -> None:
+        """Hold it back: no row has gone out yet, and all would be late behind it."""
+        del watermark
+
+    def end_input(self) -> None:
+        """Give the rows that are left, and behind them the time of the end."""
+        super().end_input()
+        key = encode_key(())
+        self._kept.fetch_all([key])
+        counts = self._kept.map_of(key)
+        rows = islice(self._rows(sorted(counts.items())), self._plan.offset, None)
+        while chunk := list(islice(rows, _FINAL_ROWS_BATCH)):
+            self.emit_columns(self._codec.unpack(chunk))
+        if len(counts):  # behind a restore nothing comes again
+            counts.clear()
+            self._kept.changed([key])
+        self.output.emit_watermark(MAX_TIMESTAMP)
+
+    @staticmethod
+    def _rows(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+        for name, value in entries:
+            count, begin = _COUNT.unpack(value)
+            yield from repeat(name[begin:], max(count, 0))
