@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.graph.model import JobGraph
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 RESULT = Types.ROW_NAMED(["key", "n", "id"], [Types.STRING(), Types.LONG(), Types.LONG()])
 #: The same with a number that is text, for what does not parse.

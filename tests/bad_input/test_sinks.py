@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 pytestmark = pytest.mark.both_engines(every=8)
 

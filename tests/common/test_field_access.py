@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.types.field_access import column_of, field_of
-from millstream.types.typeinfo import Types
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, NewType, Optional
 
 import pytest
 
-from millstream.types.type_inference import infer_return_type, infer_type
-from millstream.types.typeinfo import TypeInformation, Types
+from millstream.types.types import TypeInformation, Types, infer_return_type, infer_type
 
 Name = NewType("Name", str)
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.row import Row, RowKind, row_class
 from millstream.types.time import Instant
-from millstream.types.typeinfo import (
+from millstream.types.types import (
     ArrowTypeInfo,
     BasicType,
     BasicTypeInfo,

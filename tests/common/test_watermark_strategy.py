@@ -25,7 +25,7 @@ from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 
 class Collected:

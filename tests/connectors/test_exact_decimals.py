@@ -17,7 +17,7 @@ from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.message_formats import JsonRowDeserializationSchema
 
 if TYPE_CHECKING:
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 #: What pyarrow makes other numbers of, in columns of decimal128(38, 18).
 WRONG = ["123456789012345678901234567890.5", "1E25", "12345678901234567890123456789012345678"]

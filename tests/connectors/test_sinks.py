@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.contracts.sink import Committable
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 ROW = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
 ROWS: list[object] = [

@@ -10,10 +10,10 @@ import pytest
 from millstream.connectors.formats.text_values import text_function
 from millstream.types.row import Row, RowKind
 from millstream.types.time import Instant
-from millstream.types.typeinfo import Types
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 NOON = dt.datetime(2021, 1, 9, 12)  # noqa: DTZ001 - without a zone, as SQL_TIMESTAMP is
 FLOAT_1_1 = 1.100000023841858

@@ -23,7 +23,7 @@ from millstream.errors import SinkError
 from millstream.graph.explain import explain
 from millstream.graph.validation import connector_label
 from millstream.testing.conformance import read_records
-from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:
     from pathlib import Path

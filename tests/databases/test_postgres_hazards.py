@@ -17,7 +17,7 @@ from millstream.contracts.batch import Batch
 from millstream.errors import SinkError
 from millstream.testing.conformance import read_records
 from millstream.types.row import Row
-from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.types import from_arrow_schema
 
 
 def target_of(kind: str, database: str) -> PostgresTarget:

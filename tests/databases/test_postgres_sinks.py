@@ -20,8 +20,7 @@ from millstream.errors import SinkError
 from millstream.testing.conformance import check_sink
 from millstream.testing.sinks import FailingSink
 from millstream.types.row import Row
-from millstream.types.typeinfo import from_arrow_schema
-from millstream.types.types import Types
+from millstream.types.types import Types, from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

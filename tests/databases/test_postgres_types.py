@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.contracts.sink import Sink
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 ROWS = 400
 TEXTS = [

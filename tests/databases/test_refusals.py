@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.databases.server import PostgresServer
 
     from millstream.contracts.sink import Committable
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 ALL = ["sqlite", "duckdb", "postgres-two-phase", "postgres-commit-table", "postgres-upsert"]
 #: Of records of which the table lacks a column.

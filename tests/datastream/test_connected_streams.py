@@ -31,7 +31,7 @@ from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from millstream.datastream import DataStream
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 PICKLED = Types.PICKLED_BYTE_ARRAY()
 ROW = Types.ROW_NAMED(["origin", "delay"], [Types.STRING(), Types.INT()])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import KnownSplits
     from millstream.runtime.plan import SplitAssignment
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 
 class Lengths(Source):

@@ -44,12 +44,13 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.value_parsing import parse_double, parse_integer
-from millstream.types.value_texts import (
+from millstream.types.text_values import (
     civil_of_days,
     days_of_civil,
     double_text,
     float_text,
+    parse_double,
+    parse_integer,
     to_float32,
 )
 from millstream.types.values import column_of, values_of_column

@@ -48,7 +48,7 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.type_casts import supports_explicit_cast
+from millstream.types.type_derivation import supports_explicit_cast
 from millstream.types.type_roots import TypeFamily, TypeRoot
 from millstream.types.values import column_of, values_of_column
 

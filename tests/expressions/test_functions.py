@@ -36,7 +36,7 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.value_parsing import parse_date, parse_timestamp
+from millstream.types.text_values import parse_date, parse_timestamp
 from millstream.types.values import values_of_column
 
 FAILS = sentinel.fails

@@ -42,7 +42,7 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.type_casts import supports_explicit_cast
+from millstream.types.type_derivation import supports_explicit_cast
 from millstream.types.values import column_of, scalar_of, values_of_column
 
 if TYPE_CHECKING:

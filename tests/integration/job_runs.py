@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.source import KnownSplits
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "EveryRecord",

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.datastream import DataStream, WindowedStream
     from millstream.runtime.columnar.aggregates import BuiltInAggregate
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 LATE = OutputTag("late")
 #: (key, window start, window end).

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import KnownSplits
     from millstream.datastream import DataStream
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "WORLDS",

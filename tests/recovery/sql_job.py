@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.datastream import DataStream
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 SERVERS_AT = 6
 SUM = Types.ROW_NAMED(

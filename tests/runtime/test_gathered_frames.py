@@ -13,7 +13,7 @@ from millstream.runtime import frame_reader
 from millstream.runtime.frame_reader import FrameReader
 from millstream.runtime.frames import DATA_PICKLE, FINISHED, WATERMARK, Outbox, encode_long
 from millstream.types.pickling import dumps
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,7 +21,7 @@ from millstream.testing.harness import OperatorHarness
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 MOST = 10_000
 TARGETS = 3

@@ -24,14 +24,13 @@ from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, Outbox, decode_ba
 from millstream.runtime.operators import FilterFactory, MapBatchesFactory
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.mini_cluster import MiniCluster
-from millstream.types.row import row_class
-from millstream.types.row_kinds import kinds_of, without_kind_column
+from millstream.types.row import kinds_of, row_class, without_kind_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 KINDS = list(RowKind)
 ROW = Types.ROW_NAMED(["key", "n"], [Types.STRING(), Types.LONG()])

@@ -23,7 +23,7 @@ from millstream.types.logical_types import (
     TimestampType,
     TimeType,
 )
-from millstream.types.value_texts import (
+from millstream.types.text_values import (
     date_text,
     double_text,
     float_text,

@@ -17,7 +17,7 @@ from millstream.testing import MiniCluster
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 
 def test_collected_rows_have_no_names_and_equal_plain_rows() -> None:

@@ -11,13 +11,13 @@ from pyroaring import BitMap, FrozenBitMap
 
 from millstream.errors import TypeMismatchError
 from millstream.types.bitmaps import (
+    BitmapType,
     bitmap_bytes,
     bitmap_of_bytes,
     bitmap_of_values,
     bitmap_text,
     checked_bitmap,
 )
-from millstream.types.extension_types import BitmapType
 from millstream.types.external_values import from_external, to_external, type_of_value
 from millstream.types.logical_types import ArrayType
 

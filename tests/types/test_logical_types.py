@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.errors import ProgramError
-from millstream.types.extension_types import BitmapType, VariantType
+from millstream.types.bitmaps import BitmapType, VariantType
 from millstream.types.logical_type_info import (
     LogicalTypeInfo,
     logical_type_of,
@@ -47,7 +47,7 @@ from millstream.types.logical_types import (
     YearMonthIntervalType,
 )
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.typeinfo import Types
+from millstream.types.types import Types
 
 #: Type, summary, text for a parser (None: the same), Arrow type.
 TYPES: list[tuple[LogicalType, str, str | None, pa.DataType]] = [

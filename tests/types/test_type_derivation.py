@@ -30,11 +30,6 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.type_casts import (
-    needs_no_cast,
-    supports_explicit_cast,
-    supports_implicit_cast,
-)
 from millstream.types.type_derivation import (
     add_types,
     average_type,
@@ -42,8 +37,11 @@ from millstream.types.type_derivation import (
     divide_types,
     modulo_types,
     multiply_types,
+    needs_no_cast,
     round_type,
     sum_type,
+    supports_explicit_cast,
+    supports_implicit_cast,
 )
 
 

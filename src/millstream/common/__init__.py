@@ -53,7 +53,7 @@ from millstream.functions.watermark_strategy import (
 from millstream.types.output_tag import OutputTag
 from millstream.types.row import Row, RowKind
 from millstream.types.time import Duration, Instant, Time
-from millstream.types.typeinfo import BasicTypeInfo, TypeInformation, Types
+from millstream.types.types import BasicTypeInfo, TypeInformation, Types
 
 if TYPE_CHECKING:
     from millstream.connectors.formats.csv_messages import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.types.typeinfo import (
+from millstream.types.types import (
     ArrowTypeInfo,
     BasicArrayTypeInfo,
     BasicType,

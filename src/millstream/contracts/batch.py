@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError, located
 from millstream.types.composite_types import RowTypeInfo
-from millstream.types.row_kinds import kinds_of, set_kinds, with_kinds, without_kind_column
+from millstream.types.row import kinds_of, set_kinds, with_kinds, without_kind_column
 from millstream.types.type_information import PickledBytesTypeInfo
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "Batch"]
 

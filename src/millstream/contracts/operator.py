@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore, StateFile
     from millstream.contracts.metrics import MetricValue
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "FUNCTION_STATES",

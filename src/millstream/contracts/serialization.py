@@ -3,7 +3,7 @@
 What it is: PyFlink's ``pyflink.common.Encoder``, used with ``FileSink.for_row_format``, and
 ``SerializationSchema`` and ``DeserializationSchema`` for systems whose records are bytes.
 
-What it is not: how records travel between operators (``types/typeinfo.py``).
+What it is not: how records travel between operators (``types/types.py``).
 
 Read next: ``connectors/files/sink.py``, ``connectors/formats/message_formats.py``.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "NO_RECORD",

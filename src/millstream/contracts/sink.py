@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.batch import Batch
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "PROGRESS",

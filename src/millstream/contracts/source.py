@@ -27,7 +27,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "Boundedness",

@@ -112,8 +112,8 @@ from millstream.datastream.window import (
 from millstream.datastream.windowed_stream import WindowedStream
 from millstream.execution.job_client import JobClient, JobExecutionResult, JobStatus
 from millstream.not_offered import refuse_name
+from millstream.types.composite_types import TaggedUnion
 from millstream.types.output_tag import OutputTag
-from millstream.types.tagged_union import TaggedUnion
 
 __all__ = [
     "AggregateFunction",

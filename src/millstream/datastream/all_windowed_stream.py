@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.aggregates import Aggregates
     from millstream.types.output_tag import OutputTag
     from millstream.types.time import DurationLike
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
     AnyAllWindowFunction: TypeAlias = (
         AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any]

@@ -25,7 +25,7 @@ from millstream.types.time import milliseconds_of
 if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
     from millstream.types.time import DurationLike
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["AsyncDataStream"]
 

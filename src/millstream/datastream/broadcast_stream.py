@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["BroadcastConnectedStream", "BroadcastStream"]
 

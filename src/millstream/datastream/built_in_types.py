@@ -31,7 +31,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["built_in_output_type"]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.functions.functions import KeySelector
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "ConnectedStreams",

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.functions.windows import WindowAssigner
     from millstream.graph.transformation import Transformation
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "AllWindowedStream",

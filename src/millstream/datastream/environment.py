@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.graph.model import JobGraph
     from millstream.graph.transformation import PhysicalTransformation
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["StreamExecutionEnvironment"]
 

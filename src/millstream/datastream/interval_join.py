@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
     from millstream.types.output_tag import OutputTag
     from millstream.types.time import DurationLike
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["IntervalJoin", "IntervalJoined"]
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from millstream.functions.windows import WindowAssigner
     from millstream.graph.model import Partitioning
     from millstream.graph.transformation import Transformation
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["KeyedStream"]
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from millstream.functions.functions import KeySelector
     from millstream.functions.triggers import Trigger
     from millstream.functions.windows import WindowAssigner
-    from millstream.types.tagged_union import TaggedUnion
+    from millstream.types.composite_types import TaggedUnion
     from millstream.types.time import DurationLike
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["EqualTo", "PairedStreams", "PairedWindowFunction", "PairedWindows", "Where"]
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError
 from millstream.functions.watermark_strategy import TimeOrigin, WatermarkStrategy, field_timestamps
-from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["arrow_schema_of_spark", "strategy_of_spark", "type_of_spark"]
 

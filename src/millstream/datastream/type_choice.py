@@ -3,7 +3,7 @@
 What it is: the order of precedence for types (given by the user, then inferred from the
 function's annotations, then untyped) and what a field name or index means for a type of record.
 
-What it is not: the inference itself, which is in ``types/type_inference.py``.
+What it is not: the inference itself, which is in ``types/types.py``.
 
 Read next: ``datastream/data_stream.py``.
 """
@@ -30,14 +30,13 @@ from millstream.functions.watermark_strategy import WatermarkStrategy
 from millstream.types.composite_types import CompositeTypeInfo, RowTypeInfo, TupleTypeInfo
 from millstream.types.field_access import field_of
 from millstream.types.row import Row
-from millstream.types.type_inference import infer_return_type
 from millstream.types.type_information import MapTypeInfo
-from millstream.types.types import Types
+from millstream.types.types import Types, infer_return_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "FieldSelector",

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.windows.logic import WindowSpec
     from millstream.types.output_tag import OutputTag
     from millstream.types.time import DurationLike
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
     AnyWindowFunction: TypeAlias = (
         WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any]

@@ -18,8 +18,7 @@ from millstream.expressions.functions.definition import NOT_CONSTANT
 from millstream.expressions.functions.registry import get_function
 from millstream.expressions.integers import wrapped
 from millstream.expressions.nodes import Call, Expression, Literal
-from millstream.types.type_casts import supports_explicit_cast
-from millstream.types.type_derivation import without_time_attribute
+from millstream.types.type_derivation import supports_explicit_cast, without_time_attribute
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:

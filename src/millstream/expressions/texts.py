@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.types.logical_types import CharType, DecimalType, VarCharType
+from millstream.types.text_values import date_text, double_text, time_text, timestamp_text
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_texts import date_text, double_text, time_text, timestamp_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.functions.watermark_strategy import WatermarkStrategy
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "JobGraph",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Source
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.graph.model import Partitioning
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "DEAD_LETTER_TAG",

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.transformation import Transformation
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["translate"]
 

@@ -35,8 +35,7 @@ from millstream.runtime.user_code import (
     user_error,
 )
 from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
-from millstream.types.field_access import field_of
-from millstream.types.key_columns import KeyColumns
+from millstream.types.field_access import KeyColumns, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,12 +21,12 @@ import pyarrow as pa
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import UserFunctionError
 from millstream.types.pickling import dumps, find_unpicklable, loads
-from millstream.types.row_kinds import with_kind_column
+from millstream.types.row import with_kind_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "ACK",

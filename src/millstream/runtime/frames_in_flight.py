@@ -44,8 +44,7 @@ from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, WATERMARK, decode
 from millstream.runtime.restored_time import refresh_time
 from millstream.state.in_flight_files import read_frames
 from millstream.state.key_groups import key_group_range
-from millstream.types.field_access import field_of
-from millstream.types.key_columns import KeyColumns
+from millstream.types.field_access import KeyColumns, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
     from millstream.runtime.exchange import Partitioner
     from millstream.runtime.operators.combiner import CombinerOperator
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["ChainedInput", "NodeOutput", "StageInstance", "is_per_channel", "time_origins"]
 

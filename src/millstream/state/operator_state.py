@@ -26,7 +26,7 @@ from millstream.types.pickling import dumps, loads
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["OperatorStates", "StateContent", "inline_handle", "read_inline"]
 

@@ -38,7 +38,7 @@ _HARMLESS: Final = {
     "fractions": {"Fraction"},
     "uuid": {"UUID", "SafeUUID"},
     "millstream.types.row": {"RowKind", "row_class"},
-    "millstream.types.tagged_union": {"TaggedUnion"},
+    "millstream.types.composite_types": {"TaggedUnion"},
     "millstream.types.time": {"Duration", "Instant", "Time"},
     "millstream.functions.window": {"CountWindow", "GlobalWindow", "TimeWindow"},
 }

@@ -17,7 +17,7 @@ from millstream.table.building import bound
 from millstream.table.element_types import fitted_rows, infer_row, stored_type
 from millstream.table.expression_nodes import as_node
 from millstream.table.unverified import converted
-from millstream.types.extension_types import BitmapType, VariantType
+from millstream.types.bitmaps import BitmapType, VariantType
 from millstream.types.external_values import to_external
 from millstream.types.logical_types import (
     DayTimeIntervalType,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from millstream.sql.statements.session import Session
     from millstream.table.schema import Schema
     from millstream.types.logical_types import RowType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["read_stream", "with_fields", "write_stream"]
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from millstream.table.plan_reference import PlanReference
     from millstream.table.table_descriptor import TableDescriptor
     from millstream.types.logical_types import LogicalType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["StreamTableEnvironment", "TableEnvironment"]
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         OperatorSnapshot,
         OperatorStateHandle,
     )
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["OperatorHarness"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable, CommitterContext
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["STEPS", "CollectSink", "FailingSink", "read_collected"]
 

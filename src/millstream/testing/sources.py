@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.contracts.source import KnownSplits
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["CRASH", "EOF", "EPOCH", "KILL", "WATERMARK", "At", "ScriptedSource"]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamNode
     from millstream.state.keyed import KeyedState
     from millstream.types.output_tag import OutputTag
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["StreamHarness"]
 

@@ -9,8 +9,6 @@ The library is loaded by the first bitmap: most programs have none.
 
 What it is not: the functions (``expressions/functions/bitmap.py``), or the aggregates
 (``runtime/columnar/collecting_aggregates.py``).
-
-Read next: ``types/extension_types.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +16,13 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.types.logical_types import LogicalType
+from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,16 +30,20 @@ if TYPE_CHECKING:
     from pyroaring import AbstractBitMap, BitMap, FrozenBitMap
 
 __all__ = [
+    "BitmapType",
+    "VariantType",
     "bitmap_bytes",
     "bitmap_of_bytes",
     "bitmap_of_values",
     "bitmap_text",
     "checked_bitmap",
     "frozen_bitmap",
+    "has_extension",
     "is_bitmap",
     "signed",
     "unsigned",
 ]
+
 
 _WORD: Final = 0xFFFFFFFF
 _HALF: Final = 1 << 31
@@ -158,3 +166,28 @@ def bitmap_text(bitmap: AbstractBitMap | bytes) -> str:
         parts.append(text)
         length += len(text) + 1
     return f"{{{','.join(parts)}}}"
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class BitmapType(LogicalType):
+    """A set of integers of 32 bits, compressed."""
+
+    root = TypeRoot.BITMAP
+
+    def to_arrow(self) -> pa.DataType:
+        return pa.binary()
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class VariantType(LogicalType):
+    """A value that knows its own type, of those that JSON has."""
+
+    root = TypeRoot.VARIANT
+
+    def to_arrow(self) -> pa.DataType:
+        return pa.binary()
+
+
+def has_extension(type_: LogicalType) -> bool:
+    """Whether values of the type are such bytes, or hold some."""
+    return isinstance(type_, BitmapType | VariantType) or any(map(has_extension, type_.children))

@@ -3,7 +3,7 @@
 What it is: how records of several fields become columns and come back, as a stream (columns of
 the record batch) or as a field of another record (a struct column).
 
-What it is not: where types are inferred from annotations (``types/type_inference.py``).
+What it is not: where types are inferred from annotations (``types/types.py``).
 
 Read next: ``types/row.py``, ``types/types.py``.
 """
@@ -14,17 +14,18 @@ import dataclasses
 from abc import abstractmethod
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.columns import ColumnMismatchError, null_positions
-from millstream.types.row import Row, row_class
-from millstream.types.row_kinds import (
+from millstream.types.row import (
     ROW_KIND_COLUMN,
+    Row,
     kinds_of,
+    row_class,
     set_kinds,
     with_kind_column,
 )
@@ -33,7 +34,7 @@ from millstream.types.type_information import TypeInformation, as_type, check_ty
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["DataclassTypeInfo", "RowTypeInfo", "TupleTypeInfo"]
+__all__ = ["DataclassTypeInfo", "RowTypeInfo", "TaggedUnion", "TupleTypeInfo"]
 
 
 def _fields(count: int) -> str:
@@ -366,3 +367,27 @@ def _restorer(cls: type, names: tuple[str, ...]) -> Callable[..., object]:
 def _is_slot(cls: type, name: str) -> bool:
     """Whether the attribute is a data descriptor (a slot), not an entry of ``__dict__``."""
     return hasattr(getattr(cls, name, None), "__set__")
+
+
+class TaggedUnion(NamedTuple):
+    """A record and the number of its input."""
+
+    #: 0 for the first stream, 1 for the second.
+    input_index: int
+    value: Any
+
+    def is_one(self) -> bool:
+        """Whether it is a record of the first stream."""
+        return self.input_index == 0
+
+    def is_two(self) -> bool:
+        """Whether it is a record of the second stream."""
+        return self.input_index == 1
+
+    def get_one(self) -> Any:
+        """Return the record if it is of the first stream, else None."""
+        return self.value if self.input_index == 0 else None
+
+    def get_two(self) -> Any:
+        """Return the record if it is of the second stream, else None."""
+        return self.value if self.input_index == 1 else None

@@ -20,9 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from millstream.errors import ProgramError, TypeMismatchError
-from millstream.types.bitmaps import bitmap_bytes, bitmap_of_values, frozen_bitmap, is_bitmap
+from millstream.types.bitmaps import (
+    BitmapType,
+    VariantType,
+    bitmap_bytes,
+    bitmap_of_values,
+    frozen_bitmap,
+    is_bitmap,
+)
 from millstream.types.columns import as_key
-from millstream.types.extension_types import BitmapType, VariantType
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,

@@ -14,8 +14,10 @@ from __future__ import annotations
 import dis
 import operator
 import types
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
+from millstream.errors import ProgramError
 from millstream.types.composite_types import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
     from millstream.types.type_information import TypeInformation
 
-__all__ = ["column_of", "field_of"]
+__all__ = ["KeyColumns", "column_of", "field_of"]
+
 
 _NO_OPERATION: Final = frozenset({"RESUME", "NOP", "CACHE", "NOT_TAKEN"})
 _CONSTANTS: Final = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
@@ -104,3 +107,19 @@ def column_of(type_info: TypeInformation, field: str | int | None) -> int | None
         count = len(type_info.get_field_types())
         return field % count if -count <= field < count else None
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """The positions of the columns that make up the key; none: all rows have the same key."""
+
+    indexes: tuple[int, ...]
+
+    def __call__(self, record: object) -> object:
+        """Refuse.
+
+        Raises:
+            ProgramError: always: keys of tables are read from columns.
+        """
+        message = f"the key of a table is columns {list(self.indexes)}, not a part of {record!r}"
+        raise ProgramError(message)

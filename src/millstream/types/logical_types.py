@@ -6,7 +6,7 @@ column that holds it.  The way back is in
 
 What it is not: the types of DataStream programs (``types/type_information.py``); a table's types
 become those, and back, in ``types/logical_type_info.py``.  Which type an operation gives stands in
-``types/type_derivation.py``, which may be cast to which in ``types/type_casts.py``.
+``types/type_derivation.py``, which may be cast to which in ``types/type_derivation.py``.
 
 Read next: ``types/type_roots.py``, then ``types/type_derivation.py``.
 """
@@ -25,10 +25,10 @@ import pyarrow as pa
 from millstream.errors import ProgramError
 from millstream.types import sql_values
 from millstream.types.row import Row, row_class
-from millstream.types.type_roots import TypeRoot
-from millstream.types.type_texts import (
+from millstream.types.type_roots import (
     DAY_TIME_FORMATS,
     YEAR_MONTH_FORMATS,
+    TypeRoot,
     escape_identifier,
 )
 

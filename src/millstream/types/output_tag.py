@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.types.type_information import check_type_argument
 
 if TYPE_CHECKING:
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["OutputTag"]
 

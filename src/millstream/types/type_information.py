@@ -4,7 +4,7 @@ What it is: the base class and the types of one column: basic types, times, arra
 and the pickled type of untyped streams.  Types are immutable, comparable and picklable.
 
 What it is not: what users import.  They use ``Types`` (``types/types.py``), or PyFlink's path
-``types/typeinfo.py``.
+``types/types.py``.
 
 Read next: ``types/composite_types.py`` (rows, tuples, dataclasses), ``types/columns.py``.
 """

@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-__all__ = ["TypeFamily", "TypeRoot"]
+__all__ = ["DAY_TIME_FORMATS", "YEAR_MONTH_FORMATS", "TypeFamily", "TypeRoot", "escape_identifier"]
 
 
 class TypeFamily(Enum):
@@ -110,3 +110,27 @@ _FAMILIES: Final[dict[TypeRoot, frozenset[TypeFamily]]] = {
     TypeRoot.NULL: frozenset({_F.EXTENSION}),
     TypeRoot.SYMBOL: frozenset({_F.EXTENSION}),
 }
+
+
+YEAR_MONTH_FORMATS: Final = {
+    "YEAR": "YEAR({0})",
+    "YEAR TO MONTH": "YEAR({0}) TO MONTH",
+    "MONTH": "MONTH",
+}
+DAY_TIME_FORMATS: Final = {
+    "DAY": "DAY({0})",
+    "DAY TO HOUR": "DAY({0}) TO HOUR",
+    "DAY TO MINUTE": "DAY({0}) TO MINUTE",
+    "DAY TO SECOND": "DAY({0}) TO SECOND({1})",
+    "HOUR": "HOUR",
+    "HOUR TO MINUTE": "HOUR TO MINUTE",
+    "HOUR TO SECOND": "HOUR TO SECOND({1})",
+    "MINUTE": "MINUTE",
+    "MINUTE TO SECOND": "MINUTE TO SECOND({1})",
+    "SECOND": "SECOND({1})",
+}
+
+
+def escape_identifier(name: str) -> str:
+    """Put a name into backticks, those in it doubled."""
+    return "`" + name.replace("`", "``") + "`"

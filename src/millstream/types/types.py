@@ -10,10 +10,20 @@ Read next: ``types/type_information.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import collections.abc
+import dataclasses
+import datetime as dt
+import functools
+import types
+import typing
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from millstream.errors import ProgramError
 from millstream.types.basic_types import (
+    BasicType,
     BasicTypeInfo,
     BigDecimalTypeInfo,
     DateTypeInfo,
@@ -26,6 +36,7 @@ from millstream.types.basic_types import (
 from millstream.types.composite_types import DataclassTypeInfo, RowTypeInfo, TupleTypeInfo
 from millstream.types.row import Row, RowKind
 from millstream.types.type_information import (
+    ArrowTypeInfo,
     BasicArrayTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
@@ -36,9 +47,195 @@ from millstream.types.type_information import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Row", "RowKind", "Types"]
+__all__ = [
+    "ArrowTypeInfo",
+    "BasicArrayTypeInfo",
+    "BasicType",
+    "BasicTypeInfo",
+    "BigDecimalTypeInfo",
+    "DataclassTypeInfo",
+    "DateTypeInfo",
+    "DecimalTypeInfo",
+    "InstantTypeInfo",
+    "ListTypeInfo",
+    "MapTypeInfo",
+    "ObjectArrayTypeInfo",
+    "PickledBytesTypeInfo",
+    "PrimitiveArrayTypeInfo",
+    "Row",
+    "RowKind",
+    "RowTypeInfo",
+    "SqlTimeTypeInfo",
+    "TimeTypeInfo",
+    "TimestampTypeInfo",
+    "TupleTypeInfo",
+    "TypeInformation",
+    "Types",
+    "dataclass_type",
+    "from_arrow_schema",
+    "from_arrow_type",
+    "infer_return_type",
+    "infer_type",
+]
+
+
+_SCALARS: Final[dict[object, TypeInformation]] = {
+    int: BasicTypeInfo("Long"),
+    str: BasicTypeInfo("String"),
+    float: BasicTypeInfo("Double"),
+    bool: BasicTypeInfo("Boolean"),
+    bytes: PrimitiveArrayTypeInfo(BasicTypeInfo("Byte")),
+    dt.datetime: SqlTimeTypeInfo("Timestamp"),
+    dt.date: SqlTimeTypeInfo("Date"),
+    dt.time: SqlTimeTypeInfo("Time"),
+    Decimal: BigDecimalTypeInfo(),
+}
+
+_ITERABLES: Final = frozenset(
+    {
+        collections.abc.Iterator,
+        collections.abc.Iterable,
+        collections.abc.Generator,
+        collections.abc.Sequence,
+        list,
+    }
+)
+
+
+def infer_return_type(
+    function: Callable[..., object], *, unwrap: bool = False
+) -> TypeInformation | None:
+    """The type of what a function returns, by its annotation.
+
+    Args:
+        function: a function, a bound method, a partial, or an object that can be called.
+        unwrap: the function returns or yields many values (``Iterator[int]``, ``list[int]``), and
+            the type of one of them is wanted.
+
+    Returns:
+        The type; None if there is no annotation, or none that stands for a type.
+    """
+    annotation = _return_annotation(function)
+    if annotation is None:
+        return None
+    if unwrap:
+        annotation, _ = _without_none(annotation)
+        if typing.get_origin(annotation) not in _ITERABLES:
+            return None
+        annotation = typing.get_args(annotation)[0]
+    required, optional = _without_none(annotation)
+    inferred = infer_type(required)
+    # A record of several fields has no column that could say that all of it is None.
+    if optional and isinstance(inferred, DataclassTypeInfo | TupleTypeInfo):
+        return None
+    return inferred
+
+
+def infer_type(annotation: object) -> TypeInformation | None:
+    """The type that an annotation stands for; None if it stands for none.
+
+    ``X | None`` is X: columns may hold None.
+    """
+    return _infer(annotation, ())
+
+
+def dataclass_type(cls: type) -> DataclassTypeInfo:
+    """The type of the instances of a dataclass, by the annotations of its fields.
+
+    Fields whose annotation stands for no type are pickled.
+
+    Raises:
+        ProgramError: it is no dataclass, has no fields, or its annotations do not resolve.
+    """
+    if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
+        message = f"{cls!r} is not a dataclass; decorate the class with @dataclass"
+        raise ProgramError(message)
+    return _dataclass(cls, ())
+
+
+def _dataclass(cls: type, outer: tuple[type, ...]) -> DataclassTypeInfo:
+    try:
+        hints = typing.get_type_hints(cls)
+    except Exception as error:  # a name in a string annotation can raise anything
+        message = (
+            f"the annotations of dataclass {cls.__qualname__} do not resolve ({error}); define the "
+            "names they use at the top level of a module"
+        )
+        raise ProgramError(message) from error
+    kinds = [
+        _infer(hints[field.name], (*outer, cls)) or PickledBytesTypeInfo()
+        for field in dataclasses.fields(cls)
+    ]
+    return DataclassTypeInfo(cls, kinds)
+
+
+def _return_annotation(function: Callable[..., object]) -> object | None:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, type):
+        return function
+    target: Any = function
+    if not isinstance(target, types.FunctionType | types.MethodType):
+        target = getattr(type(function), "__call__", None)  # noqa: B004 - its annotations are wanted
+    if not hasattr(target, "__annotations__"):
+        return None
+    try:
+        hints = typing.get_type_hints(target)
+    except Exception:  # noqa: BLE001 - an annotation that does not resolve says nothing
+        return None
+    annotation: object | None = hints.get("return")
+    return annotation
+
+
+def _without_none(annotation: object) -> tuple[object, bool]:
+    """``X | None`` as (X, True), anything else as it is."""
+    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
+        members = typing.get_args(annotation)
+        rest = [member for member in members if member is not type(None)]
+        if len(rest) == 1 and len(rest) < len(members):
+            return rest[0], True
+    return annotation, False
+
+
+def _infer(annotation: object, outer: tuple[type, ...]) -> TypeInformation | None:
+    annotation, _ = _without_none(annotation)
+    while isinstance(annotation, typing.NewType):
+        annotation = annotation.__supertype__
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is tuple:
+        return _infer_tuple(arguments, outer)
+    if origin in {list, dict}:
+        parts = [_infer(argument, outer) for argument in arguments]
+        if None in parts:
+            return None
+        known = [part for part in parts if part is not None]
+        return ListTypeInfo(*known) if origin is list else MapTypeInfo(*known)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return _infer_dataclass(annotation, outer)
+    return None
+
+
+def _infer_tuple(arguments: tuple[object, ...], outer: tuple[type, ...]) -> TypeInformation | None:
+    # tuple[()] has no fields; tuple[int, ...] would come back as a list.
+    if not arguments or Ellipsis in arguments:
+        return None
+    return TupleTypeInfo([_infer(a, outer) or PickledBytesTypeInfo() for a in arguments])
+
+
+def _infer_dataclass(cls: type, outer: tuple[type, ...]) -> TypeInformation | None:
+    # An instance of a subclass has fields that the columns would not hold, and a class that holds
+    # itself has no finite columns.
+    if cls in outer or cls.__subclasses__() or not dataclasses.fields(cls):
+        return None
+    try:
+        return _dataclass(cls, outer)
+    except ProgramError:
+        return None
+
 
 _PRIMITIVES = ("Boolean", "Byte", "Short", "Integer", "Long", "Float", "Double", "Character")
 
@@ -162,8 +359,6 @@ class Types:
         Raises:
             ProgramError: it is no dataclass, has no fields, or its annotations do not resolve.
         """
-        from millstream.types.type_inference import dataclass_type  # which needs Types
-
         return dataclass_type(dataclass)
 
     @staticmethod
@@ -204,3 +399,63 @@ class Types:
     def LIST(element_type_info: TypeInformation) -> TypeInformation:
         """``list`` of any type."""
         return ListTypeInfo(element_type_info)
+
+
+_SAME: Final[dict[pa.DataType, TypeInformation]] = {
+    pa.bool_(): Types.BOOLEAN(),
+    pa.int8(): Types.BYTE(),
+    pa.int16(): Types.SHORT(),
+    pa.int32(): Types.INT(),
+    pa.int64(): Types.LONG(),
+    pa.float32(): Types.FLOAT(),
+    pa.float64(): Types.DOUBLE(),
+    pa.string(): Types.STRING(),
+    pa.large_string(): Types.STRING(),
+    pa.string_view(): Types.STRING(),
+    pa.binary(): PrimitiveArrayTypeInfo(Types.BYTE()),
+    pa.large_binary(): PrimitiveArrayTypeInfo(Types.BYTE()),
+    pa.date32(): Types.SQL_DATE(),
+    pa.date64(): Types.SQL_DATE(),
+}
+
+
+def from_arrow_schema(schema: pa.Schema, names: Sequence[str] | None = None) -> RowTypeInfo:
+    """The type of rows with the columns of an Arrow schema.
+
+    Columns of a type that has several widths (large strings, nanoseconds) get the usual one; bring
+    the batches into the same form with ``TypeInformation.conform``.
+
+    Args:
+        schema: the columns.
+        names: names for the fields, one per column; those of the columns by default.
+
+    Raises:
+        ProgramError: the numbers of names and columns differ, or a name occurs twice.
+    """
+    types = [from_arrow_type(field.type) for field in schema]
+    return RowTypeInfo(types, schema.names if names is None else names)
+
+
+def from_arrow_type(data_type: pa.DataType) -> TypeInformation:  # noqa: PLR0911 - a table
+    """The type of the values of a column; an ArrowTypeInfo where Flink has no such type."""
+    known = _SAME.get(data_type)
+    if known is not None:
+        return known
+    kinds = pa.types
+    if kinds.is_timestamp(data_type):
+        return Types.SQL_TIMESTAMP() if data_type.tz is None else Types.TIMESTAMP_LTZ()
+    if kinds.is_time(data_type):
+        return Types.SQL_TIME()
+    if kinds.is_decimal128(data_type):
+        return DecimalTypeInfo(data_type.precision, data_type.scale)
+    if kinds.is_dictionary(data_type):
+        return from_arrow_type(data_type.value_type)
+    if kinds.is_list(data_type) or kinds.is_large_list(data_type):
+        return ListTypeInfo(from_arrow_type(data_type.value_type))
+    if kinds.is_map(data_type):
+        return MapTypeInfo(
+            from_arrow_type(data_type.key_type), from_arrow_type(data_type.item_type)
+        )
+    if kinds.is_struct(data_type) and data_type.num_fields:
+        return from_arrow_schema(pa.schema(list(data_type)))
+    return ArrowTypeInfo(data_type)

@@ -8,7 +8,7 @@ compared.  ``Variant`` is what programs see.
 What it is not: the parser of JSON (``expressions/functions/variant.py``); dates, times and bytes,
 which the encoding has and JSON has not.
 
-Read next: ``types/extension_types.py``.
+Read next: ``types/bitmaps.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final
 
-from millstream.types.value_texts import double_text
+from millstream.types.text_values import double_text
 
 __all__ = ["Variant", "encode_variant", "variant_element", "variant_field", "variant_json"]
 

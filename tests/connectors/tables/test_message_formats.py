@@ -21,7 +21,7 @@ from millstream.sql.catalog.formats import chosen_format
 from millstream.sql.catalog.options import Options
 from millstream.sql.parser.parser import parse_statement
 from millstream.types.logical_types import RowField, RowType
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

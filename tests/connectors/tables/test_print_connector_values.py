@@ -27,7 +27,7 @@ from millstream.types.logical_types import (
     VarBinaryType,
     VarCharType,
 )
-from millstream.types.value_parsing import parse_timestamp
+from millstream.types.text_values import parse_timestamp
 from millstream.types.values import column_of
 
 MOMENT = parse_timestamp("2024-01-02 03:04:05.123456789", 9)

@@ -25,8 +25,7 @@ from millstream.runtime.columnar.aggregates import (
     Sum,
 )
 from millstream.runtime.columnar.partial_aggregates import PartialAggregates, concatenated
-from millstream.types.typeinfo import from_arrow_schema
-from millstream.types.types import Types
+from millstream.types.types import Types, from_arrow_schema
 
 CONTEXT = OperatorContext(
     uid="aggregates",

@@ -22,8 +22,8 @@ from millstream.runtime.operators.stateless import MapFactory
 from millstream.state.key_codec import cache_key
 from millstream.state.key_groups import key_group, subtask_of
 from millstream.testing import OperatorHarness
-from millstream.types.key_columns import KeyColumns
-from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.field_access import KeyColumns
+from millstream.types.types import from_arrow_schema
 
 TEMPORAL = [
     (pa.date32(), np.int32),

@@ -34,8 +34,7 @@ from millstream.runtime.operators.table.specs import (
     SortColumn,
 )
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
-from millstream.types.bitmaps import bitmap_bytes, bitmap_of_values
-from millstream.types.extension_types import BitmapType
+from millstream.types.bitmaps import BitmapType, bitmap_bytes, bitmap_of_values
 from millstream.types.logical_types import (
     BigIntType,
     BooleanType,

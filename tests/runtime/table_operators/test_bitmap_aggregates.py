@@ -23,8 +23,7 @@ from millstream.runtime.operators.table.factories import GroupAggregateFactory
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.table import DataTypes
 from millstream.table.expressions import col
-from millstream.types.bitmaps import bitmap_bytes, bitmap_of_bytes, bitmap_of_values
-from millstream.types.extension_types import BitmapType
+from millstream.types.bitmaps import BitmapType, bitmap_bytes, bitmap_of_bytes, bitmap_of_values
 from millstream.types.logical_types import BigIntType, BooleanType, IntType, RowType, VarCharType
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.sink import Committable
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["CollectSink", "CollectedColumns", "collected_files", "read_collected"]
 

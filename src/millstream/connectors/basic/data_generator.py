@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.source import KnownSplits, SplitCursor
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["DataGeneratorSource", "GeneratorFunction", "RateLimiterStrategy"]
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.types.bitmaps import bitmap_text
-from millstream.types.extension_types import BitmapType, VariantType
+from millstream.types.bitmaps import BitmapType, VariantType, bitmap_text
 from millstream.types.logical_types import (
     ArrayType,
     DateType,
@@ -26,7 +25,7 @@ from millstream.types.logical_types import (
     TimeType,
 )
 from millstream.types.row import RowKind
-from millstream.types.value_texts import (
+from millstream.types.text_values import (
     NANOS_PER_DAY,
     NANOS_PER_SECOND,
     date_text,

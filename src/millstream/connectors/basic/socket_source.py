@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.contracts.source import KnownSplits, SplitCursor
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["SocketTextStreamSource"]
 

@@ -19,12 +19,12 @@ from millstream.connectors.commit_protocols.table_rows import identifier
 from millstream.connectors.files.file_writers import BulkWriter, ParquetWriterFactory
 from millstream.contracts.batch import Batch
 from millstream.errors import PermanentSinkError
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["GONE", "ChangesWriter", "delete_text", "last_rows", "merge_text", "refuse_null_keys"]
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from millstream.connectors.files.file_writers import BulkWriter
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, Committer, WriterContext
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 #: What to do when the table refuses rows that cannot be changed any more.
 _IN_THE_WAY = "Change the table, or the row in it that is in the way"

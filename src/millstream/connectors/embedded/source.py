@@ -26,13 +26,13 @@ from millstream.connectors.embedded.sqlite_reading import column_of, quoted_tabl
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import SourceError
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.contracts.source import KnownSplits
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["DuckDbSource", "SqliteSource"]
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from millstream.connectors.formats.file_format import FileFormat, resolve, split_path
 from millstream.errors import SourceError
-from millstream.types.row_kinds import with_kind_column, without_kind_column
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.row import with_kind_column, without_kind_column
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from millstream.contracts.source import SourceBatch, Split
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["FILE_COLUMNS", "FileColumns", "partition_of"]
 

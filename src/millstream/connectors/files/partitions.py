@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from millstream.connectors.files.partition_names import directory_of, value_text
 from millstream.connectors.files.sink import BatchSplitter
 from millstream.contracts.batch import Batch
-from millstream.types.typeinfo import RowTypeInfo
+from millstream.types.types import RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.serialization import Encoder
     from millstream.contracts.sink import Committable
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "BasePathBucketAssigner",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.schema import SchemaLike
     from millstream.contracts.source import KnownSplits, SourceBatch, SplitCursor
     from millstream.types.time import Duration
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "FileEnumeratorProvider",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.connectors.formats.schema import SchemaLike
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["CsvFormat", "CsvOptions", "first_values", "single_character"]
 

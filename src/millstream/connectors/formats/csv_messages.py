@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.connectors.formats.schema import SchemaLike
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
 

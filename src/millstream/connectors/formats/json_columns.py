@@ -37,7 +37,7 @@ from millstream.types.basic_types import BigDecimalTypeInfo
 from millstream.types.composite_types import CompositeTypeInfo
 
 if TYPE_CHECKING:
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["JsonColumns", "read_json"]
 

@@ -17,7 +17,7 @@ from millstream.errors import ConfigurationError
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["type_of_json_schema"]
 

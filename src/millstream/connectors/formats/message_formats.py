@@ -36,7 +36,7 @@ from millstream.types.row import Row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "AvroRowDeserializationSchema",

@@ -18,7 +18,7 @@ from millstream.errors import PermanentSinkError
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["OrcWriterFactory"]
 

@@ -1,9 +1,9 @@
 """Schemas as users give them, as row types and as Arrow schemas.
 
 What it is: one place that accepts a schema in any of the forms users have at hand.
-What it is not: type inference from values or functions (``types/type_inference.py``).
+What it is not: type inference from values or functions (``types/types.py``).
 
-Read next: ``types/typeinfo.py``.
+Read next: ``types/types.py``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from millstream.errors import ProgramError
-from millstream.types.typeinfo import TypeInformation, from_arrow_schema
-from millstream.types.types import Types
+from millstream.types.types import TypeInformation, Types, from_arrow_schema
 
 __all__ = ["SchemaLike", "columns_of", "row_type_of", "type_of_schema"]
 

@@ -25,7 +25,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["TextLineFormat"]
 

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.row import Row
+from millstream.types.text_values import (
+    NANOS_PER_SECOND,
+    double_text,
+    float_text,
+    timestamp_text,
+)
 from millstream.types.time import Instant
-from millstream.types.typeinfo import (
+from millstream.types.types import (
     BasicArrayTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
@@ -17,18 +23,12 @@ from millstream.types.typeinfo import (
     PrimitiveArrayTypeInfo,
     Types,
 )
-from millstream.types.value_texts import (
-    NANOS_PER_SECOND,
-    double_text,
-    float_text,
-    timestamp_text,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.contracts.batch import Batch
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["text_function", "text_of", "texts_of_batch"]
 

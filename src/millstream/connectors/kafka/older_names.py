@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.connectors.kafka.serialization import Messages
     from millstream.contracts.batch import Batch
     from millstream.contracts.serialization import DeserializationSchema, SerializationSchema
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "FlinkKafkaConsumer",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.serialization import DeserializationSchema
     from millstream.contracts.source import KnownSplits, SplitCursor
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["KafkaSource", "KafkaSourceBuilder"]
 

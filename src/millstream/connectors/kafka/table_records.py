@@ -35,8 +35,8 @@ from millstream.connectors.kafka.deserialization import (
 from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema, Messages
 from millstream.contracts.source import SourceBatch
 from millstream.errors import PermanentSinkError
-from millstream.types.row_kinds import with_kind_column
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.row import with_kind_column
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.tables.codec import RowDecoder, RowEncoder
     from millstream.contracts.batch import Batch
     from millstream.types.logical_types import RowType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["READERS", "TableMessages", "TableRecords", "TableRecordsPlan"]
 

@@ -21,7 +21,7 @@ from millstream.connectors.postgres.waiting import driver
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["PostgresSink"]
 

@@ -39,14 +39,14 @@ from millstream.connectors.postgres.table import error_text, no_connection, serv
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
 from millstream.contracts.source import Boundedness, RangeCursor, Source, SourceBatch, Split
 from millstream.errors import MalformedRecordError, SinkError, SourceError
-from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from millstream.connectors.postgres.table import Session
     from millstream.contracts.source import KnownSplits, SplitCursor
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["PostgresSource"]
 

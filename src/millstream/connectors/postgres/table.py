@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
     #: A connection in autocommit mode; transactions are begun and ended by statements.
     Session = psycopg.Connection[TupleRow]

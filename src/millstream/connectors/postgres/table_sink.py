@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from millstream.connectors.postgres.table import PostgresTable, Session
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, CommitterContext, WriterContext
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["TableCommitter", "TableSink", "TableWriter", "exclusive", "make_commit_table"]
 

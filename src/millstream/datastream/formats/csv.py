@@ -29,7 +29,7 @@ from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from millstream.connectors.files.file_writers import BulkWriterFactory
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "CsvBulkWriter",

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.sink import CommitRequest, Committable, WriterContext
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["DataFrameSink", "EpochNumber"]
 

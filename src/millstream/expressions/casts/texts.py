@@ -26,8 +26,7 @@ from millstream.types.logical_types import (
     TimeType,
 )
 from millstream.types.structured_types import StructuredType
-from millstream.types.type_roots import TypeRoot
-from millstream.types.value_texts import (
+from millstream.types.text_values import (
     date_text,
     day_time_text,
     decimal_text,
@@ -37,6 +36,7 @@ from millstream.types.value_texts import (
     timestamp_text,
     year_month_text,
 )
+from millstream.types.type_roots import TypeRoot
 from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:

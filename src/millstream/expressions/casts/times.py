@@ -19,9 +19,8 @@ from millstream.types.logical_types import (
     TimestampType,
     TimeType,
 )
+from millstream.types.text_values import NANOS_PER_DAY, parse_date, parse_time, parse_timestamp
 from millstream.types.type_roots import TypeFamily
-from millstream.types.value_parsing import parse_date, parse_time, parse_timestamp
-from millstream.types.value_texts import NANOS_PER_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,10 +4,10 @@ What it is: ``cast_function(source, target, zone)`` gives a function of one valu
 as Flink casts: numbers wrap or are cut towards zero, decimals are rounded HALF_UP and NULL where
 they overflow, text that does not fit raises ValueError.
 
-What it is not: which casts are allowed (``types/type_casts.py``), or casts of columns
+What it is not: which casts are allowed (``types/type_derivation.py``), or casts of columns
 (``expressions/casts/columns.py``).
 
-Read next: ``expressions/casts/texts.py``, ``types/value_parsing.py``.
+Read next: ``expressions/casts/texts.py``, ``types/text_values.py``.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.type_casts import supports_explicit_cast
-from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_parsing import (
+from millstream.types.text_values import (
     parse_boolean,
     parse_decimal,
     parse_double,
     parse_integer,
+    to_float32,
 )
-from millstream.types.value_texts import to_float32
+from millstream.types.type_derivation import supports_explicit_cast
+from millstream.types.type_roots import TypeFamily, TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

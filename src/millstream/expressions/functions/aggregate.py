@@ -40,7 +40,7 @@ from millstream.expressions.functions.signatures import (
     signature,
     symbol,
 )
-from millstream.types.extension_types import BitmapType
+from millstream.types.bitmaps import BitmapType
 from millstream.types.logical_types import ArrayType, LogicalType, MultisetType, VarCharType
 from millstream.types.type_derivation import average_type, sum_type
 from millstream.types.type_roots import TypeRoot

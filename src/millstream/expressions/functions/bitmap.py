@@ -24,6 +24,7 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.types.bitmaps import (
+    BitmapType,
     bitmap_bytes,
     bitmap_of_bytes,
     bitmap_of_values,
@@ -31,7 +32,6 @@ from millstream.types.bitmaps import (
     checked_bitmap,
     signed,
 )
-from millstream.types.extension_types import BitmapType
 from millstream.types.logical_types import ArrayType
 
 if TYPE_CHECKING:

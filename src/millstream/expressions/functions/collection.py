@@ -44,8 +44,8 @@ from millstream.expressions.functions.signatures import (
     same_as,
     signature,
 )
+from millstream.types.bitmaps import VariantType
 from millstream.types.columns import as_key
-from millstream.types.extension_types import VariantType
 from millstream.types.logical_types import ArrayType, MapType
 from millstream.types.type_roots import TypeRoot
 from millstream.types.variants import variant_element, variant_field

@@ -18,8 +18,7 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.types.logical_types import ArrayType, MapType, RowField, RowType
-from millstream.types.type_casts import supports_implicit_cast
-from millstream.types.type_derivation import common_type
+from millstream.types.type_derivation import common_type, supports_implicit_cast
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:

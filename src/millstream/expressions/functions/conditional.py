@@ -29,10 +29,9 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.types.logical_types import NullType
-from millstream.types.type_casts import supports_implicit_cast
-from millstream.types.type_derivation import common_type
+from millstream.types.text_values import parse_double
+from millstream.types.type_derivation import common_type, supports_implicit_cast
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_parsing import parse_double
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -28,8 +28,7 @@ from millstream.types.logical_types import (
     VarBinaryType,
     VarCharType,
 )
-from millstream.types.type_casts import supports_implicit_cast
-from millstream.types.type_derivation import common_type
+from millstream.types.type_derivation import common_type, supports_implicit_cast
 from millstream.types.type_roots import TypeFamily, TypeRoot
 
 if TYPE_CHECKING:

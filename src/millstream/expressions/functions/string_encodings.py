@@ -26,8 +26,8 @@ from millstream.expressions.functions.signatures import (
 from millstream.expressions.functions.string_types import STRINGS
 from millstream.expressions.java import strings, urls
 from millstream.expressions.java.formatter import FormatError, FormattedValue, format_text
+from millstream.types.text_values import double_text, float_text, timestamp_text
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_texts import double_text, float_text, timestamp_text
 
 if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo

@@ -27,8 +27,8 @@ from millstream.expressions.functions.signatures import (
 from millstream.expressions.integers import wrap
 from millstream.expressions.java.calendars import length_of_month
 from millstream.types.logical_types import TimestampType
+from millstream.types.text_values import civil_of_days, days_of_civil
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_texts import civil_of_days, days_of_civil
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

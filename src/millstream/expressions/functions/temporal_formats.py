@@ -34,8 +34,8 @@ from millstream.expressions.java.date_time_formatter import InvalidPatternError,
 from millstream.expressions.java.simple_date_format import simple_format_of
 from millstream.expressions.java.time_zones import Zone, legacy_zone, zone_of
 from millstream.types.logical_types import DateType, LocalZonedTimestampType, TimestampType
+from millstream.types.text_values import days_of_civil
 from millstream.types.type_roots import TypeRoot
-from millstream.types.value_texts import days_of_civil
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

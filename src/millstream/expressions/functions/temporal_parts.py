@@ -21,8 +21,8 @@ from millstream.expressions.integers import wrap
 from millstream.expressions.java.time_zones import zone_of
 from millstream.expressions.local_times import has_plain_years, local_column
 from millstream.types.logical_types import TimestampType
+from millstream.types.text_values import civil_of_days, days_of_civil
 from millstream.types.type_roots import TypeRoot
-from millstream.types.value_texts import civil_of_days, days_of_civil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -36,9 +36,9 @@ from millstream.types.logical_types import (
     TimeType,
     YearMonthIntervalType,
 )
+from millstream.types.text_values import civil_of_days, days_of_civil
 from millstream.types.type_derivation import common_type
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_texts import civil_of_days, days_of_civil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -25,7 +25,7 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.expressions.json.texts import parse, refuse_constant
-from millstream.types.extension_types import VariantType
+from millstream.types.bitmaps import VariantType
 from millstream.types.variants import encode_variant
 
 __all__ = ["functions"]

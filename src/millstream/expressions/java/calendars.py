@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.types.value_texts import civil_of_days, days_of_civil
+from millstream.types.text_values import civil_of_days, days_of_civil
 
 __all__ = [
     "DAYS",

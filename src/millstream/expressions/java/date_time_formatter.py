@@ -23,7 +23,7 @@ from millstream.expressions.java.calendars import (
     is_leap,
     length_of_month,
 )
-from millstream.types.value_texts import days_of_civil
+from millstream.types.text_values import days_of_civil
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

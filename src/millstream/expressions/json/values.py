@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.json.texts import JsonText, parse
-from millstream.types.extension_types import VariantType
+from millstream.types.bitmaps import VariantType
 from millstream.types.logical_types import (
     ArrayType,
     LocalZonedTimestampType,
@@ -19,8 +19,8 @@ from millstream.types.logical_types import (
     RowType,
     TimestampType,
 )
+from millstream.types.text_values import double_text, timestamp_text
 from millstream.types.type_roots import TypeFamily, TypeRoot
-from millstream.types.value_texts import double_text, timestamp_text
 from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import Checkpoint
     from millstream.state.keyed import KeyedState
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["Collector", "FunctionOperator", "MeasuringOperator", "side_type"]
 

@@ -29,7 +29,7 @@ from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.windows.assignment import check_timestamps
 from millstream.runtime.operators.windows.chunks import FLUSH, START, Panes, Partials
 from millstream.runtime.user_code import close_functions, open_functions
-from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

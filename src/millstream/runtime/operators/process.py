@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from millstream.functions.descriptors import MapStateDescriptor
     from millstream.state.keyed import KeyedState
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "BroadcastProcessFactory",

@@ -25,7 +25,7 @@ from millstream.runtime.user_code import (
     index_reached,
     user_error,
 )
-from millstream.types.row_kinds import ROW_KIND_COLUMN, with_kind_column, without_kind_column
+from millstream.types.row import ROW_KIND_COLUMN, with_kind_column, without_kind_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -250,7 +250,7 @@ class MapBatchesOperator(FunctionOperator):
         declared = self.context.output_type
         schema = declared.arrow_schema
         if schema is None:
-            from millstream.types.typeinfo import from_arrow_schema
+            from millstream.types.types import from_arrow_schema
 
             found = from_arrow_schema(result.schema, result.schema.names)
             return Batch(found, arrow=result, timestamps=timestamps)

@@ -23,7 +23,7 @@ from millstream.contracts.operator import (
     waits_for_watermarks,
 )
 from millstream.runtime.user_code import bound_method
-from millstream.types.tagged_union import TaggedUnion
+from millstream.types.composite_types import TaggedUnion
 from millstream.types.types import Types
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from millstream.sql.binder.aggregates import AGGREGATES
 from millstream.sql.binder.constant_checks import check_constants
 from millstream.sql.binder.inline_calls import InlineCall
 from millstream.types.logical_types import IntType
-from millstream.types.type_casts import (
+from millstream.types.type_derivation import (
     needs_no_cast,
     supports_explicit_cast,
     supports_implicit_cast,

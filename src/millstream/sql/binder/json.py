@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import MillstreamError
 from millstream.expressions import json_calls
 from millstream.types.logical_types import VarCharType
-from millstream.types.type_casts import supports_implicit_cast
+from millstream.types.type_derivation import supports_implicit_cast
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from millstream.entry_points import Extensions
 from millstream.errors import ValidationError
 from millstream.sql.suggestions import did_you_mean, listed
-from millstream.types.extension_types import has_extension
-from millstream.types.type_casts import supports_explicit_cast
+from millstream.types.bitmaps import has_extension
+from millstream.types.type_derivation import supports_explicit_cast
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.catalog.options import Option
     from millstream.types.logical_types import LogicalType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "ALL_CHANGES",

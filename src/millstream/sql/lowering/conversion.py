@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millstream.errors import UnsupportedSqlError
 from millstream.sql.planner.logical import row_of
-from millstream.types.extension_types import has_extension
+from millstream.types.bitmaps import has_extension
 from millstream.types.logical_type_info import LogicalTypeInfo
 from millstream.types.logical_types import (
     ArrayType,
@@ -39,10 +39,10 @@ from millstream.types.logical_types import (
 )
 from millstream.types.structured_types import has_class
 from millstream.types.type_information import PickledBytesTypeInfo
-from millstream.types.typeinfo import RowTypeInfo, from_arrow_type
+from millstream.types.types import RowTypeInfo, from_arrow_type
 
 if TYPE_CHECKING:
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["external_type", "logical_row"]
 

@@ -75,7 +75,7 @@ from millstream.sql.planner.physical_changelogs import ChangelogFunction
 from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
-from millstream.types.key_columns import KeyColumns
+from millstream.types.field_access import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from millstream.sql.lowering.options import LoweringOptions
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.types.logical_types import RowType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["Lowering"]
 

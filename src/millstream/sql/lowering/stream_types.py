@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millstream.runtime.operators.table.aggregate_calls import partial_fields
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import KnownSplits
     from millstream.types.logical_types import RowType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["ValuesSource"]
 

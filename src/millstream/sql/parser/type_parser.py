@@ -10,7 +10,7 @@ from typing import Final
 from millstream.errors import ProgramError
 from millstream.sql.parser.expression_nodes import IntervalQualifier, TimeUnit
 from millstream.sql.parser.token_stream import A_TYPE, TokenStream
-from millstream.types.extension_types import BitmapType, VariantType
+from millstream.types.bitmaps import BitmapType, VariantType
 from millstream.types.logical_types import (
     MAX_LENGTH,
     ArrayType,

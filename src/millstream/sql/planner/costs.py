@@ -19,7 +19,7 @@ from millstream.sql.planner.calcs import conjuncts
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.types import logical_types as lt
-from millstream.types.value_texts import double_text
+from millstream.types.text_values import double_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

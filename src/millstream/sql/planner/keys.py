@@ -17,7 +17,7 @@ from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, Temp
 from millstream.sql.planner.physical_sorts import TemporalSort
 from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
 from millstream.types.logical_types import CharType, VarCharType
-from millstream.types.type_casts import needs_no_cast
+from millstream.types.type_derivation import needs_no_cast
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:

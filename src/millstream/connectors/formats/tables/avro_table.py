@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.source import Split
     from millstream.types.logical_types import LogicalType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["AvroTableFormat", "AvroTableWriterFactory"]
 

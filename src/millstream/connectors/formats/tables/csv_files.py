@@ -17,7 +17,7 @@ from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.connectors.formats.line_format import FaultyRecord
 from millstream.connectors.formats.tables.codec import arrow_schema, row_of_columns
 from millstream.connectors.formats.tables.csv_rows import text_columns, typed_columns
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -40,8 +40,8 @@ from millstream.types.logical_types import (
     TimeType,
     VarBinaryType,
 )
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
-from millstream.types.value_texts import double_text, float_text
+from millstream.types.text_values import double_text, float_text
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

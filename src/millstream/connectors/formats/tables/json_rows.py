@@ -52,7 +52,7 @@ from millstream.types.logical_types import (
     VarCharType,
     YearMonthIntervalType,
 )
-from millstream.types.value_texts import double_text
+from millstream.types.text_values import double_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ from millstream.types.logical_types import (
     TimeType,
     VarBinaryType,
 )
-from millstream.types.value_texts import double_text, float_text
+from millstream.types.text_values import double_text, float_text
 
 if TYPE_CHECKING:
     from millstream.connectors.formats.tables.json_options import JsonOptions

@@ -17,15 +17,15 @@ from millstream.connectors.files.file_writers import BulkWriter, BulkWriterFacto
 from millstream.connectors.formats.line_format import FaultyRecord, LineFormat
 from millstream.connectors.formats.tables.codec import arrow_schema, columns_of_rows
 from millstream.errors import PermanentSinkError
-from millstream.types.row_kinds import with_kind_column
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.row import with_kind_column
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from millstream.connectors.formats.tables.codec import RowDecoder, RowEncoder
     from millstream.contracts.batch import Batch
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["MessageLines", "MessageLinesWriterFactory"]
 

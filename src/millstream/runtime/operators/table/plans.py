@@ -2,7 +2,7 @@
 
 What it is: picklable data, one class per kind of operator, which its factory
 (``runtime/operators/table/factories.py``) is a subclass of.  A keyed one needs an edge partitioned
-by ``KeyColumns`` (``types/key_columns.py``) with the same columns.
+by ``KeyColumns`` (``types/field_access.py``) with the same columns.
 
 What it is not: the plan of a query (``sql/``), which is lowered to these.
 

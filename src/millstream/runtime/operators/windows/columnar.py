@@ -62,7 +62,7 @@ from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.pickling import short_repr
 from millstream.types.row import row_class
-from millstream.types.typeinfo import from_arrow_schema
+from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     )
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.operators.windows.logic import BuiltInSpec
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
     #: From a pane to its tables of key and partial columns, as they came.
     ReadPane = Callable[[int], list[pa.Table]]

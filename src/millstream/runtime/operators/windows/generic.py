@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.namespaced_state import Slot
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["GeneralWindowOperator"]
 

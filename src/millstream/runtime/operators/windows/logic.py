@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.base import Collector
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = [
     "LEADING_COLUMNS",

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.formats import ChosenFormat
     from millstream.types.logical_types import LogicalType
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["FILE_FORMATS", "OPTIONS", "sink", "source"]
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.sql.catalog.formats import ChosenFormat
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["OPTIONS", "sink", "source"]
 

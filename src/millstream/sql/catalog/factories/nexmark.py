@@ -21,7 +21,7 @@ from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
 from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, integer
 from millstream.sql.suggestions import did_you_mean, listed
-from millstream.types.typeinfo import ArrowTypeInfo, RowTypeInfo
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Collection

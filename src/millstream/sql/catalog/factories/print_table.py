@@ -14,7 +14,7 @@ from millstream.types.logical_types import RowField, RowType
 
 if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
-    from millstream.types.typeinfo import TypeInformation
+    from millstream.types.types import TypeInformation
 
 __all__ = ["OPTIONS", "sink", "source"]
 
