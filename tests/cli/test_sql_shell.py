@@ -19,7 +19,7 @@ from millstream.errors import ConfigurationError, JobError, SqlParserError, Vali
 from millstream.execution.job_client import JobStatus
 from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.schema import ResolvedSchema
-from millstream.table.texts import cell_texts
+from millstream.table.table_result import cell_texts
 from millstream.types.logical_types import BigIntType, VarCharType
 from millstream.types.row import Row, RowKind
 

@@ -3,7 +3,7 @@
 What it is: PyFlink's operators and methods over the nodes that the parser makes.
 What it is not: bound: names and types are looked at when a table takes it.
 
-Read next: ``table/expression_nodes.py``, ``table/text_methods.py`` and its sisters.
+Read next: ``table/expression_nodes.py``, ``table/scalar_methods.py`` and its sisters.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from millstream.errors import ProgramError
 from millstream.sql.binder.inline_calls import InlineOperation, InlinePlan
 from millstream.sql.parser import nodes
 from millstream.sql.parser.unparser import unparse
-from millstream.table.aggregate_methods import AggregateMethods
-from millstream.table.bitmap_methods import BitmapMethods
-from millstream.table.collection_methods import CollectionMethods
-from millstream.table.expression_nodes import as_node, function_node
-from millstream.table.expression_units import (
+from millstream.table.building import Flattened
+from millstream.table.collection_methods import (
+    AggregateMethods,
+    BitmapMethods,
+    CollectionMethods,
+    JsonMethods,
+)
+from millstream.table.expression_nodes import (
     JsonExistsOnError,
     JsonOnNull,
     JsonQueryOnEmptyOrError,
@@ -27,12 +30,10 @@ from millstream.table.expression_units import (
     JsonValueOnEmptyOrError,
     TimeIntervalUnit,
     TimePointUnit,
+    as_node,
+    function_node,
 )
-from millstream.table.json_methods import JsonMethods
-from millstream.table.number_methods import NumberMethods
-from millstream.table.rewriting import Flattened
-from millstream.table.text_methods import TextMethods
-from millstream.table.time_methods import TimeMethods
+from millstream.table.scalar_methods import NumberMethods, TextMethods, TimeMethods
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millstream.errors import ProgramError
@@ -31,7 +32,22 @@ from millstream.types.logical_types import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BaseExpression", "as_node", "function_node", "interval_of", "milliseconds"]
+__all__ = [
+    "BaseExpression",
+    "JsonExistsOnError",
+    "JsonOnNull",
+    "JsonQueryOnEmptyOrError",
+    "JsonQueryWrapper",
+    "JsonType",
+    "JsonValueOnEmptyOrError",
+    "TimeIntervalUnit",
+    "TimePointUnit",
+    "as_node",
+    "function_node",
+    "interval_of",
+    "milliseconds",
+]
+
 
 _INT: Final = 2**31
 #: Of the first unit of an interval, unless more are said.
@@ -179,3 +195,88 @@ _LITERALS: Final[tuple[tuple[type, Any], ...]] = (
     (dt.timedelta, lambda value: milliseconds(value // _MILLISECONDS)),
     (list, _array),
 )
+
+
+class TimeIntervalUnit(Enum):
+    """Units of lengths of time, and of parts of points in time."""
+
+    YEAR = (0,)
+    YEAR_TO_MONTH = (1,)
+    QUARTER = (2,)
+    MONTH = (3,)
+    WEEK = (4,)
+    DAY = (5,)
+    DAY_TO_HOUR = (6,)
+    DAY_TO_MINUTE = (7,)
+    DAY_TO_SECOND = (8,)
+    HOUR = (9,)
+    SECOND = (10,)
+    HOUR_TO_MINUTE = (11,)
+    HOUR_TO_SECOND = (12,)
+    MINUTE = (13,)
+    MINUTE_TO_SECOND = 14
+
+
+class TimePointUnit(Enum):
+    """Units of points in time."""
+
+    YEAR = (0,)
+    MONTH = (1,)
+    DAY = (2,)
+    HOUR = (3,)
+    MINUTE = (4,)
+    SECOND = (5,)
+    QUARTER = (6,)
+    WEEK = (7,)
+    MILLISECOND = (8,)
+    MICROSECOND = 9
+
+
+class JsonType(Enum):
+    """Kinds of JSON that ``is_json`` tells apart."""
+
+    VALUE = (0,)
+    SCALAR = (1,)
+    ARRAY = (2,)
+    OBJECT = 3
+
+
+class JsonExistsOnError(Enum):
+    """What ``json_exists`` gives where the text is no JSON."""
+
+    TRUE = (0,)
+    FALSE = (1,)
+    UNKNOWN = (2,)
+    ERROR = 3
+
+
+class JsonValueOnEmptyOrError(Enum):
+    """What ``json_value`` gives where there is nothing."""
+
+    NULL = (0,)
+    ERROR = (1,)
+    DEFAULT = 2
+
+
+class JsonQueryWrapper(Enum):
+    """When ``json_query`` puts an array around what it finds."""
+
+    WITHOUT_ARRAY = (0,)
+    CONDITIONAL_ARRAY = (1,)
+    UNCONDITIONAL_ARRAY = 2
+
+
+class JsonQueryOnEmptyOrError(Enum):
+    """What ``json_query`` gives where there is nothing."""
+
+    NULL = (0,)
+    EMPTY_ARRAY = (1,)
+    EMPTY_OBJECT = (2,)
+    ERROR = 3
+
+
+class JsonOnNull(Enum):
+    """What objects and arrays of JSON do with NULL."""
+
+    NULL = (0,)
+    ABSENT = 1

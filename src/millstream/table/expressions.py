@@ -8,8 +8,8 @@ from millstream.errors import ProgramError
 from millstream.sql.binder.inline_calls import OPERATOR_FUNCTIONS, InlineOperation
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
+from millstream.table.building import ColumnRange, Columns, OverBound, RowInterval
 from millstream.table.expression import Expression, JsonOnNull, as_node, function
-from millstream.table.rewriting import ColumnRange, Columns, OverBound, RowInterval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,8 +30,7 @@ from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
 from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
 from millstream.sql.planner.physical import SinkNode
-from millstream.table.building import column_of
-from millstream.table.rewriting import WindowProperty
+from millstream.table.building import WindowProperty, column_of
 from millstream.table.schema import resolved
 from millstream.types.logical_types import LocalZonedTimestampType
 from millstream.types.row import Row

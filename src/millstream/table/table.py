@@ -9,13 +9,24 @@ Read next: ``table/expression.py``, ``sql/binder/queries.py``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.errors import ProgramError
+from millstream.sql.binder.binding import query_binder
+from millstream.sql.binder.inserts import fitted
+from millstream.sql.binder.tables import scan
+from millstream.sql.catalog.columns import PhysicalColumn
+from millstream.sql.catalog.identifiers import ObjectIdentifier
+from millstream.sql.catalog.manager import FoundTable
+from millstream.sql.catalog.objects import CatalogBaseTable, CatalogTable
+from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.sql.catalog.table_schema import TableSchema
 from millstream.sql.parser import nodes
+from millstream.sql.parser.parser import parse_identifier
+from millstream.sql.statements.session import Target
 from millstream.sql.statements.showing import explain
 from millstream.sql.suggestions import did_you_mean
 from millstream.table.building import (
@@ -27,9 +38,7 @@ from millstream.table.building import (
     refuse_ambiguous,
     shown_name,
 )
-from millstream.table.changelog_tables import ChangelogTables
 from millstream.table.expression_nodes import as_node
-from millstream.table.frame_results import FrameResults
 from millstream.table.lateral import (
     RESULT,
     aggregate_of,
@@ -41,34 +50,207 @@ from millstream.table.lateral import (
     rows_of,
     unnested,
 )
-from millstream.table.plan_view import PlanView
 from millstream.table.table_pipeline import TablePipeline
 from millstream.table.table_result import TableResult
-from millstream.table.targets import target_of
-from millstream.table.window import GroupWindow, OverWindow
-from millstream.table.windowing import RowCountGroups, WindowGroups, shown_property
+from millstream.table.window import (
+    GroupWindow,
+    OverWindow,
+    RowCountGroups,
+    WindowGroups,
+    shown_property,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Self
 
-    from millstream.sql.catalog.schema import ResolvedSchema
+    import pandas as pd
+    import pyarrow as pa
+
     from millstream.sql.planner.logical import LogicalNode
-    from millstream.sql.statements.session import Target
+    from millstream.sql.statements.session import Session
     from millstream.table.building import HasSession
     from millstream.table.expression import Expression
     from millstream.table.table_descriptor import TableDescriptor
 
 __all__ = [
     "AggregatedTable",
+    "ChangelogTables",
     "FlatAggregateTable",
+    "FrameResults",
     "GroupWindowedTable",
     "GroupedTable",
     "OrderedTable",
     "OverWindowedTable",
+    "PlanView",
     "Table",
     "TablePipeline",
     "WindowGroupedTable",
+    "described",
+    "scanned",
+    "target_of",
 ]
+
+
+class FrameResults:
+    """What a table gives to programs of pandas and Spark."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> LogicalNode:
+        """What is computed."""
+
+    @property
+    @abstractmethod
+    def _time_zone(self) -> str:
+        """The time zone of the session."""
+
+    @abstractmethod
+    def execute(self) -> TableResult:
+        """Start a job that collects the rows."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Run, and give the rows that are there at the end as a DataFrame.
+
+        Numbers keep their width and timestamps their unit, arrays are of numpy and rows dicts.
+        """
+        from millstream.table.elements import frame_of
+
+        return frame_of(self.execute().collect_batches(), self.plan.row, self._time_zone)
+
+    def to_arrow(self) -> pa.Table:
+        """Run, and give the rows that are there at the end as a table of Arrow."""
+        from millstream.table.elements import arrow_of
+
+        return arrow_of(self.execute().collect_batches(), self.plan.row)
+
+    def to_spark(self, spark: Any) -> Any:
+        """Run, and give the rows that are there at the end as a DataFrame of Spark.
+
+        The rows go through this process.
+
+        Args:
+            spark: the SparkSession whose DataFrame it becomes.
+
+        Returns:
+            The DataFrame, of which ``createOrReplaceTempView`` makes a table of Spark.
+
+        Raises:
+            ProgramError: Spark has no type for a column.
+        """
+        from millstream.table.elements import spark_frame_of
+
+        return spark_frame_of(self.execute().collect_batches(), self.plan.row, spark)
+
+
+_CHANGELOG_TABLES_ALL = (nodes.SelectItem(nodes.Star()),)
+
+
+class ChangelogTables:
+    """What tables do with their changes."""
+
+    if TYPE_CHECKING:
+
+        def _made(self, query: Callable[..., Any]) -> Self: ...
+
+    def to_changelog(self, *arguments: Expression) -> Self:
+        """The changes of the table as rows that are only added, with their kind in a column.
+
+        Args:
+            arguments: ``descriptor("kind").as_argument("op")``: the column, ``op`` unless said;
+                ``map_("INSERT", "I", ...).as_argument("op_mapping")``: the codes of kinds.
+        """
+        return self._of("TO_CHANGELOG", arguments)
+
+    def from_changelog(self, *arguments: Expression) -> Self:
+        """The table whose changes the rows are, by their kind in a column.
+
+        Args:
+            arguments: as those of ``to_changelog``; the map is from codes to kinds.
+        """
+        return self._of("FROM_CHANGELOG", arguments)
+
+    def _of(self, function: str, arguments: tuple[Expression, ...]) -> Self:
+        given = tuple(each.node for each in arguments)
+
+        def query(table: nodes.TableReference) -> nodes.Select:
+            call = nodes.FunctionCall(
+                nodes.identifier(function), (nodes.TableArgument(table.name), *given)
+            )
+            return nodes.Select(items=_CHANGELOG_TABLES_ALL, source=nodes.TableFunction(call))
+
+        return self._made(query)
+
+
+_CONNECTOR: Final = "connector"
+
+
+def described(session: Session, descriptor: TableDescriptor) -> FoundTable:
+    """The table of a descriptor, under a name of its own."""
+    table = descriptor.to_catalog_table(session.context(None))
+    session.anonymous += 1
+    name = f"*anonymous_{table.options.get(_CONNECTOR, 'table')}${session.anonymous}*"
+    catalogs = session.catalogs
+    home = catalogs.current_catalog or "", catalogs.current_database or ""
+    return FoundTable(ObjectIdentifier(*home, name), table, is_temporary=True)
+
+
+def scanned(session: Session, descriptor: TableDescriptor) -> LogicalNode:
+    """The plan that reads the table of a descriptor."""
+    return scan(query_binder(session.context(None)), described(session, descriptor), {})
+
+
+def target_of(
+    session: Session, plan: LogicalNode, to: str | TableDescriptor, *, overwrite: bool = False
+) -> Target:
+    """A plan on its way into a table.
+
+    Args:
+        session: of the plan.
+        plan: what is written.
+        to: the path of the table, or its descriptor.
+        overwrite: whether what is in the table is replaced.
+
+    Raises:
+        ValidationError: there is no such table, or the columns do not fit.
+    """
+    context = session.context(None)
+    if isinstance(to, str):
+        name = parse_identifier(to)
+        found = session.catalogs.find_table(name.names)
+        if found is None or not isinstance(found.table, CatalogTable):
+            hint = session.catalogs.suggest_table(name.names)
+            raise context.error(None, f"Table '{to}' not found.{hint}")
+    else:
+        if to.schema is None:
+            to = to.with_row(plan.row)
+        found = described(session, to)
+    assert isinstance(found.table, CatalogTable)  # noqa: S101 - of both
+    return Target(
+        found.identifier,
+        found.table,
+        fitted(context, plan, found.identifier, found.table),
+        {} if overwrite else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanView(CatalogBaseTable):
+    """A table of the Table API, or a stream, under a name of a catalog."""
+
+    plan: LogicalNode
+
+    @staticmethod
+    def of(plan: LogicalNode) -> PlanView:
+        """A view of a plan."""
+        columns = tuple(PhysicalColumn(each.name, each.type) for each in plan.row.fields)
+        return PlanView(schema=ResolvedSchema(columns), plan=plan)
+
+    @property
+    def is_view(self) -> bool:
+        """It is."""
+        return True
+
 
 _ALL: Final = (nodes.SelectItem(nodes.Star()),)
 

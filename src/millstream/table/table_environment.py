@@ -29,14 +29,12 @@ from millstream.table.environment_settings import EnvironmentSettings
 from millstream.table.expression import Expression
 from millstream.table.frame_sources import FrameSources
 from millstream.table.plan_reference import FilePlanReference, JsonContentPlanReference
-from millstream.table.plan_view import PlanView
 from millstream.table.schema import Schema
 from millstream.table.statement_set import StatementSet
 from millstream.table.streams import read_stream, with_fields, write_stream
-from millstream.table.table import Table
+from millstream.table.table import PlanView, Table, scanned
 from millstream.table.table_config import TableConfig
 from millstream.table.table_result import TableResult
-from millstream.table.targets import scanned
 from millstream.table.udf import registered
 from millstream.types.composite_types import TupleTypeInfo
 from millstream.types.row import RowKind

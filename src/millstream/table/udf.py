@@ -27,20 +27,18 @@ from millstream.expressions.user_functions import (
 )
 from millstream.table.aggregate_functions import (
     AggregateFunction,
+    FunctionWrapper,
     ImperativeAggregateFunction,
     TableAggregateFunction,
     UserDefinedAggregateFunctionWrapper,
-    udaf,
-    udtaf,
-)
-from millstream.table.function_types import (
-    FunctionWrapper,
     UserDefinedFunction,
     check_func_type,
     checked_function,
     is_deterministic,
     type_of,
     types_of,
+    udaf,
+    udtaf,
 )
 from millstream.types.logical_types import (
     BigIntType,

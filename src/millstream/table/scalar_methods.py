@@ -1,4 +1,4 @@
-"""Methods of expressions that are text.
+"""Methods of expressions that are numbers.
 
 What it is: PyFlink's names over functions of SQL, whose reference says what they do.
 What it is not: the functions (``expressions/functions/``).
@@ -8,13 +8,151 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.errors import ProgramError
 from millstream.sql.parser import nodes
-from millstream.table.expression_nodes import BaseExpression, as_node
+from millstream.table.expression_nodes import (
+    BaseExpression,
+    as_node,
+    function_node,
+    interval_of,
+    milliseconds,
+)
+from millstream.types.logical_types import DateType, TimestampType, TimeType
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["TextMethods"]
+    from millstream.table.expression_nodes import TimeIntervalUnit
+
+__all__ = ["NumberMethods", "TextMethods", "TimeMethods"]
+
+
+class NumberMethods(BaseExpression):
+    """What can be made of numbers."""
+
+    @property
+    def exp(self) -> Self:
+        """Euler's number to the power of it."""
+        return self._call("EXP")
+
+    @property
+    def log10(self) -> Self:
+        """The logarithm of base 10."""
+        return self._call("LOG10")
+
+    @property
+    def log2(self) -> Self:
+        """The logarithm of base 2."""
+        return self._call("LOG2")
+
+    @property
+    def ln(self) -> Self:
+        """The natural logarithm."""
+        return self._call("LN")
+
+    @property
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        return self._call("COSH")
+
+    @property
+    def sinh(self) -> Self:
+        """The hyperbolic sine."""
+        return self._call("SINH")
+
+    @property
+    def sin(self) -> Self:
+        """The sine."""
+        return self._call("SIN")
+
+    @property
+    def cos(self) -> Self:
+        """The cosine."""
+        return self._call("COS")
+
+    @property
+    def tan(self) -> Self:
+        """The tangent."""
+        return self._call("TAN")
+
+    @property
+    def cot(self) -> Self:
+        """The cotangent."""
+        return self._call("COT")
+
+    @property
+    def asin(self) -> Self:
+        """The arc sine."""
+        return self._call("ASIN")
+
+    @property
+    def acos(self) -> Self:
+        """The arc cosine."""
+        return self._call("ACOS")
+
+    @property
+    def atan(self) -> Self:
+        """The arc tangent."""
+        return self._call("ATAN")
+
+    @property
+    def tanh(self) -> Self:
+        """The hyperbolic tangent."""
+        return self._call("TANH")
+
+    @property
+    def degrees(self) -> Self:
+        """An angle in degrees."""
+        return self._call("DEGREES")
+
+    @property
+    def radians(self) -> Self:
+        """An angle in radians."""
+        return self._call("RADIANS")
+
+    @property
+    def sqrt(self) -> Self:
+        """The square root."""
+        return self._call("SQRT")
+
+    @property
+    def abs(self) -> Self:
+        """Without its sign."""
+        return self._call("ABS")
+
+    @property
+    def sign(self) -> Self:
+        """Its sign: -1, 0 or 1."""
+        return self._call("SIGN")
+
+    @property
+    def bin(self) -> Self:
+        """In binary digits."""
+        return self._call("BIN")
+
+    @property
+    def hex(self) -> Self:
+        """In hexadecimal digits."""
+        return self._call("HEX")
+
+    @property
+    def unhex(self) -> Self:
+        """The bytes of hexadecimal digits."""
+        return self._call("UNHEX")
+
+    def log(self, base: Any = None) -> Self:
+        """The logarithm of a base; without one, the natural one."""
+        if base is None:
+            return self._call("LOG")
+        return self._of(function_node("LOG", base, self))
+
+    def round(self, places: Any) -> Self:
+        """Rounded to places behind the point."""
+        return self._call("ROUND", places)
+
+    def truncate(self, n: Any = 0) -> Self:
+        """Cut off at places behind the point."""
+        return self._call("TRUNCATE", n)
 
 
 class TextMethods(BaseExpression):
@@ -276,3 +414,142 @@ class TextMethods(BaseExpression):
     def similar(self, pattern: Any = None) -> Self:
         """Whether it fits a pattern of SIMILAR TO."""
         return self._of(nodes.Like(self.node, as_node(pattern), similar=True))
+
+
+class TimeMethods(BaseExpression):
+    """What can be made of times; ``lit(5).minutes`` is a length of time."""
+
+    @property
+    def to_date(self) -> Self:
+        """As a DATE."""
+        return self._of(nodes.Cast(self.node, DateType()))
+
+    @property
+    def to_time(self) -> Self:
+        """As a TIME(0)."""
+        return self._of(nodes.Cast(self.node, TimeType(0)))
+
+    @property
+    def to_timestamp(self) -> Self:
+        """As a TIMESTAMP(3)."""
+        return self._of(nodes.Cast(self.node, TimestampType(3)))
+
+    def extract(self, time_interval_unit: TimeIntervalUnit) -> Self:
+        """A part of a time, such as its hour."""
+        return self._with_unit("EXTRACT", nodes.Symbol(time_interval_unit.name), self.node)
+
+    def floor(self, time_interval_unit: TimeIntervalUnit | None = None) -> Self:
+        """Rounded down: to a whole number, or a time to a unit."""
+        return self._rounded("FLOOR", time_interval_unit)
+
+    def ceil(self, time_interval_unit: TimeIntervalUnit | None = None) -> Self:
+        """Rounded up: to a whole number, or a time to a unit."""
+        return self._rounded("CEIL", time_interval_unit)
+
+    def _rounded(self, name: str, unit: TimeIntervalUnit | None) -> Self:
+        if unit is None:
+            return self._call(name)
+        return self._with_unit(name, self.node, nodes.Symbol(unit.name))
+
+    def _with_unit(self, name: str, *arguments: nodes.Expression) -> Self:
+        return self._of(nodes.FunctionCall(nodes.identifier(name), arguments))
+
+    def _number(self, unit: str) -> int:
+        value = getattr(self.node, "value", None)
+        if not isinstance(self.node, nodes.Literal) or type(value) is not int:
+            message = f"a length of time is of a whole number: lit(5).{unit}"
+            raise ProgramError(message)
+        return value
+
+    def _length(self, unit: nodes.TimeUnit) -> Self:
+        return self._of(interval_of(self._number(f"{unit.lower()}s"), unit))
+
+    @property
+    def year(self) -> Self:
+        """A length of time of so many years."""
+        return self._length(nodes.TimeUnit.YEAR)
+
+    @property
+    def years(self) -> Self:
+        """A length of time of so many years."""
+        return self._length(nodes.TimeUnit.YEAR)
+
+    @property
+    def quarter(self) -> Self:
+        """A length of time of so many quarters."""
+        return self._length(nodes.TimeUnit.QUARTER)
+
+    @property
+    def quarters(self) -> Self:
+        """A length of time of so many quarters."""
+        return self._length(nodes.TimeUnit.QUARTER)
+
+    @property
+    def month(self) -> Self:
+        """A length of time of so many months."""
+        return self._length(nodes.TimeUnit.MONTH)
+
+    @property
+    def months(self) -> Self:
+        """A length of time of so many months."""
+        return self._length(nodes.TimeUnit.MONTH)
+
+    @property
+    def week(self) -> Self:
+        """A length of time of so many weeks."""
+        return self._length(nodes.TimeUnit.WEEK)
+
+    @property
+    def weeks(self) -> Self:
+        """A length of time of so many weeks."""
+        return self._length(nodes.TimeUnit.WEEK)
+
+    @property
+    def day(self) -> Self:
+        """A length of time of so many days."""
+        return self._length(nodes.TimeUnit.DAY)
+
+    @property
+    def days(self) -> Self:
+        """A length of time of so many days."""
+        return self._length(nodes.TimeUnit.DAY)
+
+    @property
+    def hour(self) -> Self:
+        """A length of time of so many hours."""
+        return self._length(nodes.TimeUnit.HOUR)
+
+    @property
+    def hours(self) -> Self:
+        """A length of time of so many hours."""
+        return self._length(nodes.TimeUnit.HOUR)
+
+    @property
+    def minute(self) -> Self:
+        """A length of time of so many minutes."""
+        return self._length(nodes.TimeUnit.MINUTE)
+
+    @property
+    def minutes(self) -> Self:
+        """A length of time of so many minutes."""
+        return self._length(nodes.TimeUnit.MINUTE)
+
+    @property
+    def second(self) -> Self:
+        """A length of time of so many seconds."""
+        return self._length(nodes.TimeUnit.SECOND)
+
+    @property
+    def seconds(self) -> Self:
+        """A length of time of so many seconds."""
+        return self._length(nodes.TimeUnit.SECOND)
+
+    @property
+    def milli(self) -> Self:
+        """A length of time of so many milliseconds."""
+        return self._of(milliseconds(self._number("millis")))
+
+    @property
+    def millis(self) -> Self:
+        """A length of time of so many milliseconds."""
+        return self._of(milliseconds(self._number("millis")))
