@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millstream.checkpoint.commit import PendingCommits
 from millstream.common import Types
 from millstream.datastream import JobExecutionResult, JobStatus, StreamExecutionEnvironment
-from millstream.datastream.context import execution_context
+from millstream.datastream.environment import execution_context
 from millstream.errors import JobError, ProgramError
 from millstream.execution.job_start import JobStart
 from millstream.testing.mini_cluster import MiniCluster

@@ -20,8 +20,12 @@ from millstream.datastream import (
     RestartStrategies,
     StreamExecutionEnvironment,
 )
-from millstream.datastream.context import capture_job_graphs, execution_context
-from millstream.datastream.spark_schema import strategy_of_spark, type_of_spark
+from millstream.datastream.environment import (
+    capture_job_graphs,
+    execution_context,
+    strategy_of_spark,
+    type_of_spark,
+)
 from millstream.errors import ConfigurationError, ProgramError
 from millstream.execution.job_start import JobStart
 from millstream.functions.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy

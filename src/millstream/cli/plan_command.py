@@ -26,7 +26,7 @@ def capture_job_graph(options: ProgramOptions) -> JobGraph:
     Raises:
         ProgramError: the program ends without executing anything.
     """
-    from millstream.datastream.context import capture_job_graphs
+    from millstream.datastream.environment import capture_job_graphs
 
     with capture_job_graphs() as graphs:
         run_as_main(options)

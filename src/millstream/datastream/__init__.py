@@ -25,15 +25,13 @@ from millstream.configuration.state_backends import (
     PredefinedOptions,
     StateBackend,
 )
-from millstream.datastream.all_windowed_stream import AllWindowedStream
 from millstream.datastream.async_data_stream import AsyncDataStream
 from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.co_grouped_streams import CoGroupedStreams
 from millstream.datastream.connected_streams import ConnectedStreams
-from millstream.datastream.data_stream import DataStream
-from millstream.datastream.data_stream_sink import DataStreamSink
+from millstream.datastream.data_stream import DataStream, DataStreamSink
 from millstream.datastream.environment import StreamExecutionEnvironment
 from millstream.datastream.functions import (
     AggregateFunction,
@@ -109,7 +107,7 @@ from millstream.datastream.window import (
     Window,
     WindowAssigner,
 )
-from millstream.datastream.windowed_stream import WindowedStream
+from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from millstream.execution.job_client import JobClient, JobExecutionResult, JobStatus
 from millstream.not_offered import refuse_name
 from millstream.types.composite_types import TaggedUnion

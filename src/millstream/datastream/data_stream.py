@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from millstream.contracts.sink import Sink
 from millstream.datastream.closeable_iterator import CloseableIterator
-from millstream.datastream.data_stream_sink import DataStreamSink
-from millstream.datastream.named_operator import NamedOperator
-from millstream.datastream.stream_words import describe_stream, raise_missing
+from millstream.datastream.named_operator import NamedOperator, describe_stream, raise_missing
 from millstream.datastream.type_choice import (
     as_key_selector,
     as_partitioner,
@@ -66,14 +64,13 @@ if TYPE_CHECKING:
 
     from millstream.configuration.execution_config import ExecutionConfig
     from millstream.contracts.operator import OperatorFactory
-    from millstream.datastream.all_windowed_stream import AllWindowedStream
     from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
     from millstream.datastream.co_grouped_streams import CoGroupedStreams
     from millstream.datastream.connected_streams import ConnectedStreams
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.joined_streams import JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
-    from millstream.datastream.windowed_stream import WindowedStream
+    from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
     from millstream.functions.descriptors import MapStateDescriptor
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.functions.windows import WindowAssigner
@@ -91,6 +88,16 @@ __all__ = [
     "KeyedStream",
     "WindowedStream",
 ]
+
+
+class DataStreamSink(NamedOperator):
+    """The handle on a sink that ``sink_to`` and ``print`` return."""
+
+    def __repr__(self) -> str:
+        """Name, parallelism and place."""
+        physical = self._physical("repr")
+        own = f", parallelism {physical.parallelism}" if physical.parallelism else ""
+        return f"<DataStreamSink '{physical.name}'{own}, {physical.location}>"
 
 
 #: Streams of other kinds, which have modules of their own.
@@ -283,7 +290,7 @@ class DataStream(NamedOperator):
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
         """Gather all records in windows, in one subtask."""
-        from millstream.datastream.all_windowed_stream import AllWindowedStream
+        from millstream.datastream.windowed_stream import AllWindowedStream
 
         return AllWindowedStream(self, window_assigner)
 

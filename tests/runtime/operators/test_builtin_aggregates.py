@@ -20,7 +20,7 @@ from tests.runtime.operators.test_window_oracles import ASSIGNERS, ITEMS, LATENE
 from tests.support.examples import examples
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
-from millstream.datastream.built_in_types import built_in_output_type
+from millstream.datastream.windowed_stream import built_in_output_type
 from millstream.errors import ProgramError, UserFunctionError
 from millstream.functions.windows import (
     EventTimeSessionWindows,
