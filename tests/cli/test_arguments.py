@@ -11,7 +11,7 @@ import pytest
 
 from millstream.cli import main as main_module
 from millstream.cli.main import build_parser, main
-from millstream.cli.program import CONFIGURATION_VARIABLE, ProgramOptions, run_as_main
+from millstream.cli.run_command import CONFIGURATION_VARIABLE, ProgramOptions, run_as_main
 from millstream.errors import ConfigurationError, MillstreamError
 
 if TYPE_CHECKING:

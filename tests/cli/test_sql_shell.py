@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from millstream.cli.shell.completion import candidates, word_before
 from millstream.cli.shell.display import Display, Rows, _fitted
 from millstream.cli.shell.shell import Shell, is_whole
-from millstream.cli.shell.terminal import Terminal, history_file
+from millstream.cli.shell.terminal import Terminal, candidates, history_file, word_before
 from millstream.errors import ConfigurationError, JobError, SqlParserError, ValidationError
 from millstream.execution.job_client import JobStatus
 from millstream.sql.catalog.columns import PhysicalColumn

@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.cli.program import run_as_main
+from millstream.cli.run_command import run_as_main
 from millstream.errors import CheckpointError, DirectoryError, ProgramError
 
 if TYPE_CHECKING:
-    from millstream.cli.program import ProgramOptions
+    from millstream.cli.run_command import ProgramOptions
     from millstream.graph.model import JobGraph
 
 __all__ = ["capture_job_graph", "show_plan"]

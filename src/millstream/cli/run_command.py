@@ -1,15 +1,117 @@
-"""``millstream run job.py``: ``cli/program.py`` with an exit code."""
+"""Run a user's program with defaults from the command line.
+
+What it is: the program is run as ``python run_command.py`` would run it, in this process; the
+options reach ``get_execution_environment()`` as JSON in the environment variable
+``MILLSTREAM_CONFIGURATION``, which ``configuration/configuration.py`` reads.  A variable, and not a
+global of this process, because a program may start processes of its own.
+
+What it is not: a sandbox.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import json
+import os
+import runpy
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from millstream.cli.program import run_as_main
+from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from millstream.cli.program import ProgramOptions
+    from collections.abc import Iterator
 
-__all__ = ["run_program"]
+__all__ = ["CONFIGURATION_VARIABLE", "ProgramOptions", "run_as_main", "run_program"]
+
+
+#: JSON: option key -> value as text.
+CONFIGURATION_VARIABLE: Final = "MILLSTREAM_CONFIGURATION"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """A program and what the command line says about it."""
+
+    path: str
+    arguments: list[str] = field(default_factory=list)
+    parallelism: int | None = None
+    checkpoint_directory: str | None = None
+    target: str | None = None
+    pipelined: bool = False
+    master: str | None = None
+    configuration_file: str | None = None
+    #: From ``-D key=value``; these win over the configuration file, the named options over both.
+    definitions: dict[str, str] = field(default_factory=dict)
+
+    def configuration(self) -> dict[str, str]:
+        """All options by key.
+
+        Raises:
+            ConfigurationError: an option makes no sense, or its key of a command line, where it is
+                typed by hand, looks misspelt; the file cannot be read.
+        """
+        from millstream.configuration.configuration import Configuration, misspelling
+
+        for key in self.definitions:
+            hint = misspelling(key)
+            if hint is not None:
+                raise ConfigurationError(hint)
+        collected: dict[str, str] = {}
+        if self.configuration_file is not None:
+            loaded = Configuration.from_file(self.configuration_file)
+            collected |= {key: str(value) for key, value in loaded.to_dict().items()}
+        collected |= self.definitions
+        if self.parallelism is not None:
+            collected["parallelism.default"] = str(self.parallelism)
+        if self.checkpoint_directory is not None:
+            directory = self.checkpoint_directory
+            local = directory if "://" in directory else str(Path(directory).absolute())
+            collected["execution.checkpointing.dir"] = local
+        if self.target is not None:
+            collected["execution.target"] = self.target
+        if self.pipelined:
+            collected["millstream.execution"] = "pipelined"
+        if self.master is not None:
+            collected["millstream.spark.master"] = self.master
+        Configuration(collected)  # or it makes no sense
+        return collected
+
+
+def run_as_main(options: ProgramOptions) -> None:
+    """Run the program with its arguments and defaults.
+
+    Raises:
+        ConfigurationError: there is no such file, or an option makes no sense.
+    """
+    path = Path(options.path)
+    if not path.is_file():
+        what = f"{options.path!r} is a directory, not a program"
+        message = what if path.is_dir() else f"there is no program {options.path!r}"
+        raise ConfigurationError(message)
+    defaults = json.dumps(options.configuration())
+    with _as_main(path, options.arguments, {CONFIGURATION_VARIABLE: defaults}):
+        runpy.run_path(str(path), run_name="__main__")
+
+
+@contextlib.contextmanager
+def _as_main(path: Path, arguments: list[str], variables: dict[str, str]) -> Iterator[None]:
+    """What ``python path arguments`` finds in ``sys`` and ``os.environ``; put back afterwards."""
+    before = (sys.argv, sys.path[:], {name: os.environ.get(name) for name in variables})
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent.absolute()))
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before[0], before[1]
+        for name, value in before[2].items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def run_program(options: ProgramOptions) -> int:

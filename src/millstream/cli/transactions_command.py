@@ -7,26 +7,203 @@ the job's checkpoint directory; against it, or without it, this acts only when i
 What it is not: a way to publish what a job did not: that would be output which comes again when
 the job goes on.
 
-Read next: ``cli/transaction_owners.py``, ``connectors/kafka/transactions.py``.
+Read next: ``connectors/kafka/transactions.py``.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from millstream.cli.transaction_owners import Owners, Verdict
+from millstream.checkpoint.commit import read_checkpoints
+from millstream.checkpoint.job_directories import JobIdentity
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.program import labels
+from millstream.checkpoint.signature import seal_of
+from millstream.connectors.kafka.committer import prepared_of
 from millstream.connectors.kafka.hanging import find_hanging
-from millstream.connectors.kafka.transactions import TransactionControl
-from millstream.errors import SinkError
+from millstream.connectors.kafka.transactions import Outcome, TransactionControl
+from millstream.connectors.output_names import OutputNames, TransactionalIdParts
+from millstream.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.cli.transaction_owners import Judgement
-    from millstream.connectors.kafka.transactions import TransactionInfo
+    from millstream.checkpoint.model import Manifest
+    from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionInfo
 
-__all__ = ["show_transactions"]
+__all__ = ["Judgement", "Owners", "Verdict", "show_transactions"]
+
+
+class Verdict(Enum):
+    """What a checkpoint directory says of an open transaction."""
+
+    #: The newest manifest names it, and it is not committed yet.
+    NAMED = "named"
+    #: The newest manifest named the one before of the same producer, which is committed.
+    LATER = "later"
+    #: The directory is the job's, and no manifest names it.
+    ORPHAN = "orphan"
+    #: A later epoch of the same producer is committed: the directory is an older copy.
+    OLD_COPY = "old copy"
+    #: No directory of its job was given.
+    UNKNOWN = "unknown"
+
+
+#: What has become of a transaction that the newest manifest names, and what is open therefore.
+_VERDICTS: Final = {
+    Outcome.OPEN: Verdict.NAMED,
+    Outcome.COMMITTED: Verdict.LATER,
+    Outcome.OVERTAKEN: Verdict.OLD_COPY,
+    Outcome.LOST: Verdict.ORPHAN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is known of the owner of a transaction."""
+
+    verdict: Verdict
+    #: What Millstream put into the id; None: the id is not one of Millstream's.
+    parts: TransactionalIdParts | None
+    #: Of the job; empty if no directory of its was given.
+    job_name: str = ""
+    #: What the sink is called; empty if it is not known.
+    sink: str = ""
+    #: Of the manifest; -1 if there is none.
+    epoch: int = -1
+    #: It is of the newest run, which may be about to publish it if it still lives.
+    of_newest_run: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Job, sink and run in words."""
+        if self.parts is None:
+            return "not of a Millstream job"
+        job = f"{self.job_name!r} ({self.parts.job_id})" if self.job_name else self.parts.job_id
+        sink = self.sink or f"with the hash {self.parts.sink}"
+        return f"job {job}, sink {sink}, run {self.parts.generation}"
+
+    @property
+    def reason(self) -> str:
+        """The verdict in words."""
+        if self.verdict is Verdict.NAMED:
+            return f"the manifest of epoch {self.epoch} names it: to be committed"
+        if self.verdict is Verdict.OLD_COPY:
+            return f"an epoch after {self.epoch} is committed: this checkpoint directory is a copy"
+        alive = ""
+        if self.of_newest_run:
+            alive = ", unless that run still lives and is about to publish it"
+        if self.verdict is Verdict.LATER:
+            return f"begun after what epoch {self.epoch} names was committed: to be aborted{alive}"
+        if self.verdict is Verdict.ORPHAN:
+            return f"no manifest names it: to be aborted{alive}"
+        return "whether a manifest names it is not known: give --checkpoint-dir of its job"
+
+
+@dataclass(slots=True)
+class _Job:
+    """What one checkpoint directory says."""
+
+    name: str
+    #: Of the newest run.
+    generation: int
+    #: -1 if there is no manifest.
+    epoch: int
+    #: Hash of an operator's uid -> what it is called.
+    sinks: dict[str, str]
+    #: Transactional id -> what the newest manifest names of it.
+    named: dict[str, PreparedTransaction] = field(default_factory=dict)
+
+
+class Owners:
+    """Judges transactions by the checkpoint directories of their jobs; only reads."""
+
+    def __init__(self, directories: Sequence[str], key_file: str = "") -> None:
+        """Read the directories.
+
+        Raises:
+            CheckpointError: one is no checkpoint directory, or its newest manifest is damaged.
+        """
+        self._jobs: dict[str, _Job] = {}
+        for directory in directories:
+            is_there = Path(directory).is_dir()
+            storage = LocalStorage(directory, seal=seal_of(key_file)) if is_there else None
+            identity = None if storage is None else JobIdentity.load(storage)
+            if storage is None or identity is None:
+                message = f"{directory!r} is no checkpoint directory that a job has used"
+                raise CheckpointError(message)
+            log = ManifestLog(storage)
+            checkpoints = read_checkpoints(log, identity.job_id)
+            last = checkpoints[-1][1] if checkpoints else None
+            job_id = identity.job_id
+            names = labels(identity.program | (last.program if last is not None else {}))
+            sinks = {OutputNames(job_id, uid).tag: name for uid, name in names.items()}
+            newest = max((entry.generation for entry in log.entries()), default=0)
+            job = _Job(identity.job_name, newest, -1 if last is None else last.epoch, sinks)
+            if last is not None:
+                job.named = _named(last)
+            self._jobs[job_id] = job
+
+    def judge(self, transactional_id: str, control: TransactionControl) -> Judgement:
+        """Say whose an id's open transaction is.
+
+        Args:
+            transactional_id: the id.
+            control: asked for the marker, if a manifest names the id.
+
+        Raises:
+            SinkError: the brokers do not answer.
+        """
+        parts = TransactionalIdParts.of(transactional_id)
+        job = None if parts is None else self._jobs.get(parts.job_id)
+        if parts is None or job is None:
+            return Judgement(Verdict.UNKNOWN, parts)
+        prepared = job.named.get(transactional_id)
+        verdict = Verdict.ORPHAN
+        if prepared is not None:
+            outcome = control.outcome(prepared, job.epoch)
+            verdict = _VERDICTS[outcome]
+        return Judgement(
+            verdict,
+            parts,
+            job_name=job.name,
+            sink=job.sinks.get(parts.sink, ""),
+            epoch=job.epoch,
+            of_newest_run=parts.generation >= job.generation,
+        )
+
+    def is_committed(self, transactional_id: str, control: TransactionControl) -> bool:
+        """Whether what the newest manifest names of an id is committed; it must name it."""
+        (job,) = (job for job in self._jobs.values() if transactional_id in job.named)
+        return control.outcome(job.named[transactional_id], job.epoch) is Outcome.COMMITTED
+
+
+def _named(manifest: Manifest) -> dict[str, PreparedTransaction]:
+    """The transactions of Kafka sinks that a manifest names."""
+    found = {}
+    for acks in manifest.operators.values():
+        for pickled in (each for ack in acks for each in ack.committables):
+            try:
+                prepared = prepared_of(_Plain(io.BytesIO(pickled)).load())
+            except (pickle.UnpicklingError, SinkError):
+                continue  # of a sink that is not Kafka's
+            found[prepared.transactional_id] = prepared
+    return found
+
+
+class _Plain(pickle.Unpickler):
+    """Plain values only: no class, so no code of anybody's."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        message = f"{module_name}.{global_name} is not a plain value"
+        raise pickle.UnpicklingError(message)
 
 
 def show_transactions(

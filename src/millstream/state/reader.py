@@ -7,7 +7,7 @@ runs.
 
 What it is not: what operators use, nor fast.
 
-Read next: ``state/readable.py``, ``cli/state_command.py``, which prints it.
+Read next: ``state/readable.py``, ``cli/checkpoints_command.py``, which prints it.
 """
 
 from __future__ import annotations
