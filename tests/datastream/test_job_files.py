@@ -20,7 +20,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.configuration.configuration import Configuration
 from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
-from millstream.engines.spark.local_session import python_executable
+from millstream.engines.spark.session import python_executable
 from millstream.errors import (
     ConfigurationError,
     CorruptCheckpointError,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from millstream.engines.local import frame_files
-from millstream.engines.local.frame_files import FrameFiles, StageFrames, write_frames
+from millstream.engines.local import worker
+from millstream.engines.local.worker import FrameFiles, StageFrames, write_frames
 from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_a_stage_is_mapped_once_and_again_when_it_is_repeated(
             made.append(paths)
             super().__init__(paths, parallelism)
 
-    monkeypatch.setattr(frame_files, "StageFrames", Counted)
+    monkeypatch.setattr(worker, "StageFrames", Counted)
     files = FrameFiles()
 
     def payloads(subtask: int) -> list[bytes]:

@@ -25,8 +25,8 @@ from millstream.datastream import (
     RuntimeContext,
     StreamExecutionEnvironment,
 )
-from millstream.engines.local import nursery, pool
-from millstream.engines.local.epoch_tasks import EpochTasks
+from millstream.engines.local import fork_server, pool
+from millstream.engines.local.engine import EpochTasks
 from millstream.engines.local.pool import WorkerPool
 from millstream.engines.local.worker import RunMessage, TaskRequest
 from millstream.errors import (
@@ -318,7 +318,7 @@ def test_a_job_beside_a_database_of_the_program(
     """RocksDB's threads are not forked, and what it counts of them would be waited for for ever."""
     from rocksdict import Rdict
 
-    monkeypatch.setattr(nursery, "_new_interpreter", new_interpreter)
+    monkeypatch.setattr(fork_server, "_new_interpreter", new_interpreter)
     mine = Rdict(str(tmp_path / "mine"))
     mine["a"] = 1
     mine.flush()
@@ -365,7 +365,7 @@ def test_workers_need_not_import_what_arrow_does_at_its_first_conversion(tmp_pat
     program = tmp_path / "forks.py"
     program.write_text(
         "import sys\n"
-        "from millstream.engines.local.nursery import Nursery\n"
+        "from millstream.engines.local.fork_server import Nursery\n"
         "def serve(connection):\n"
         "    connection.send('pandas' in sys.modules)\n"
         "nursery = Nursery(serve)\n"

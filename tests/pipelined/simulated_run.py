@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 import cloudpickle
 from tests.support.memory_transport import Network
 
-from millstream.engines.pipelined.draining import Draining
-from millstream.engines.pipelined.regions import Regions
+from millstream.engines.pipelined.failover import Regions
+from millstream.engines.pipelined.run_loop import Draining
 from millstream.errors import SlotLostError
 from millstream.execution.planned_source import plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tests.pipelined.simulation import Simulation
 
     from millstream.checkpoint.model import TaskAck
-    from millstream.engines.pipelined.regions import Region
+    from millstream.engines.pipelined.failover import Region
     from millstream.execution.run import Run
     from millstream.runtime.pipelined.control import DriverMessage, SlotMessage
     from millstream.runtime.pipelined.uploader import PendingAck

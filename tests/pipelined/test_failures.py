@@ -36,7 +36,7 @@ from millstream.datastream import (
 from millstream.datastream.connectors import FileSink
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.engines.pipelined import control_server, run_loop
-from millstream.engines.pipelined.committing import CommittingThread
+from millstream.engines.pipelined.checkpoints import CommittingThread
 from millstream.engines.pipelined.local_slots import LocalSlots
 from millstream.errors import FencedError, UserFunctionError, WorkerLostError
 

@@ -23,8 +23,8 @@ from millstream.datastream import (
 )
 from millstream.datastream.connectors import DiscardingSink, FileSink
 from millstream.datastream.state import ValueStateDescriptor
-from millstream.engines.pipelined import regions as regions_module
-from millstream.engines.pipelined.regions import Region, Regions
+from millstream.engines.pipelined import failover as regions_module
+from millstream.engines.pipelined.failover import Region, Regions
 from millstream.errors import UserFunctionError, WorkerLostError
 from millstream.graph.model import by_chain
 from millstream.runtime.pipelined.control import (

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.common import Configuration, Types
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.engines.pipelined.requirements import require_pipelined, why_not_pipelined
+from millstream.engines.pipelined.engine import require_pipelined, why_not_pipelined
 from millstream.errors import ProgramError
 from millstream.graph.validation import aligned_edges
 

@@ -11,8 +11,8 @@ from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Encoder, Types, WatermarkStrategy
 from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.datastream.connectors import FileSink
-from millstream.engines.pipelined import stopping
-from millstream.engines.pipelined.stopping import Stopping
+from millstream.engines.pipelined import run_loop
+from millstream.engines.pipelined.run_loop import Stopping
 from millstream.errors import JobError
 from millstream.runtime.pipelined.control import SubtaskTimes
 
@@ -153,7 +153,7 @@ def test_the_progress_is_logged(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(stopping, "_REPORT", 0.2)
+    monkeypatch.setattr(run_loop, "_REPORT", 0.2)
     client = start(make, tmp_path, UNALIGNED)
     eventually(lambda: processed(client) > 0, "a first checkpoint")
     ended = asked_to_stop(client)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.engines.spark import local_session, make_class_archive
+from millstream.engines.spark import make_class_archive, session
 from millstream.engines.spark.class_archive import ClassArchive, key_of
 from millstream.engines.spark.java import JavaRuntime
 from millstream.engines.spark.make_class_archive import QUIET, make, prune
@@ -250,16 +250,16 @@ def test_a_jvm_that_an_archive_brings_down_starts_without_it(
             message = "Spark's JVM does not start"
             raise EngineError(message)
 
-    monkeypatch.setattr(local_session, "_start_jvm", start)
-    _, archive = local_session._launch({}, "local[2]", archived=True)
+    monkeypatch.setattr(session, "_start_jvm", start)
+    _, archive = session._launch({}, "local[2]", archived=True)
     assert archive is not None
     assert "LoadedClassList" in started[0]
     archive.path.write_text("damaged")
-    local_session._launch({}, "local[2]", archived=True)
+    session._launch({}, "local[2]", archived=True)
     assert str(archive.path) in started[1]
     assert "Shared" not in started[2]
     assert not archive.path.exists()
-    _, none = local_session._launch({}, "local[2]", archived=False)
+    _, none = session._launch({}, "local[2]", archived=False)
     assert none is None
     assert "Class" not in started[-1]
 

@@ -9,7 +9,7 @@ import pytest
 
 from millstream.common import Types, WatermarkStrategy
 from millstream.datastream.connectors import DataGeneratorSource, RateLimiterStrategy
-from millstream.engines.spark import epoch_job, stage_function
+from millstream.engines.spark import engine, stage_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +31,10 @@ def test_short_and_long_plans_take_turns(make: Make, monkeypatch: pytest.MonkeyP
 
     def text_of(plan: EpochPlan) -> str:
         seen.append(len(seen) % 2 == 1)
-        too_long = "x" * (epoch_job._LONGEST_PROPERTY + 1)
+        too_long = "x" * (engine._LONGEST_PROPERTY + 1)
         return too_long if seen[-1] else stage_function.plan_text(plan)
 
-    monkeypatch.setattr(epoch_job, "plan_text", text_of)
+    monkeypatch.setattr(engine, "plan_text", text_of)
     # Over three seconds, so in some epochs; in two at the least, for the end has one of its own.
     limited = RateLimiterStrategy.per_second(RECORDS / 3)
     source = DataGeneratorSource(lambda i: (i % KEYS, 1), RECORDS, limited)

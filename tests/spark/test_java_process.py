@@ -13,7 +13,7 @@ from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Types
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.spark.engine import SparkEngine
-from millstream.engines.spark.java_process import JavaProcess
+from millstream.engines.spark.java import JavaProcess
 from millstream.errors import EngineError
 from millstream.execution.driver import JobDriver
 from millstream.execution.job import Job

@@ -16,7 +16,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from millstream.common import Configuration
-from millstream.engines.spark import local_session
+from millstream.engines.spark import session
 from millstream.engines.spark.errors import in_a_line
 from millstream.engines.spark.worker_daemon import quiet
 from millstream.errors import EngineError
@@ -72,20 +72,20 @@ def test_the_user_goes_before(monkeypatch: pytest.MonkeyPatch) -> None:
         message = "far enough"
         raise EngineError(message)
 
-    monkeypatch.setattr(local_session, "_launch", launch)
+    monkeypatch.setattr(session, "_launch", launch)
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
     configuration = Configuration()
     configuration.set_string("spark.driver.bindAddress", "0.0.0.0")
     configuration.set_string("spark.authenticate", "false")
     with pytest.raises(EngineError):
-        local_session.start_session(configuration)
+        session.start_session(configuration)
     assert given["spark.driver.bindAddress"] == "0.0.0.0"
     assert given["spark.authenticate"] == "false"
     assert given["spark.driver.host"] == "127.0.0.1"
     given.clear()
     configuration.set_string("millstream.spark.master", "spark://far-away:7077")
     with pytest.raises(EngineError):
-        local_session.start_session(configuration)
+        session.start_session(configuration)
     assert "spark.driver.host" not in given, "a cluster has to reach the driver"
 
 
@@ -108,11 +108,11 @@ def test_the_master_of_spark_submit_is_taken(
         found.update(builder._options)
         found.update(settings)
 
-    monkeypatch.setattr(local_session, "_get", get)
+    monkeypatch.setattr(session, "_get", get)
     monkeypatch.setattr("pyspark.SparkContext._gateway", object())
     if submitted:
         monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    local_session.start_session(Configuration(settings))
+    session.start_session(Configuration(settings))
     assert found.get("spark.master") == (master or (None if submitted else "local[*]"))
 
 

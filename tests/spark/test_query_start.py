@@ -12,8 +12,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.engines.spark import engine as spark_engine
-from millstream.engines.spark.engine import SparkEngine
-from millstream.engines.spark.query import require_one_history
+from millstream.engines.spark.engine import SparkEngine, require_one_history
 from millstream.errors import CorruptCheckpointError
 from millstream.execution.offsets import initial_offset
 

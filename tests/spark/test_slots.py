@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from millstream.engines.spark import slots
-from millstream.engines.spark.java_process import JavaProcess
+from millstream.engines.spark.java import JavaProcess
 from millstream.engines.spark.presence import Presence
 from millstream.engines.spark.slot_function import host_of
 from millstream.engines.spark.slots import SparkSlotHost, _BarrierJob

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from millstream.engines.spark.split_source import OffsetServer, split_rows
+from millstream.engines.spark.engine import OffsetServer, split_rows
 from millstream.execution.offsets import initial_offset
 
 if TYPE_CHECKING:

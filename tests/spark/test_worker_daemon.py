@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.engines.spark.local_session import warm_up
+from millstream.engines.spark.session import warm_up
 from millstream.engines.spark.worker_daemon import without_archive
 
 if TYPE_CHECKING:

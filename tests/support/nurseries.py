@@ -9,7 +9,7 @@ first test, and that forks nurseries when it is asked to.
 What it is not: what users get, who have one job in a process; ``tests/local/test_workers.py`` has
 that.
 
-Read next: ``src/millstream/engines/local/nursery.py``.
+Read next: ``src/millstream/engines/local/fork_server.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from millstream.engines.local import nursery
+from millstream.engines.local import fork_server
 from millstream.rocksdb_threads import has_rocksdb_threads
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ __all__ = ["fork_twin", "new_interpreter"]
 #: How long a request is; a process id.
 _NUMBER: Final = struct.Struct("=q")
 #: What workers would import one by one: these, and of these whatever the process of the tests has.
-_IMPORTED: Final = (*nursery._IMPORTED_BEFORE, "millstream.runtime.pipelined.slot")
+_IMPORTED: Final = (*fork_server._IMPORTED_BEFORE, "millstream.runtime.pipelined.slot")
 _PACKAGES: Final = ("millstream.", "numpy", "pyarrow")
 #: As users have it.
-new_interpreter: Final = nursery._new_interpreter
+new_interpreter: Final = fork_server._new_interpreter
 
 
 def fork_twin(directory: Path) -> None:
@@ -75,7 +75,7 @@ def fork_twin(directory: Path) -> None:
             connection.sendall(content)
             return _Nursery(_NUMBER.unpack(connection.recv(_NUMBER.size, socket.MSG_WAITALL))[0])
 
-    nursery._new_interpreter = ask  # type: ignore[assignment]
+    fork_server._new_interpreter = ask  # type: ignore[assignment]
 
 
 class _Nursery:
@@ -145,6 +145,6 @@ def _be_nursery(
         os.environ.update(environment)
         sys.path[:] = path
         os.chdir(directory)
-        nursery.be_nursery(control, *arguments)
+        fork_server.be_nursery(control, *arguments)
     finally:
         os._exit(1)

@@ -9,7 +9,7 @@ living run is ever taken for left, whatever process numbers say.
 
 What it is not: for anything that a later run needs, such as checkpoints and local state.
 
-Read next: ``engines/spark/local_session.py``.
+Read next: ``engines/spark/session.py``.
 """
 
 from __future__ import annotations

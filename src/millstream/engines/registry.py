@@ -50,8 +50,8 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
 
 def engine_words(job_graph: JobGraph) -> str:
     """On which engine a job would run, whether on the other, and why not; some lines of text."""
-    from millstream.engines.pipelined.requirements import why_not_pipelined
-    from millstream.engines.spark.limits import why_never
+    from millstream.engines.pipelined.engine import why_not_pipelined
+    from millstream.engines.spark.session import why_never
 
     configuration = job_graph.configuration
     target = configuration.get(options.TARGET)

@@ -7,7 +7,7 @@ another parallelism too.
 
 What it is not: fast or parallel, and it has no restart strategy: an error is the test's to see.
 
-Read next: ``engines/local/epoch_tasks.py``, ``testing/process_cluster.py`` (tasks in processes that
+Read next: ``engines/local/engine.py``, ``testing/process_cluster.py`` (tasks in processes that
 can be killed).
 """
 
@@ -25,10 +25,8 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
 from millstream.directories.run_directory import run_directory
-from millstream.engines.local.epoch_tasks import EpochTasks
-from millstream.engines.local.frame_files import FrameFiles, write_frames
-from millstream.engines.local.task_host import TaskHost
-from millstream.engines.local.worker import TaskOutput
+from millstream.engines.local.engine import EpochTasks
+from millstream.engines.local.worker import FrameFiles, TaskHost, TaskOutput, write_frames
 from millstream.engines.pipelined.in_process import PipelinedTasks
 from millstream.execution.epoch_loop import EpochLoop
 from millstream.execution.job import Job

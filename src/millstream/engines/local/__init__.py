@@ -4,5 +4,5 @@ What it is: the same tasks, checkpoints and life of a job as on Spark; frames go
 in files.
 What it is not: for several machines.
 
-Read next: ``engines/local/engine.py``, ``engines/local/epoch_tasks.py``.
+Read next: ``engines/local/engine.py``, ``engines/local/engine.py``.
 """

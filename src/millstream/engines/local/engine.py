@@ -5,37 +5,89 @@ that run in them, one after the other.
 
 What it is not: the life of the job, which is ``execution/driver.py``, as on every engine.
 
-Read next: ``engines/local/epoch_tasks.py``, ``engines/local/pool.py``.
+Read next: ``engines/local/pool.py``.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.configuration import options
 from millstream.directories.run_directory import run_directory
-from millstream.engines.local.epoch_tasks import EpochTasks
 from millstream.engines.local.pool import WorkerPool
-from millstream.engines.local.worker import RunMessage
+from millstream.engines.local.worker import RunMessage, TaskRequest
 from millstream.errors import ProgramError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
 from millstream.execution.epoch_loop import EpochLoop
-from millstream.types.pickling import dumps_by_value
+from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable, Sequence
 
     from millstream.checkpoint.model import TaskAck
+    from millstream.engines.local.worker import TaskOutput
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["LocalEngine", "submit"]
+__all__ = ["EpochTasks", "LocalEngine", "submit"]
+
+
+class EpochTasks:
+    """Runs the tasks of plans; frames go from stage to stage in files.
+
+    Args:
+        graph: the job.
+        directory: for the frames and plans; each epoch leaves it empty.
+        run_stage: runs the tasks of one stage and returns what they leave, in any order.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        directory: Path,
+        run_stage: Callable[[Sequence[TaskRequest]], Sequence[TaskOutput]],
+    ) -> None:
+        self._graph = graph
+        self._directory = directory
+        self._run_stage = run_stage
+
+    def run(self, plan: EpochPlan) -> list[TaskAck]:
+        """Run the tasks of an epoch; returns what they acknowledge."""
+        place = self._directory / f"epoch-{plan.epoch}"
+        place.mkdir(parents=True)
+        file = place / "plan"
+        acks: list[TaskAck] = []
+        outputs: Sequence[TaskOutput] = ()
+        try:
+            file.write_bytes(dumps_by_value(plan))
+            for stage in self._graph.stages:
+                inputs = [output.frames for output in outputs]
+                requests = [
+                    TaskRequest(
+                        plan=file,
+                        level=stage.level,
+                        subtask=subtask,
+                        parallelism=stage.parallelism,
+                        inputs=inputs,
+                        output=place / f"{stage.level}-{subtask}",
+                    )
+                    for subtask in range(stage.parallelism)
+                ]
+                outputs = self._run_stage(requests)
+                for output in outputs:
+                    acks += [cast("TaskAck", loads(ack)) for ack in output.acks]
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return acks
+
 
 _LOG: Final = logging.getLogger("millstream")
 

@@ -6,7 +6,7 @@ lives.  A worker that dies fails the tasks of the epoch, and another takes its p
 What it is not: a way to save what a dead worker was doing: the run begins again at the last
 checkpoint.
 
-Read next: ``engines/local/worker.py``, ``engines/local/nursery.py``.
+Read next: ``engines/local/worker.py``, ``engines/local/fork_server.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.engines.local.nursery import Nursery
+from millstream.engines.local.fork_server import Nursery
 from millstream.engines.local.worker import TaskOutput, serve, serve_and_outlive
 from millstream.errors import EngineError, WorkerLostError
 from millstream.runtime.last_given import last_given

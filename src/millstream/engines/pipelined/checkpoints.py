@@ -10,23 +10,44 @@ Read next: ``engines/pipelined/run_loop.py``.
 
 from __future__ import annotations
 
+import logging
+import queue
+import threading
+import time
+from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.errors import CheckpointExpiredError, EngineError
 from millstream.graph.validation import is_unaligned
-from millstream.runtime.pipelined.control import NEVER, TakeCheckpoint
+from millstream.runtime.pipelined.control import NEVER, Abandoned, TakeCheckpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from millstream.checkpoint.model import TaskAck
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.checkpoint.publish import EpochMetadata
     from millstream.configuration.configuration import Configuration
+    from millstream.engines.pipelined.control_server import ControlServer
+    from millstream.execution.offsets import Offset
+    from millstream.execution.run import Run
+    from millstream.execution.split_enumerator import SplitEnumerator
 
-__all__ = ["DEFAULT_INTERVAL", "Checkpoints", "PendingCheckpoint", "deadline_of"]
+__all__ = [
+    "DEFAULT_INTERVAL",
+    "Checkpoints",
+    "Committed",
+    "CommittingThread",
+    "Dropped",
+    "PendingCheckpoint",
+    "Triggers",
+    "deadline_of",
+]
+
 
 #: Seconds between two checkpoints where the program does not say: how long exactly-once output
 #: may wait to be seen, against a file per sink and a manifest each time.
@@ -292,3 +313,173 @@ def deadline_of(patience: int | None, time: int) -> int:
     if patience is None:
         return NEVER
     return time + patience if patience else 0  # at once, whatever the clocks of slots say
+
+
+_LOG: Final = logging.getLogger("millstream")
+
+
+class Triggers:
+    """Triggers the checkpoints of a run, and gives them up.
+
+    Args:
+        run: the run.
+        checkpoints: those that are under way.
+        sources: told what is triggered.
+        server: tells the slots.
+        clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        checkpoints: Checkpoints,
+        sources: SplitEnumerator,
+        server: ControlServer,
+        clock: Callable[[], int],
+    ) -> None:
+        self._run = run
+        self._checkpoints = checkpoints
+        self._sources = sources
+        self._server = server
+        self._clock = clock
+
+    def trigger(
+        self, now: float, *, final: bool = False, last: bool = False, overtakes: bool = False
+    ) -> None:
+        """Let barriers flow.
+
+        Args:
+            now: monotonic seconds.
+            final: the input is over.
+            last: this is the last checkpoint.
+            overtakes: its barriers may overtake although it is the last.
+        """
+        message = self._checkpoints.trigger(
+            now, self._clock(), final=final, last=last, overtakes=overtakes
+        )
+        run = self._run
+        # Before any task can write for it.
+        run.coordinator.begin_epoch(
+            run.metadata(_offset_to_come(message.epoch, final), message.time)
+        )
+        self._sources.triggered(message.epoch)
+        self._server.tell_all(message)
+
+    def give_up(self, epochs: Iterable[int]) -> None:
+        """Forget checkpoints that were triggered."""
+        for epoch in epochs:
+            self._run.coordinator.fail_epoch(epoch)
+            self._server.tell_all(Abandoned(epoch))
+
+    def give_up_expired(self) -> None:
+        """Forget those that have taken too long.
+
+        Raises:
+            CheckpointExpiredError: one too many, or the last.
+        """
+        for epoch, words in self._checkpoints.expired(time.monotonic()):
+            _LOG.warning("%s", words)
+            self.give_up([epoch])
+
+    def give_up_all(self) -> None:
+        """Forget all that not every task has acknowledged: some of the tasks are gone."""
+        self.give_up(self._checkpoints.abort())
+
+
+def _offset_to_come(epoch: int, final: bool) -> Offset:  # noqa: FBT001 - JSON
+    """All that is known of an offset before the tasks have acknowledged it."""
+    return {"epoch": epoch, "final": final}
+
+
+_END: Final = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of a checkpoint: its manifest, or the error."""
+
+    epoch: int
+    manifest: Manifest | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What stopped tasks of a region have left in the sinks is dropped, or the error."""
+
+    region: int
+    attempt: int
+    error: BaseException | None = None
+
+
+class CommittingThread:
+    """Completes the checkpoints of a run.
+
+    Contract:
+      1. From its first checkpoint until ``close`` has returned nobody else calls the coordinator.
+         (run loop)
+      2. What has ended is in ``ended`` before ``done`` is called; nothing is added to it once
+         ``close`` has returned.  (here)
+      3. Whoever has heard of an end takes it out of ``ended``: a job may have a million.
+         (run loop)
+
+    Args:
+        run: the run.
+        done: called in the thread with what became of each.
+    """
+
+    def __init__(self, run: Run, done: Callable[[Committed | Dropped], None]) -> None:
+        self._run = run
+        self._done = done
+        #: What became of the checkpoints of which nobody has heard yet, in order.
+        self.ended: deque[Committed] = deque()
+        self._waiting: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
+        self._thread.start()
+
+    def complete(self, metadata: EpochMetadata, acks: list[TaskAck]) -> None:
+        """Publish and commit a checkpoint, behind those that wait; does not wait."""
+        self._waiting.put(partial(self._complete, metadata, acks))
+
+    def drop(self, sinks: frozenset[str], region: int, attempt: int) -> None:
+        """Drop what the stopped tasks of a region have left, behind what waits; does not wait.
+
+        Args:
+            sinks: uids of the sinks of the region.
+            region: its number.
+            attempt: the number of the attempt that follows.
+        """
+        self._waiting.put(partial(self._drop, sinks, region, attempt))
+
+    def close(self) -> None:
+        """Begin no other, and wait for the one at work: what is published is to be committed."""
+        self._given_up.set()
+        self._waiting.put(_END)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (act := self._waiting.get()) is not _END and not self._given_up.is_set():
+            if not act():
+                return
+
+    def _complete(self, metadata: EpochMetadata, acks: list[TaskAck]) -> bool:
+        """Complete a checkpoint; whether that went well."""
+        try:
+            manifest = self._run.coordinator.complete_epoch(metadata, acks, self._run.tasks())
+        except BaseException as error:  # noqa: BLE001 - the run's to raise
+            event = Committed(metadata.epoch, error=error)
+        else:
+            event = Committed(metadata.epoch, manifest=manifest)
+        self.ended.append(event)
+        self._done(event)
+        return event.error is None
+
+    def _drop(self, sinks: frozenset[str], region: int, attempt: int) -> bool:
+        try:
+            self._run.coordinator.drop_output(sinks)
+        except BaseException as error:  # noqa: BLE001 - the run's to raise
+            self._done(Dropped(region, attempt, error))
+            return False
+        self._done(Dropped(region, attempt))
+        return True

@@ -11,20 +11,25 @@ Read next: ``engines/pipelined/run_loop.py``, ``engines/pipelined/slot_host.py``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration import options
 from millstream.engines.local.engine import check_local_job
 from millstream.engines.pipelined.local_slots import LocalSlots
-from millstream.engines.pipelined.requirements import require_pipelined
 from millstream.engines.pipelined.run_loop import RunLoop
+from millstream.errors import ProgramError
 from millstream.execution.driver import start_job
 from millstream.execution.engine import Engine
 from millstream.execution.inquiries import Inquiries
+from millstream.graph.validation import connector_label, is_unaligned, why_not_unaligned
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from millstream.configuration.configuration import Configuration
+    from millstream.configuration.option import ConfigOption
     from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
@@ -32,7 +37,65 @@ if TYPE_CHECKING:
     from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.control import SubtaskTimes
 
-__all__ = ["PipelinedEngine", "slots_of", "submit"]
+__all__ = ["PipelinedEngine", "require_pipelined", "slots_of", "submit", "why_not_pipelined"]
+
+
+_LOG: Final = logging.getLogger("millstream")
+
+
+def why_not_pipelined(graph: JobGraph) -> str | None:
+    """Why a job cannot run with tasks that live on, and what to do; None if it can."""
+    for node in graph.nodes.values():
+        if node.spark_index is not None:
+            return (
+                f"{connector_label(node)} is a Spark DataFrame: Spark reads it by micro-batches,"
+                " and hands no record to a task that lives on. Set millstream.execution: epochs,"
+                " or read what it reads with a source of Millstream's "
+                "(docs/how-to/custom-connectors.md)"
+            )
+    return why_not_unaligned(graph)
+
+
+def require_pipelined(graph: JobGraph) -> None:
+    """Check that a job can run with tasks that live on.
+
+    Raises:
+        ProgramError: it cannot; says why.
+    """
+    reason = why_not_pipelined(graph)
+    if reason is not None:
+        raise ProgramError(reason)
+    for option, reason in _without_effect(graph.configuration):
+        _LOG.warning("%s has no effect: %s", option.key, reason)
+
+
+def _without_effect(given: Configuration) -> Iterator[tuple[ConfigOption[Any], str]]:
+    """Options that were set to what does nothing in this job, and why."""
+    for option, reason in (
+        (options.TARGET_EPOCH_DURATION, f"see {options.CHECKPOINTING_INTERVAL.key}"),
+        (options.TICK_INTERVAL, "tasks look at the clock every few milliseconds"),
+    ):
+        if given.get(option) != option.default:
+            yield option, f"tasks live on, there are no epochs; {reason}"
+    if not given.get(options.UNALIGNED_CHECKPOINTS):
+        overtake = f"barriers overtake with {options.UNALIGNED_CHECKPOINTS.key} only"
+        if given.get(options.ALIGNED_CHECKPOINT_TIMEOUT):
+            yield options.ALIGNED_CHECKPOINT_TIMEOUT, overtake
+        if given.get(options.FORCE_UNALIGNED_CHECKPOINTS):
+            yield options.FORCE_UNALIGNED_CHECKPOINTS, overtake
+    elif not is_unaligned(given):
+        # As in Flink.
+        exactly_once = f"{options.CHECKPOINTING_MODE.key}: EXACTLY_ONCE"
+        yield options.UNALIGNED_CHECKPOINTS, f"barriers overtake with {exactly_once} only"
+    if (
+        given.get(options.CHECKPOINTING_MIN_PAUSE)
+        and given.get(options.MAX_CONCURRENT_CHECKPOINTS) > 1
+    ):
+        # As in Flink.
+        pause = options.CHECKPOINTING_MIN_PAUSE.key
+        yield options.MAX_CONCURRENT_CHECKPOINTS, f"{pause} leaves one checkpoint at a time"
+    if given.contains(options.BUFFER_TIMEOUT) and not given.get(options.BUFFER_TIMEOUT_ENABLED):
+        yield options.BUFFER_TIMEOUT, f"{options.BUFFER_TIMEOUT_ENABLED.key} is false"
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:

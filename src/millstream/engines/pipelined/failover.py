@@ -1,46 +1,488 @@
 """What becomes of a region one of whose tasks has failed: it alone goes back to a checkpoint.
 
-What it is: the way of a region that ``engines/pipelined/regions.py`` describes, step by step: what
+What it is: the way of a region that ``engines/pipelined/failover.py`` describes, step by step: what
 the slots, the sinks and the sources are told.  Of a lost slot all regions fail that have tasks in
 it, together and once.
 
 What it is not: the restart of a whole run (``execution/driver.py``), which is what an error raised
 here leads to.
-
-Read next: ``engines/pipelined/regions.py``, ``engines/pipelined/replacements.py``.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.engines.pipelined.committing import Dropped
+from millstream.configuration import options
+from millstream.engines.pipelined.checkpoints import Dropped
 from millstream.engines.pipelined.control_server import LostSlot
+from millstream.errors import SlotLostError, WorkerLostError
 from millstream.runtime.pipelined.control import (
+    Assigned,
     BeginRegion,
+    Ceilings,
+    Drain,
+    Grown,
+    Held,
+    Joins,
     Met,
+    Newcomer,
     Registered,
+    Retired,
+    SourceEnded,
     Stopped,
     StopRegion,
 )
 from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from millstream.engines.pipelined.checkpoints import Checkpoints
-    from millstream.engines.pipelined.committing import CommittingThread
+    from millstream.checkpoint.model import Manifest
+    from millstream.engines.pipelined.checkpoints import Checkpoints, CommittingThread, Triggers
     from millstream.engines.pipelined.control_server import ControlServer
-    from millstream.engines.pipelined.readers import Readers
-    from millstream.engines.pipelined.regions import Region, Regions
-    from millstream.engines.pipelined.replacements import Replacements
-    from millstream.engines.pipelined.triggers import Triggers
+    from millstream.engines.pipelined.slot_host import SlotHost
+    from millstream.execution.offsets import Offset
     from millstream.execution.run import Run
-    from millstream.runtime.pipelined.control import Failed, Running, Unreachable
+    from millstream.execution.split_enumerator import SplitEnumerator
+    from millstream.graph.model import JobGraph
+    from millstream.runtime.pipelined.control import (
+        Address,
+        Failed,
+        Running,
+        SlotSettings,
+        SplitProgress,
+        Unreachable,
+    )
+    from millstream.runtime.plan import SplitAssignment
 
-__all__ = ["Failover"]
+__all__ = ["Failover", "Readers", "Region", "RegionState", "Regions", "Replacements"]
+
+
+#: Seconds in which one of two slots whose connection has ended must turn out to be lost.
+_GRACE: Final = 1.0
+
+
+class Replacements:
+    """Replaces the lost slots of a run.
+
+    Args:
+        host: starts slots.
+        server: tells them.
+        timeout: seconds that a new slot may take to begin.
+    """
+
+    def __init__(self, host: SlotHost, server: ControlServer, timeout: float) -> None:
+        self._host = host
+        self._server = server
+        self._timeout = timeout
+        self._settings: Sequence[SlotSettings] = ()
+        #: The slots that are being replaced, and of those the ones that are there.
+        self._places: set[int] = set()
+        self._there: dict[int, Address] = {}
+        self._deadline = 0.0
+        self._told = False
+        #: Who has yet to meet whom, and which new ones do not run yet.
+        self._unmet: set[tuple[int, int]] = set()
+        self._waiting: set[int] = set()
+        #: Connections that have ended -> by when one of the two must be lost.
+        self._ended: dict[tuple[int, int], float] = {}
+
+    def begin(self, settings: Sequence[SlotSettings]) -> None:
+        """Take what slots are started with, in order."""
+        self._settings = settings
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a slot is being replaced."""
+        return bool(self._places)
+
+    @property
+    def too_late(self) -> bool:
+        """Whether new slots are meeting the others: none may be lost now."""
+        return self._told
+
+    def end(self, slot: int) -> BaseException | None:
+        """See that nothing of a lost slot is at work; how it has ended, if that is known."""
+        return self._host.end_slot(slot)
+
+    def replace(self, slot: int) -> None:
+        """Start another in place of a slot that was ended."""
+        self._ended = {pair: by for pair, by in self._ended.items() if slot not in pair}
+        self._places.add(slot)
+        self._there.pop(slot, None)
+        self._deadline = time.monotonic() + self._timeout
+        self._server.readmit(slot)
+        self._host.replace(self._settings[slot])
+
+    def registered(self, event: Registered) -> frozenset[int]:
+        """Take that a new slot is there; when all are, they are told to join the others.
+
+        Returns:
+            Those that were told: from now on they hear all, and answer.
+        """
+        if event.slot not in self._places:
+            return frozenset()  # one that was there from the beginning
+        self._there[event.slot] = event.address
+        if self._there.keys() != self._places:
+            return frozenset()
+        self._told = True
+        everybody = {each.slot for each in self._settings}
+        stay = everybody - self._places
+        self._waiting = set(self._places)
+        self._unmet = {(one, new) for one in stay for new in self._places}
+        for new in sorted(self._places):
+            lower = {other: self._there[other] for other in sorted(self._places) if other < new}
+            self._server.tell(new, Joins(lower, frozenset(everybody - lower.keys() - {new})))
+            for one in sorted(stay):
+                self._server.tell(one, Newcomer(new, self._there[new]))
+        return frozenset(self._places)
+
+    def met(self, event: Met) -> None:
+        """Take that a slot is connected with a new one."""
+        self._unmet.discard((event.slot, event.other))
+        self._end_if_done()
+
+    def running(self, slot: int) -> None:
+        """Take that a new slot runs."""
+        self._waiting.discard(slot)
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._told and not self._unmet and not self._waiting:
+            self._places, self._there, self._told = set(), {}, False
+
+    def unreachable(self, event: Unreachable) -> None:
+        """Take that the connection of two slots has ended: one of them is lost, or soon will be."""
+        if not self._places & {event.slot, event.other}:
+            pair = event.slot, event.other
+            self._ended.setdefault(pair, time.monotonic() + _GRACE)
+
+    def look(self) -> None:
+        """See whether a place stays empty.
+
+        Raises:
+            WorkerLostError: a new slot is lost, or does not come; or two slots that live are not
+                connected any more.
+        """
+        now = time.monotonic()
+        for (one, other), by in self._ended.items():
+            if now >= by:
+                message = f"slots {one} and {other} have lost their connection, and both live"
+                raise SlotLostError(message)
+        for slot in self._places - self._there.keys():
+            lost = self._host.lost_slot(slot)
+            if lost is not None:
+                raise lost
+        if self._places and now >= self._deadline:
+            places = ", ".join(map(str, sorted(self._places)))
+            message = (
+                f"the places of lost slots {places} were not taken within {self._timeout:g} s"
+                f" ({options.SLOT_REQUEST_TIMEOUT.key}); the whole job is restarted"
+            )
+            raise WorkerLostError(message)
+
+
+#: Seconds that slots may take to stop the tasks of a region: what they close may have to answer.
+_STOPPING: Final = 10.0
+
+
+class RegionState(Enum):
+    """Where a region is."""
+
+    RUNS = "runs"
+    STOPS = "stops"
+    WAITS = "waits"
+    DROPS = "drops"
+    BEGINS = "begins"
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """One region."""
+
+    number: int
+    #: Uids.
+    sources: frozenset[str]
+    sinks: frozenset[str]
+    #: What people call it: the names of its sources.
+    title: str
+    #: Slots that have tasks of it: those with lower numbers.
+    width: int
+    #: Of its tasks; the first is 0.
+    attempt: int = 0
+    state: RegionState = RegionState.RUNS
+    #: Slots that have not said that its tasks are stopped, or that they run.
+    missing: set[int] = field(default_factory=set)
+    #: Monotonic seconds: by when its tasks must be stopped, or run; from when it may begin.
+    deadline: float = 0.0
+    due: float = 0.0
+    #: What its last attempt failed of.
+    error: Exception | None = None
+
+
+class Regions:
+    """All regions of a job.
+
+    Args:
+        graph: the job, cut by chain.
+        slots: how many slots there are.
+        patience: seconds that slots may take to begin, once a task has failed, and to begin again.
+    """
+
+    def __init__(self, graph: JobGraph, slots: int, patience: float = math.inf) -> None:
+        self._slots = slots
+        self._patience = patience
+        #: All slots have restored their tasks, and hear what they are told.
+        self._begun = False
+        #: Slots whose places are empty.
+        self._gone: set[int] = set()
+        members: dict[int, list[int]] = {}
+        widths: dict[int, int] = {}
+        for stage in graph.stages:
+            members.setdefault(stage.region, []).extend(stage.nodes)
+            widths[stage.region] = max(widths.get(stage.region, 0), stage.parallelism)
+        self._regions = {}
+        for number, nodes in members.items():
+            own = [graph.nodes[node] for node in nodes]
+            self._regions[number] = Region(
+                number,
+                frozenset(node.uid for node in own if node.kind == "source"),
+                frozenset(node.uid for node in own if node.kind == "sink"),
+                ", ".join(repr(node.name) for node in own if node.kind == "source"),
+                widths[number],
+            )
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._regions)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether no region is on its way back."""
+        return all(region.state is RegionState.RUNS for region in self._regions.values())
+
+    @property
+    def least(self) -> int:
+        """In how many slots the narrowest has tasks."""
+        return min(region.width for region in self._regions.values())
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether all slots have, once."""
+        return self._begun
+
+    def in_slot(self, slot: int) -> list[Region]:
+        """The regions that have tasks in a slot."""
+        return [region for region in self._regions.values() if slot < region.width]
+
+    def gone(self, slot: int) -> None:
+        """Take that a slot is lost: it has no tasks, and its answers are not waited for."""
+        self._gone.add(slot)
+        for region in self._regions.values():
+            if region.state is RegionState.STOPS:
+                self.stopped(region.number, region.attempt, slot)
+            elif region.state is RegionState.BEGINS:
+                self.running(region.number, region.attempt, slot)
+
+    def taken(self, slot: int) -> None:
+        """Take that the place of a lost slot is taken."""
+        self._gone.discard(slot)
+
+    def get(self, number: int, attempt: int) -> Region | None:
+        """A region; None if that attempt is not its last, so that nothing of it is news."""
+        region = self._regions[number]
+        return region if region.attempt == attempt else None
+
+    def begun(self, now: float) -> None:
+        """Note that all slots have begun: what they were told to stop before, they can stop now.
+
+        Args:
+            now: monotonic seconds.
+        """
+        self._begun = True
+        for region in self._regions.values():
+            if region.state is RegionState.STOPS:
+                region.deadline = now + _STOPPING
+
+    def stop(
+        self, region: Region, delay: float, now: float, error: Exception | None = None
+    ) -> None:
+        """Note that its slots are told to stop its tasks, for the next attempt.
+
+        Args:
+            region: one of whose tasks has failed.
+            delay: seconds to wait before it begins again.
+            now: monotonic seconds.
+            error: what it has failed of.
+        """
+        region.attempt += 1
+        region.error = error
+        region.state = RegionState.STOPS
+        region.missing = set(range(self._slots)) - self._gone
+        region.deadline = now + (_STOPPING if self._begun else self._patience)
+        region.due = now + delay
+
+    def stopped(self, number: int, attempt: int, slot: int) -> None:
+        """Take that a slot has no task of the older attempts of a region."""
+        region = self.get(number, attempt)
+        # One that takes a lost slot's place may say so when nobody waits for it any more.
+        stops = region is not None and region.state is RegionState.STOPS
+        if region is not None and stops and self._answered(region, slot):
+            region.state = RegionState.WAITS
+
+    def require_answers(self, now: float) -> None:
+        """Raise if the tasks of a region have not stopped, or begun again, in time.
+
+        Args:
+            now: monotonic seconds.
+
+        Raises:
+            Exception: what the region has failed of, if that is known: the failure is the same.
+            WorkerLostError: else; or its tasks do not begin again, which is another failure.
+        """
+        for region in self._regions.values():
+            waits = region.state in {RegionState.STOPS, RegionState.BEGINS}
+            if not waits or now <= region.deadline:
+                continue
+            slots = ", ".join(map(str, sorted(region.missing)))
+            message = f"slots {slots} have not {self._owed(region)}; the whole job is restarted"
+            if region.error is None or region.state is RegionState.BEGINS:
+                raise WorkerLostError(message) from region.error
+            region.error.add_note(message)
+            raise region.error
+
+    def _owed(self, region: Region) -> str:
+        """What slots were to do by the deadline of a region."""
+        patience = f"within {self._patience:g} s ({options.SLOT_REQUEST_TIMEOUT.key})"
+        if region.state is RegionState.BEGINS:
+            return f"opened and restored the tasks of {region.title} again {patience}"
+        if self._begun:
+            return f"stopped the tasks of {region.title} within {_STOPPING:g} s"
+        return f"begun {patience} of a failure of {region.title}"
+
+    def due(self, now: float) -> list[Region]:
+        """The regions that may go on now; they drop what they have left."""
+        found = []
+        for region in self._regions.values():
+            if region.state is RegionState.WAITS and now >= region.due:
+                region.state = RegionState.DROPS
+                found.append(region)
+        return found
+
+    def begin(self, region: Region, now: float) -> None:
+        """Note that its slots are told to begin.
+
+        Args:
+            region: nothing is left of its last attempt.
+            now: monotonic seconds.
+        """
+        region.state = RegionState.BEGINS
+        region.deadline = now + self._patience
+        region.missing = set(range(self._slots)) - self._gone
+
+    def running(self, number: int, attempt: int, slot: int) -> Region | None:
+        """Take that a slot has restored the tasks of a region; the region, if all have."""
+        region = self.get(number, attempt)
+        if region is None or not self._answered(region, slot):
+            return None
+        region.state = RegionState.RUNS
+        return region
+
+    def _answered(self, region: Region, slot: int) -> bool:
+        region.missing.discard(slot)
+        return not region.missing
+
+
+class Readers:
+    """The readers of all splits of a run.
+
+    Args:
+        sources: finds splits and readers.
+        server: tells the slots.
+    """
+
+    def __init__(self, sources: SplitEnumerator, server: ControlServer) -> None:
+        self._sources = sources
+        self._server = server
+        #: Channel -> the slot that reads its split.
+        self._slots: dict[int, int] = {}
+        #: Those of its keys that are not read to their ends.
+        self._open: set[int] = set()
+
+    @property
+    def all_is_read(self) -> bool:
+        """Whether all splits that were assigned are read to their ends."""
+        return not self._open
+
+    def note(self, assignments: Iterable[SplitAssignment]) -> None:
+        """Take that slots are told, by a plan or a message, to read splits."""
+        for each in assignments:
+            self._slots[each.channel] = each.subtask
+            self._open.add(each.channel)
+
+    def restart(
+        self, uids: AbstractSet[str], position: Offset, last: Manifest | None
+    ) -> list[SplitAssignment]:
+        """Go back to a checkpoint with some sources, whose tasks have stopped.
+
+        Args:
+            uids: of the sources.
+            position: where the checkpoint stands.
+            last: the checkpoint; None: the beginning.
+
+        Returns:
+            What their tasks read from then on.
+        """
+        gone, assignments = self._sources.restart(uids, position, last)
+        self._open.difference_update(gone)
+        self.note(assignments)
+        return assignments
+
+    def progress(self, splits: Mapping[int, SplitProgress]) -> None:
+        """Take how far splits are, by channel."""
+        self._sources.progress(splits)
+        self._open.difference_update(c for c, split in splits.items() if split.over)
+
+    def look(self, now: int) -> None:
+        """Tell the slots what has changed.
+
+        Args:
+            now: milliseconds since 1970.
+        """
+        update = self._sources.look(now)
+        if not update:
+            return
+        tell = self._server.tell
+        for slot, splits in update.assigned.items():
+            self.note(splits)
+            tell(slot, Assigned(tuple(splits)))
+        for slot in {self._slots[channel] for channel in update.grown.keys() | update.final}:
+            ends = {c: end for c, end in update.grown.items() if self._slots[c] == slot}
+            final = frozenset(c for c in update.final if self._slots[c] == slot)
+            tell(slot, Grown(ends, final))
+        for slot, channels in update.retired.items():
+            tell(slot, Retired(frozenset(channels)))
+        if update.held is not None:
+            self._server.tell_all(Held(update.held))
+        if update.ceilings is not None:
+            self._server.tell_all(Ceilings(update.ceilings))
+        for uid in update.ended:
+            self._server.tell_all(SourceEnded(uid))
+
+    def stop(self, *, drains: bool) -> None:
+        """Have all slots read nothing more: it would not be committed.
+
+        Args:
+            drains: every split is read to its end where it is; else it waits.
+        """
+        self._server.tell_all(Drain() if drains else Held(frozenset(self._slots)))
+
 
 _LOG: Final = logging.getLogger("millstream")
 

@@ -1,6 +1,6 @@
 """The tasks of a pipelined run in the process of a test: each plan is read, then a barrier follows.
 
-What it is: for ``MiniCluster`` what ``engines/local/epoch_tasks.py`` is for the epoch engine: it
+What it is: for ``MiniCluster`` what ``engines/local/engine.py`` is for the epoch engine: it
 runs the tasks of a plan and returns what they acknowledge.  Tasks live from plan to plan, take
 their snapshots at barriers, and get their turns in a seeded order.
 

@@ -6,7 +6,7 @@ nursery.
 What it is not: the local engine of epochs, whose processes run task after task
 (``engines/local/pool.py``).
 
-Read next: ``engines/local/nursery.py``, ``runtime/pipelined/slot.py``.
+Read next: ``engines/local/fork_server.py``, ``runtime/pipelined/slot.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.engines.local.nursery import Nursery
+from millstream.engines.local.fork_server import Nursery
 from millstream.engines.local.pool import how_it_ended
 from millstream.engines.pipelined.slot_host import SlotHost
 from millstream.errors import AuthenticationError, EngineError, WorkerLostError

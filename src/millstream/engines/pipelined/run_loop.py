@@ -21,7 +21,7 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
    on (``engines/pipelined/failover.py``).
 4. A task raises, a checkpoint fails or expires, a source cannot be asked -> as 3, but slots may
    close their functions first, for a short time.  A task that raises ends the run only if the
-   restart strategy says so, or if all that runs is one region (``engines/pipelined/regions.py``),
+   restart strategy says so, or if all that runs is one region (``engines/pipelined/failover.py``),
    or is about to end; else its region alone is restarted, also while slots have yet to begin.
 5. The driver dies -> its connections end, and so do the slots.
 
@@ -36,25 +36,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import pickle
 import queue
 import secrets
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
 from millstream.crash_points import crash_point
-from millstream.engines.pipelined.checkpoints import Checkpoints
-from millstream.engines.pipelined.committing import Committed, CommittingThread, Dropped
+from millstream.engines.pipelined.checkpoints import (
+    Checkpoints,
+    Committed,
+    CommittingThread,
+    Dropped,
+    Triggers,
+)
 from millstream.engines.pipelined.control_server import ControlServer, LostSlot
-from millstream.engines.pipelined.draining import Draining
-from millstream.engines.pipelined.failover import Failover
-from millstream.engines.pipelined.readers import Readers
-from millstream.engines.pipelined.regions import Regions
-from millstream.engines.pipelined.replacements import Replacements
-from millstream.engines.pipelined.stopping import Stopping
-from millstream.engines.pipelined.triggers import Triggers
+from millstream.engines.pipelined.failover import Failover, Readers, Regions, Replacements
 from millstream.errors import EngineError, WorkerLostError
 from millstream.execution.inquiries import UnwantedError
 from millstream.execution.planned_source import plan_sources
@@ -82,7 +83,7 @@ from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.engines.pipelined.slot_host import SlotHost
@@ -94,7 +95,138 @@ if TYPE_CHECKING:
 
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
 
-__all__ = ["RunLoop"]
+__all__ = ["Draining", "RunLoop", "Stopping"]
+
+
+#: Seconds between two messages.
+_REPORT: Final = 5.0
+
+
+class Stopping:
+    """A stop that was asked for.
+
+    Args:
+        names: stage -> the operator that it begins with.
+        timeout: seconds that it may take.
+        now: monotonic seconds.
+    """
+
+    def __init__(self, names: Mapping[int, str], timeout: float, now: float) -> None:
+        self._names = names
+        self._began = now
+        self._next = now + _REPORT
+        self._deadline = now + timeout
+        #: Bytes that waited at the message before.
+        self._waited: int | None = None
+
+    def is_late(self, now: float) -> bool:
+        """Whether it has taken as long as it may."""
+        return now >= self._deadline
+
+    def report(self, now: float, times: Mapping[tuple[int, int], SubtaskTimes]) -> str | None:
+        """Describe what is left; None: not now.
+
+        Args:
+            now: monotonic seconds.
+            times: (stage, subtask) -> what is known of it.
+        """
+        if now < self._next:
+            return None
+        waiting = {task: each.waiting for task, each in sorted(times.items()) if each.waiting}
+        total, before = sum(waiting.values()), self._waited
+        self._waited, self._next = total, now + _REPORT
+        stages = {stage: 0 for stage, _ in waiting}
+        for (stage, _), size in waiting.items():
+            stages[stage] += size
+        parts = [f"{size:,} bytes for {self._names.get(s, s)!r}" for s, size in stages.items()]
+        words = f"the job has been stopping for {now - self._began:.0f} s;"
+        if not parts:
+            return f"{words} nothing waits between its tasks: the last checkpoint is under way"
+        words = f"{words} {total:,} bytes wait to be processed ({', '.join(parts)})"
+        if before is not None and total < before:
+            left = total * _REPORT / (before - total)
+            words = f"{words}, about {left:.0f} s at the rate of the last {_REPORT:.0f} s"
+        return f"{words}; it has {max(0.0, self._deadline - now):.0f} s left"
+
+
+#: So many checkpoints in a row that have no less in flight than one before them.
+_MOST_IN_VAIN: Final = 10
+
+
+class Draining:
+    """What is on its way behind the end of all sources.
+
+    Args:
+        overtakes: whether barriers overtake records.
+    """
+
+    def __init__(self, *, overtakes: bool) -> None:
+        self._overtakes = overtakes
+        #: The first checkpoint that was triggered behind the end of the sources.
+        self._first: int | None = None
+        self._is_empty = False
+        #: (stage, negative, and its bytes in flight), those ahead of others first, at the least.
+        #: What is processed goes to stages behind, so that this becomes less, however much that is.
+        self._least: list[tuple[int, int]] | None = None
+        self._in_vain = 0
+        #: Monotonic seconds: since when the sources are over, and when the next is due; infinite:
+        #: not ahead of its interval.
+        self._began = 0.0
+        self._due = math.inf
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the sources are over, and the last checkpoint may be triggered."""
+        ends = self._is_empty or self._in_vain >= _MOST_IN_VAIN or not self._overtakes
+        return self._first is not None and ends
+
+    def is_due(self, now: float) -> bool:
+        """Whether a checkpoint is to be triggered ahead of its interval.
+
+        Args:
+            now: monotonic seconds.
+        """
+        return now >= self._due
+
+    def triggered(self) -> None:
+        """Take that one is under way.  If it fails, the next comes as it would have without it."""
+        self._due = math.inf
+
+    def look(self, coming: int, now: float, *, is_over: bool) -> None:
+        """Take whether the sources are over; they are not again where a region begins anew.
+
+        Args:
+            coming: the number of the next checkpoint.
+            now: monotonic seconds.
+            is_over: whether all that is to be read was.
+        """
+        if not is_over:
+            self._first, self._is_empty, self._due = None, False, math.inf
+        elif self._first is None:
+            self._first, self._began, self._due = coming, now, now
+            self._least, self._in_vain = None, 0
+
+    def committed(self, epoch: int, now: float, in_flight: Iterable[tuple[int, int]]) -> None:
+        """Take a checkpoint, and what was in flight in it.
+
+        Args:
+            epoch: its number.
+            now: monotonic seconds.
+            in_flight: stages, numbered so that inputs come first, and bytes on their way into them.
+        """
+        if self._first is None or epoch < self._first:
+            return
+        sizes: Counter[int] = Counter()
+        for stage, size in in_flight:
+            sizes[-stage] += size
+        left = sorted(sizes.items(), reverse=True)
+        self._is_empty = not left
+        self._due = now + (now - self._began)
+        if self._least is None or left < self._least:
+            self._least, self._in_vain = left, 0
+        else:
+            self._in_vain += 1
+
 
 _LOG: Final = logging.getLogger("millstream")
 #: Seconds between two looks at the sources and the clock; a message is heard at once.

@@ -11,7 +11,7 @@ here is said at debug level and costs no job more than its faster start.
 
 What it is not: anything for sessions of the user's, or for executors of a cluster.
 
-Read next: ``engines/spark/make_class_archive.py``, ``engines/spark/local_session.py``.
+Read next: ``engines/spark/make_class_archive.py``, ``engines/spark/session.py``.
 """
 
 from __future__ import annotations

@@ -2,50 +2,441 @@
 
 What it is: Spark's part of a job: the session, the JVM's health, the start and the end of a query.
 What it is not: the life of the job around it, which is ``execution/driver.py``, nor what a
-micro-batch does (``engines/spark/query.py``).
-
-Read next: ``engines/spark/query.py``, ``engines/spark/epoch_job.py``.
+micro-batch does (``engines/spark/engine.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from millstream.engines.spark.epoch_job import (
-    EpochJob,
-    has_spark_sources,
-    spark_source_frame,
-)
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, functions
+from pyspark.sql.types import StructType
+
 from millstream.engines.spark.errors import has_lost_worker, in_a_line, original_error
-from millstream.engines.spark.java_process import JavaProcess
-from millstream.engines.spark.query import QueryEpochs, require_one_history
+from millstream.engines.spark.java import JavaProcess, compiled
 from millstream.engines.spark.session import get_session, streaming_options
-from millstream.engines.spark.split_source import OffsetServer, split_rows
-from millstream.errors import JobError, WorkerLostError
+from millstream.engines.spark.stage_function import (
+    PLAN_PROPERTY,
+    SPARK_SOURCE_DDL,
+    PackSparkRows,
+    StageFunction,
+    plan_text,
+)
+from millstream.engines.spark.worker_homes import RUN_PROPERTY, keep_workers_aside
+from millstream.errors import CheckpointError, CorruptCheckpointError, JobError, WorkerLostError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
+from millstream.execution.epoch_loop import EpochLoop
 from millstream.execution.fence_watch import FenceWatch
 from millstream.execution.offsets import initial_offset
+from millstream.runtime.frames import FRAME_DDL
 from millstream.runtime.last_given import last_of_run
-from millstream.types.pickling import dumps_by_value
+from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
-    import threading
+    from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import Broadcast
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.errors import EngineError
     from millstream.execution.driver import JobDriver
+    from millstream.execution.offsets import Offset
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
+    from millstream.runtime.plan import EpochPlan
 
-__all__ = ["SparkEngine", "submit"]
+__all__ = [
+    "EpochJob",
+    "OffsetServer",
+    "QueryEpochs",
+    "SparkEngine",
+    "has_spark_sources",
+    "require_one_history",
+    "spark_source_frame",
+    "split_rows",
+    "submit",
+]
+
+
+#: Characters of a plan that travel as a property, with each task; longer ones (of many subtasks
+#: with much state) are a part of the functions, which Spark sends once per executor.
+_LONGEST_PROPERTY: Final = 64 * 1024
+
+
+class EpochJob:
+    """Runs the tasks of epochs, one at a time.
+
+    Args:
+        graph: the job graph.
+        graph_broadcast: the same, pickled.
+        careful: a worker was lost in the run before.
+    """
+
+    def __init__(
+        self, graph: JobGraph, graph_broadcast: Broadcast[bytes], *, careful: bool = False
+    ) -> None:
+        self._careful = careful
+        self._stages = graph.stages
+        self._files = graph.files
+        self._graph_broadcast = graph_broadcast
+        #: Whether stage 0 reads the rows of a micro-batch, each of which is another DataFrame.
+        self._spark_sources = has_spark_sources(graph)
+        self._schema: Final = cast("StructType", StructType.fromDDL(FRAME_DDL))
+        self._order: Final = [
+            functions.col(name) for name in ("watermark", "edge", "channel", "sequence")
+        ]
+        self._targets: dict[int, Column] = {}
+        #: Invariant: of the session that the rows of every epoch of the run are of.
+        self._template: DataFrame | None = None
+        #: Partitions have been given workers of their own, as far as that is possible.
+        self._at_home = False
+
+    def run(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
+        """Run the tasks of an epoch.
+
+        Args:
+            rows: the micro-batch.
+            plan: the epoch.
+
+        Returns:
+            What the tasks acknowledge, one per subtask and stage.
+        """
+        context = rows.sparkSession.sparkContext
+        context.setLocalProperty(RUN_PROPERTY, plan.run_id)
+        try:
+            return self._run(rows, plan)
+        finally:
+            context.setLocalProperty(RUN_PROPERTY, "")
+            if not self._at_home:
+                self._at_home = True  # now that there are workers
+                keep_workers_aside(context)
+
+    def _run(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
+        if self._spark_sources:
+            return _acknowledged(self._chain(self._spark_input(rows), plan))
+        text = plan_text(plan)
+        if len(text) > _LONGEST_PROPERTY:
+            return _acknowledged(self._chain(self._empty_input(rows), plan))
+        if self._template is None:
+            self._template = self._chain(self._empty_input(rows), None)
+        context = rows.sparkSession.sparkContext
+        context.setLocalProperty(PLAN_PROPERTY, text)
+        try:
+            # A new query: asking the template itself again would find the shuffled frames of the
+            # epoch before.
+            return _acknowledged(self._template.select("*"))
+        finally:
+            context.setLocalProperty(PLAN_PROPERTY, "")
+
+    def _chain(self, data: DataFrame, plan: EpochPlan | None) -> DataFrame:
+        for stage in self._stages:
+            if stage.level > 0:
+                data = self._shuffled(data, stage.parallelism)
+            function = StageFunction(
+                *(stage.level, self._graph_broadcast, plan, self._files), careful=self._careful
+            )
+            data = data.mapInArrow(function, self._schema)
+        return data
+
+    def _shuffled(self, frames: DataFrame, parallelism: int) -> DataFrame:
+        """The frames at the subtasks of a stage, in processing order."""
+        target = self._targets.get(parallelism)
+        if target is None:
+            target = functions.expr(f"cast(pmod(subtask, {parallelism}) as int)")
+            self._targets[parallelism] = target
+        return frames.repartitionById(parallelism, target).sortWithinPartitions(*self._order)
+
+    def _empty_input(self, rows: DataFrame) -> DataFrame:
+        """A task per subtask of stage 0, which reads splits."""
+        first = self._stages[0].parallelism
+        return rows.sparkSession.range(0, first, 1, first)
+
+    def _spark_input(self, rows: DataFrame) -> DataFrame:
+        """The packed rows of all Spark sources, on the subtasks of stage 0."""
+        return (
+            rows.where("payload is not null")
+            .select("source", "subtask", "partition", "sequence", "payload")
+            .repartitionById(self._stages[0].parallelism, functions.col("subtask"))
+            .sortWithinPartitions("source", "partition", "sequence")
+        )
+
+
+def _acknowledged(frames: DataFrame) -> list[TaskAck]:
+    return [cast("TaskAck", loads(bytes(row.payload))) for row in frames.collect()]
+
+
+def has_spark_sources(graph: JobGraph) -> bool:
+    """Whether Spark has rows of its own to read for a job: a DataFrame of ``env.from_spark``."""
+    return any(node.spark_index is not None for node in graph.nodes.values())
+
+
+def spark_source_frame(frame: DataFrame, node: int, parallelism: int) -> DataFrame:
+    """A user's streaming DataFrame as rows for stage 0 (see ``PackSparkRows``)."""
+    return frame.mapInArrow(PackSparkRows(node, parallelism), SPARK_SOURCE_DDL)
+
 
 _LOG: Final = logging.getLogger("millstream")
+#: Characters of an error that Spark is told; the driver has the error itself.
+_SHOWN_TO_SPARK: Final = 500
+#: Where Spark's offset log has the time of a micro-batch, in milliseconds.
+_BATCH_TIME: Final = "batchTimestampMs"
+
+
+class QueryEpochs:
+    """The epochs of one query.
+
+    Args:
+        run: the run, opened.
+        job: runs the tasks of a plan.
+    """
+
+    def __init__(self, run: Run, job: EpochJob) -> None:
+        self._run = run
+        self._job = job
+        self._rows: DataFrame | None = None
+        self.loop = EpochLoop(run, self._run_tasks, self._give_up)
+        #: Whether Spark has rows of its own to read, so that it starts epochs that nobody planned.
+        self._spark_sources = has_spark_sources(run.job.graph)
+        self._planned: Offset | None = None
+        #: What Spark has logged for the position; it is asked for data by being given another one.
+        self._logged: Offset = run.position
+        #: Spark has asked for an offset or run a micro-batch.
+        self.touched = False
+        #: The last epoch, of a bounded job or of one that is to stop, is committed and Spark has
+        #: logged that.
+        self.drained = threading.Event()
+        #: The error that an epoch ended with: Spark's own keeps only its text.
+        self.error: BaseException | None = None
+        self._idle = threading.Event()
+        self._idle.set()
+        #: Gives up what Spark is running for the query; set once the query is known.
+        self.cancel_jobs: Callable[[], None] = lambda: None
+
+    def latest_offset(self) -> Offset:
+        """Answer Spark's question how far the next epoch should read."""
+        self.touched = True
+        position = self._run.position
+        if position["final"] or self._run.stop.is_asked:
+            # Spark asks again only once it has logged the commit of the epoch before.
+            self.drained.set()
+            return position
+        offset = self._run.planner.latest_offset(position)
+        if offset is position:
+            return self._logged
+        self._planned = offset
+        return offset
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """The body of ``foreachBatch``."""
+        self.touched = True
+        self._idle.clear()
+        self._rows = rows
+        try:
+            stop = self._offset_of(batch)
+            if not self._is_before_all(stop) and not self._is_overtaken(stop):
+                self.loop.run_epoch(stop)
+        except BaseException as error:  # noqa: BLE001 - told to Spark in short form
+            self.error = error
+            # Short: Spark looks for an interruption in this text with a regular expression that
+            # overflows the stack of its thread on the hundreds of lines of a task's error.
+            cause = original_error(error)
+            kind = f"{type(cause).__module__}.{type(cause).__qualname__}"
+            message = f"{kind}: {str(cause)[:_SHOWN_TO_SPARK]}"
+            raise JobError(message) from None
+        finally:
+            self._idle.set()
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Wait until no epoch runs, at most so long."""
+        self._idle.wait(seconds)
+
+    def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:
+        if self._rows is None:
+            message = "an epoch on Spark runs within a micro-batch"
+            raise RuntimeError(message)
+        return self._job.run(self._rows, plan)
+
+    def _give_up(self) -> None:
+        self.cancel_jobs()  # asked here, when it is known
+
+    def _is_before_all(self, stop: Offset) -> bool:
+        """Whether nothing is planned yet: Spark's first micro-batch reads up to any offset.
+
+        Even up to the one before the first epoch, which is all there is to say of sources that have
+        nothing yet.
+        """
+        return cast("int", stop["epoch"]) < 0
+
+    def _is_overtaken(self, stop: Offset) -> bool:
+        """Whether another engine has gone on since Spark logged the micro-batch that it replays.
+
+        Spark's own runs publish the very offset that Spark has logged for an epoch, and none behind
+        it before Spark has logged the end of its micro-batch.
+        """
+        last = self._run.last
+        if self._spark_sources or last is None or self._planned is not None:
+            return False
+        epoch = cast("int", stop["epoch"])
+        overtaken = epoch < last.epoch or (epoch == last.epoch and stop != last.offsets)
+        if overtaken:
+            _LOG.info("epoch %d ran on another engine; Spark's replay of it is skipped", epoch)
+        return overtaken
+
+    def _offset_of(self, batch: int) -> Offset:
+        """The offset that Spark logged for a micro-batch.
+
+        Cases:
+
+        1. This run planned it -> it is remembered.
+        2. An older run did and Spark replays it -> it is read from Spark's offset log.
+        3. Only a Spark DataFrame had new data -> Spark logged our last offset again, and the time
+           of the micro-batch beside it, which is the epoch's.
+
+        What can never happen: the micro-batch runs and its offset is not logged.
+        """
+        planned = self._planned
+        if planned is not None and (not self._spark_sources or planned["epoch"] == batch):
+            self._logged = planned
+            return planned
+        self._logged, time_of_batch = _read_offset(self._run.job.storage, batch)
+        if self._logged["epoch"] == batch or not self._spark_sources:
+            return self._logged
+        moment = max(cast("int", self._logged["time"]), time_of_batch)
+        return {**self._logged, "epoch": batch, "time": moment}
+
+
+def require_one_history(
+    storage: CheckpointStorage, last: Manifest | None, *, spark_sources: bool = False
+) -> None:
+    """Have Spark's offset log not be ahead of the manifests.
+
+    Behind them it may be, for another engine may have gone on; but not if Spark has rows of its own
+    to read: only its log says which rows an epoch has, so it would read those of an epoch that
+    stands anew, beside others, and they would be skipped as a replay.
+
+    Args:
+        storage: of the job.
+        last: its newest manifest.
+        spark_sources: whether Spark has rows of its own to read.
+
+    Raises:
+        CorruptCheckpointError: the two are not of one history.
+    """
+    names = (name.rsplit("/", 1)[-1] for name in storage.list_names("spark/offsets"))
+    batches = [int(name) for name in names if name.isdecimal()]
+    newest = max(batches, default=-1)
+    done = -1 if last is None else last.epoch
+    # Spark logs a micro-batch before its epoch runs, and its numbers are those of the epochs.
+    if spark_sources and newest not in {done, done + 1}:
+        message = (
+            f"Spark's offset log in {storage.location} ends with micro-batch {newest}, the manifest"
+            f" log with epoch {done} (-1: there is none). Rows of Spark DataFrames would be lost or"
+            " read twice. Put the directory back from one copy, or start with an empty one."
+        )
+        raise CorruptCheckpointError(message)
+    if not batches:
+        return
+    logged = cast("int", _read_offset(storage, newest)[0]["epoch"])
+    if logged > done + 1:
+        message = (
+            f"Spark has logged the offset of epoch {logged}, but the manifest log in"
+            f" {storage.location} ends before epoch {done + 1}: checkpoints are missing. Put the"
+            " directory back from one copy, or start with an empty one."
+        )
+        raise CorruptCheckpointError(message)
+
+
+def _read_offset(storage: CheckpointStorage, batch: int) -> tuple[Offset, int]:
+    """What Spark has logged for a micro-batch: our offset, and the time in milliseconds."""
+    content = storage.read(f"spark/offsets/{batch}").decode()
+    entries = [json.loads(line) for line in content.splitlines() if line.startswith("{")]
+    moment = max((entry.get(_BATCH_TIME, 0) for entry in entries), default=0)
+    for entry in entries:
+        if "sources" in entry and "epoch" in entry:
+            return entry, moment
+    message = f"Spark's offset log has no Millstream offset for epoch {batch}:\n{content}"
+    raise CheckpointError(message)
+
+
+_CLASS: Final = "SplitSource"
+
+
+class OffsetServer:
+    """Answers the split source from within the driver.
+
+    Args:
+        initial: the offset before the first epoch.
+        latest: called for the offset up to which the next epoch should read.
+    """
+
+    def __init__(self, initial: Offset, latest: Callable[[], Offset]) -> None:
+        self._initial = initial
+        self._latest = latest
+        #: The error that planning raised; the driver prefers it to what Spark makes of it.
+        self.error: Exception | None = None
+
+    def apply(self, request: str) -> str:
+        """Answer "initial" or "latest" with an offset as JSON; with nothing after an error.
+
+        It is not raised here: py4j would log it, with its traceback, beside what the job says.
+        """
+        if request == "initial":
+            return json.dumps(self._initial)
+        try:
+            return json.dumps(self._latest())
+        except Exception as error:  # noqa: BLE001 - raised again by the driver
+            self.error = error  # raised in the driver's loop
+            return ""
+
+    class Java:
+        """What py4j makes of it."""
+
+        implements: Final = ["java.util.function.Function"]
+
+
+def split_rows(session: SparkSession, server: OffsetServer) -> DataFrame:
+    """A stream without rows, whose offsets the server gives.
+
+    Args:
+        session: that runs the query.
+        server: it must answer for as long as the query runs.
+    """
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001 - as foreachBatch does
+    start: Any = ensure_callback_server_started  # which has no annotations
+    start(gateway)
+    jvm = gateway.jvm
+    # The relation is taken from a source of Spark's: how one is made is different in each version.
+    rate: Any = session.readStream.format("rate").load()._jdf.queryExecution().analyzed()  # noqa: SLF001
+    arguments = gateway.new_array(jvm.java.lang.Object, rate.productArity())
+    for index in range(rate.productArity()):
+        arguments[index] = rate.productElement(index)
+        if rate.productElementName(index) == "table":
+            arguments[index] = _compiled(gateway, rate.table().schema(), server)
+    relation = rate.makeCopy(arguments)
+    dataset = jvm.org.apache.spark.sql.classic.Dataset
+    return DataFrame(dataset.ofRows(session._jsparkSession, relation), session)  # noqa: SLF001
+
+
+def _compiled(gateway: Any, schema: Any, server: OffsetServer) -> Any:
+    """The source as an object of the JVM."""
+    # No method of it may be called from here: py4j remembers methods by the name of their class,
+    # and each run has another class of this name.
+    arguments = gateway.jvm.java.util.ArrayList()
+    arguments.add(schema)
+    arguments.add(server)
+    return compiled(gateway, _CLASS).newInstance(arguments.toArray())
+
+
 _POLL_SECONDS: Final = 0.02
 #: As long as Spark waits for a query to stop (``spark.sql.streaming.stopTimeout``).
 _STOP_SECONDS: Final = 30.0

@@ -17,18 +17,35 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.resources
 import importlib.util
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ConfigurationError
+from py4j.protocol import Py4JError
 
-__all__ = ["MINIMUM_JAVA_VERSION", "JavaRuntime", "cache_directory", "find_java", "use_java"]
+from millstream.errors import ConfigurationError, EngineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "MINIMUM_JAVA_VERSION",
+    "JavaProcess",
+    "JavaRuntime",
+    "cache_directory",
+    "compiled",
+    "find_java",
+    "use_java",
+]
+
 
 #: What PySpark 4 asks for.
 MINIMUM_JAVA_VERSION: Final = 17
@@ -172,3 +189,106 @@ def _wrapped_home(java: Path, version: int) -> Path:
         temporary.chmod(0o755)
         temporary.replace(wrapper)
     return home
+
+
+_LOG: Final = logging.getLogger("millstream")
+
+#: Seconds that a process may need to end after its connections are closed.
+_LAST_BREATH: Final = 5.0
+#: Spark's exit code for an OutOfMemoryError, and Java's own for ``ExitOnOutOfMemoryError``.
+_OUT_OF_MEMORY: Final = (52, 3)
+_GO_ON: Final = (
+    "What was committed stays; a new start of the program on the same checkpoint directory goes on"
+    " from there."
+)
+
+
+class JavaProcess:
+    """The JVM behind a session.
+
+    Args:
+        session: whose JVM it is; made here or by the user.
+
+    Raises:
+        EngineError: the session was stopped, or its JVM does not answer.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._context = session.sparkContext
+        gateway = self._context._gateway  # noqa: SLF001 - PySpark offers no other way to it
+        #: None if Python is the child, as under spark-submit.
+        self._process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+        self.pid: int | None = None if self._process is None else self._process.pid
+        self.require()
+        if self.pid is None:
+            handle = self._context._jvm.java.lang.ProcessHandle  # type: ignore[union-attr] # noqa: SLF001
+            self.pid = int(handle.current().pid())
+
+    def require(self) -> None:
+        """Have an answer from it.
+
+        Raises:
+            EngineError: it has ended, or its session was stopped; both are final.
+        """
+        error = self.lost()
+        if error is not None:
+            raise error
+
+    def lost(self) -> EngineError | None:
+        """The error to end with if nothing can run any more; None if the session works."""
+        for _ in range(2):
+            # Twice: the first call may find a connection that was broken while the JVM lives.
+            try:
+                java = self._context._jsc  # noqa: SLF001
+                if java is None or java.sc().isStopped():
+                    return EngineError(
+                        "the Spark session was stopped, by the program or by Spark's master, while"
+                        f" a job needed it. {_GO_ON}"
+                    )
+            except (Py4JError, OSError):
+                _LOG.debug("Spark's JVM gives no answer", exc_info=True)
+            else:
+                return None
+        return EngineError(f"Spark's JVM (process {self.pid}) {self._end()} {_GO_ON}")
+
+    def _end(self) -> str:
+        """How the process ended, and what to do about it."""
+        if self._process is None:
+            return "does not answer any more; it was killed or has crashed."
+        try:
+            code = self._process.wait(_LAST_BREATH)
+        except subprocess.TimeoutExpired:
+            return "does not answer any more, but has not ended."
+        if code == -signal.SIGKILL:
+            return (
+                "was killed with SIGKILL, as the system does when memory runs out (`dmesg` would"
+                " tell). Give the machine more memory, or let the job use less: a lower"
+                " parallelism has fewer Python workers, spark.driver.memory bounds the JVM."
+            )
+        if code in _OUT_OF_MEMORY:
+            return (
+                f"ended with exit code {code}: its heap is full. Raise spark.driver.memory, or"
+                " lower the parallelism."
+            )
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}."
+        return f"ended with exit code {code}."
+
+
+def compiled(gateway: Any, name: str) -> Any:
+    """The only constructor of a class, as ``java.lang.reflect`` has it.
+
+    Args:
+        gateway: py4j's, to the JVM.
+        name: of the class, and of its file without ``.java``.
+
+    Raises:
+        Py4JError: it does not compile against this Spark.
+    """
+    text = importlib.resources.files("millstream.engines.spark") / f"{name}.java"
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    thread = gateway.jvm.java.lang.Thread.currentThread()
+    compiler.setParentClassLoader(thread.getContextClassLoader())
+    compiler.cook(text.read_text())
+    (constructor,) = compiler.getClassLoader().loadClass(name).getConstructors()
+    return constructor

@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.configuration import options
-from millstream.engines.pipelined.engine import PipelinedEngine, slots_of
-from millstream.engines.pipelined.requirements import require_pipelined
+from millstream.engines.pipelined.engine import PipelinedEngine, require_pipelined, slots_of
 from millstream.engines.spark.errors import in_a_line
-from millstream.engines.spark.java_process import JavaProcess
-from millstream.engines.spark.limits import why_never
-from millstream.engines.spark.session import get_session
+from millstream.engines.spark.java import JavaProcess
+from millstream.engines.spark.session import get_session, why_never
 from millstream.engines.spark.slots import SparkSlotHost
 from millstream.errors import EngineError
 from millstream.execution.driver import check_job, start_job

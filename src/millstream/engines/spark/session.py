@@ -2,27 +2,509 @@
 
 What it is: finding the session, the user's Python files, and the few options that a query needs.
 What it is not: the start of a session.
-
-Read next: ``engines/spark/local_session.py``.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import hashlib
+import importlib.resources
 import logging
-from typing import TYPE_CHECKING, Final
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession, is_remote
 
-from millstream.engines.spark.local_session import start_session
+from millstream.configuration import options
+from millstream.directories.run_directory import run_directory, socket_directory
+from millstream.engines.spark.class_archive import ClassArchive
+from millstream.engines.spark.java import cache_directory, find_java
 from millstream.errors import EngineError
+from millstream.graph.job_files import FileUse, job_files_of
+from millstream.runtime.job_files import extract
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
 
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["STREAMING_OPTIONS", "get_session", "streaming_options"]
+__all__ = [
+    "STREAMING_OPTIONS",
+    "WARM_UP",
+    "SlotLimits",
+    "counted",
+    "get_session",
+    "given_master",
+    "is_submitted",
+    "python_executable",
+    "start_session",
+    "streaming_options",
+    "why_never",
+]
+
+
+#: The description of a job of our own, which has the workers' daemon started.
+WARM_UP: Final = "Millstream: Python workers are started"
+_LOCAL: Final = re.compile(r"local(?:\[\s*(\d+)\s*(?:,\s*\d+\s*)?\])?")
+_LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*")
+_EPOCHS: Final = "millstream.execution: epochs"
+#: Set by spark-submit, whose JVM starts this process.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit runs this program."""
+    return _SUBMITTED in os.environ
+
+
+def given_master(configuration: Configuration) -> str | None:
+    """The master that a job's options name; None: that of spark-submit, or all of this machine."""
+    if configuration.contains(options.SPARK_MASTER):
+        return configuration.get(options.SPARK_MASTER) or None
+    return configuration.get_string("spark.master", "") or None
+
+
+def why_never(configuration: Configuration, slots: int) -> str | None:
+    """Why a job can never run in slots of the session that would be started for it; None: it may.
+
+    Args:
+        configuration: the job's.
+        slots: how many are wanted, side by side.
+    """
+    # What is asked of a session that is there is that session's to say.
+    sql = sys.modules.get("pyspark.sql")
+    if sql is not None and sql.SparkSession.getActiveSession() is not None:
+        return None
+    master = given_master(configuration)
+    if master is None:
+        if is_submitted():
+            return None
+        master = "local[*]"
+    return SlotLimits(master, configuration.get_string).why_never(slots)
+
+
+class SlotLimits:
+    """What master and options of a session allow.
+
+    Args:
+        master: Spark's.
+        option: the value of one of Spark's options, or what is given for it.
+        total: how many task slots there are, where all are in one process; not given before it
+            runs.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        option: Callable[[str, str], str],
+        total: Callable[[], int] | None = None,
+    ) -> None:
+        self._master = master
+        self._option = option
+        self._total = total
+        #: Cores that each task takes.
+        self.task_cpus = int(option("spark.task.cpus", "1"))
+
+    @property
+    def _in_one_process(self) -> bool:
+        return self._master == "local" or self._master.startswith("local[")
+
+    def why_never(self, slots: int) -> str | None:
+        """Why Spark will never start so many tasks together, and what to do; None: it may."""
+        dynamic = self._option("spark.dynamicAllocation.enabled", "false").lower() == "true"
+        if dynamic and not self._in_one_process:
+            return (
+                "Spark runs no barrier stage, which a pipelined job is, with dynamic allocation:"
+                " set spark.dynamicAllocation.enabled to false and spark.executor.instances to what"
+                f" the job needs, or run it with {_EPOCHS}"
+            )
+        most, why = self._most()
+        if most is None or most >= slots:
+            return None
+        return (
+            f"the job needs {counted(slots, 'task slot')} side by side, as many as its widest"
+            f" stage has subtasks, and Spark can have {most} ({why}). {self.remedy(slots)}, or"
+            f" run it with {_EPOCHS}"
+        )
+
+    def _most(self) -> tuple[int | None, str]:
+        """How many there will ever be, if that is known, and why."""
+        cpus = self.task_cpus
+        each = "" if cpus == 1 else f", spark.task.cpus {cpus}"
+        if self._in_one_process:
+            return self._in_this_process(), f"master {self._master}{each}"
+        cluster = _LOCAL_CLUSTER.fullmatch(self._master)
+        if cluster is not None:
+            executors, cores = map(int, cluster.groups())
+            return executors * (cores // cpus), f"master {self._master}{each}"
+        limit = self._option("spark.cores.max", "")
+        if self._master.startswith("spark:"):
+            # It takes all cores that it can have, whatever spark.executor.instances says.
+            return (int(limit) // cpus, f"spark.cores.max {limit}{each}") if limit else (None, "")
+        instances = self._option("spark.executor.instances", "")
+        cores_each = self._option("spark.executor.cores", "")
+        if instances and cores_each:
+            words = f"spark.executor.instances {instances}, spark.executor.cores {cores_each}{each}"
+            return int(instances) * (int(cores_each) // cpus), words
+        return None, ""
+
+    def _in_this_process(self) -> int | None:
+        if self._total is not None:
+            return self._total()
+        cores = _LOCAL.fullmatch(self._master)
+        return None if cores is None else int(cores[1] or 1) // self.task_cpus
+
+    def remedy(self, slots: int) -> str:
+        """What a user can do who wants so many."""
+        cores = slots * self.task_cpus
+        words = f"Lower its parallelism, or give the session {counted(cores, 'core')}"
+        if self._in_one_process:
+            return f"{words}: master local[{cores}]"
+        if self._master.startswith("local-cluster"):
+            return words
+        if self._master.startswith("spark:"):
+            return (
+                f"{words}: look at spark.cores.max and at the workers and applications of the"
+                " master"
+            )
+        return f"{words}: spark.executor.instances times spark.executor.cores"
+
+
+def counted(number: int, thing: str) -> str:
+    """So many things, in words."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+_LOG: Final = logging.getLogger("millstream")
+
+_OPTIONS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "millstream.engines.spark.worker_daemon",
+    # The JVM schedules tasks and moves frames; compiling that to the last would take the cores from
+    # the Python workers for a minute or more.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Frames go from process to process of one machine.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+}
+#: Of a session on this machine alone.
+_LOOPBACK: Final = "127.0.0.1"
+_LOCAL_OPTIONS: Final = {
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.authenticate": "true",
+}
+_SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of an option
+#: Characters that Spark wants to be left to a socket's name: its directory may have 60.
+_SOCKET_NAME: Final = 46
+#: Seconds that the JVM may take to end.
+_END_SECONDS: Final = 10.0
+
+
+def start_session(configuration: Configuration) -> SparkSession:
+    """A new session on ``local[*]`` or the configured master; under spark-submit, on its master.
+
+    Raises:
+        ConfigurationError: there is no Java.
+        EngineError: Spark's JVM does not start.
+    """
+    executable = python_executable(configuration)
+    if executable:
+        os.environ["PYSPARK_PYTHON"] = executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    own = {key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")}
+    given = given_master(configuration)
+    builder = SparkSession.builder.appName("millstream")
+    if given is None and is_submitted():
+        return _get(builder, own)
+    master = given or "local[*]"
+    # One that goes with another master would take its place.
+    own.pop("spark.master", None)
+    settings = {**_OPTIONS, **own}
+    if master.startswith("local"):
+        settings = {**_OPTIONS, **_LOCAL_OPTIONS, **own}
+    launched = SparkContext._gateway is None and not is_submitted()  # noqa: SLF001
+    archive = None
+    if launched:
+        keeps = configuration.get(options.SPARK_CLASS_ARCHIVE)
+        found, archive = _launch(settings, master, archived=keeps)
+        settings = {**found, **settings}
+    if settings.get("spark.authenticate") == "true":
+        # Now that the JVM runs: what it was started with stands in the list of processes.
+        settings.setdefault(_SECRET, secrets.token_hex(32))
+    session = _get(builder.master(master), settings)
+    if launched:
+        warming = warm_up(session) if master.startswith("local") else None
+        atexit.register(_end, session, warming, archive)
+    return session
+
+
+def python_executable(configuration: Configuration) -> str:
+    """The Python of the workers; one that is in an archive of the program's is taken out here.
+
+    Raises:
+        ConfigurationError: the archive is not there, or is none.
+    """
+    given = configuration.get(options.PYTHON_EXECUTABLE)
+    target, _, rest = given.partition("/")
+    for file in job_files_of(configuration):
+        if not rest or file.use is not FileUse.ARCHIVE or file.name != target:
+            continue
+        directory = Path(file.path)
+        if not file.directory:
+            made = tempfile.mkdtemp(prefix="python-", dir=run_directory().path)
+            directory = Path(made) / target
+            extract(Path(file.path), directory)
+        return str(directory / rest)
+    return given
+
+
+def _get(builder: SparkSession.Builder, settings: Mapping[str, object]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, str(value))
+    with _handler_of_interrupts():
+        return builder.getOrCreate()
+
+
+def _launch(
+    settings: Mapping[str, object], master: str, *, archived: bool
+) -> tuple[dict[str, str], ClassArchive | None]:
+    """Start the JVM.
+
+    Args:
+        settings: of the session.
+        master: Spark's.
+        archived: whether it may use an archive of Spark's classes, and make one.
+
+    Returns:
+        The options that its surroundings ask for; the archive.
+    """
+    directories = [
+        run_directory(Path(place))
+        for place in os.environ.get(
+            "SPARK_LOCAL_DIRS", str(settings.get("spark.local.dir", tempfile.gettempdir()))
+        ).split(",")
+    ]
+    temporary = run_directory()
+    java = find_java()
+    environment = {
+        "JAVA_HOME": str(java.quiet_home),
+        "SPARK_LOCAL_DIRS": ",".join(str(directory.path) for directory in directories),
+    }
+    if master.startswith("local") and "SPARK_LOCAL_IP" not in os.environ:
+        # What has no option of its own (the web interface, a local cluster) asks for this.
+        environment["SPARK_LOCAL_IP"] = _LOOPBACK
+    home = Path(os.environ.get("SPARK_HOME") or _find_spark_home())
+    if master.startswith("local") and "SPARK_HOME" not in os.environ:
+        home = _home_without_archive(temporary.path)
+        environment["SPARK_HOME"] = str(home)
+    archive = (
+        ClassArchive.of(cache_directory() / "classes", java, home, settings) if archived else None
+    )
+    locks = tuple({directory.lock for directory in [temporary, *directories]})
+    found = _surroundings(temporary.path, archive)
+    with _environment(environment):
+        try:
+            _start_jvm({**found, **settings}, locks)
+        except EngineError:
+            if archive is None or not archive.give_up("the JVM did not start with it"):
+                raise
+            found = _surroundings(temporary.path, None)
+            _start_jvm({**found, **settings}, locks)
+    return found, archive
+
+
+def _start_jvm(settings: Mapping[str, object], locks: tuple[int, ...]) -> None:
+    """Start it with these options, and the descriptors of these locks."""
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        if key != _SECRET:
+            conf.set(key, str(value))
+    try:
+        launch: Any = launch_gateway  # which has no annotations
+        gateway = launch(conf, {"pass_fds": locks})
+    except PySparkRuntimeError as error:
+        message = (
+            "Spark's JVM does not start; what it wrote before it ended stands above. Often"
+            " spark.driver.memory asks for more than there is, or spark.driver.extraJavaOptions"
+            " has an option that this Java does not know."
+        )
+        raise EngineError(message) from error
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext does
+
+
+def _surroundings(directory: Path, archive: ClassArchive | None) -> dict[str, str]:
+    """Options for the JVM's log, temporary files and classes."""
+    java = [f'-Djava.io.tmpdir="{directory}"']
+    if archive is not None:
+        java += archive.java_options(directory)
+    if not _has_log_configuration():
+        log = importlib.resources.files("millstream.engines.spark") / "log4j2.properties"
+        java.append(f'-Dlog4j2.configurationFile="{Path(str(log)).as_uri()}"')
+    return {
+        # These go before extraJavaOptions, which are the user's.
+        "spark.driver.defaultJavaOptions": " ".join(java),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(socket_directory(_SOCKET_NAME)),
+    }
+
+
+def _home_without_archive(directory: Path) -> Path:
+    """Spark's home, but for PySpark's archive: Python finds the installed files in its place.
+
+    Of what is in an archive Python keeps no compiled files: each process that Spark starts would
+    compile PySpark anew, for a second.
+
+    It is in the user's cache: the JVM only takes classes from an archive (``class_archive.py``) if
+    their files have the same names.
+
+    Args:
+        directory: where it is if there can be no cache.
+    """
+    installed = Path(_find_spark_home())
+    archive = installed / "python" / "lib" / "pyspark.zip"
+    package = Path(pyspark.__file__).parent
+    if not archive.is_file() or package != installed:
+        return installed  # Spark's own distribution, whose Python is that of its archive
+    links = {Path("python", "lib", archive.name, "pyspark"): package}
+    links |= {
+        Path(path.name): path
+        for path in installed.iterdir()
+        if path.is_dir() and path.name != "python"
+    }
+    links |= {
+        Path("python", "lib", path.name): path
+        for path in archive.parent.iterdir()
+        if path != archive
+    }
+    text = "\n".join(f"{name} {target}" for name, target in sorted(links.items()))
+    home = cache_directory() / f"spark-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    try:
+        if not home.is_dir():
+            home.parent.mkdir(parents=True, exist_ok=True)
+            new = _linked(links, home.parent)
+            # Another process may have made it meanwhile: to rename onto that one fails.
+            with contextlib.suppress(OSError):
+                new.rename(home)
+            shutil.rmtree(new, ignore_errors=True)
+    except OSError:
+        return _linked(links, directory)
+    return home
+
+
+def _linked(links: Mapping[Path, Path], directory: Path) -> Path:
+    """A new directory with these links."""
+    home = Path(tempfile.mkdtemp(prefix="spark-home-", dir=directory))
+    for name, target in links.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).symlink_to(target)
+    return home
+
+
+def _has_log_configuration() -> bool:
+    """Whether the user has told Spark's JVMs how to log."""
+    place = os.environ.get("SPARK_CONF_DIR") or str(Path(_find_spark_home()) / "conf")
+    return any(Path(place).glob("log4j2.*"))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a process that is started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _handler_of_interrupts() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark's fails the epochs of all jobs, also of those that go on.
+
+    Whoever waits for a job cancels it when interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None:  # a handler that is not Python's is none that PySpark has replaced
+            signal.signal(signal.SIGINT, before)
+
+
+def warm_up(session: SparkSession) -> threading.Thread:
+    """Have the workers' daemon started while the first query still starts; the thread that waits.
+
+    Spark starts the daemon with the first task, and the daemon imports for some seconds, on a core
+    that the start of a query leaves to it.
+    """
+
+    def run() -> None:
+        try:
+            session.sparkContext.setJobDescription(WARM_UP)
+            # As the tasks of epochs are run: workers of another kind have a daemon of their own.
+            session.range(1, numPartitions=1).mapInArrow(_as_they_come, "id long").collect()
+        except Exception:  # noqa: BLE001 - the job's own tasks will meet it, and tell
+            _LOG.debug("the workers' daemon was not started in advance", exc_info=True)
+
+    thread = threading.Thread(target=run, name="millstream-warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def _as_they_come(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def _end(
+    session: SparkSession, warming: threading.Thread | None, archive: ClassArchive | None
+) -> None:
+    """Stop the session, then the JVM, and wait: nothing is said or left after Python's end."""
+    if warming is not None:  # it would tell of the end of the JVM under it
+        warming.join(_END_SECONDS)
+    gateway: Any = session.sparkContext._gateway  # noqa: SLF001
+    process: subprocess.Popen[bytes] = gateway.proc
+    # One that is gone already has nothing to stop.
+    with contextlib.suppress(Py4JError, OSError):
+        if process.poll() is None:
+            if archive is not None:
+                archive.look(gateway.jvm)
+            session.stop()
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # it ends when it reads the end of this
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if process.wait(_END_SECONDS) == 0 and archive is not None:
+            archive.make()
+
 
 #: Options of the session in which the query starts.  Spark copies them into the query's own
 #: session, so they are put back afterwards.

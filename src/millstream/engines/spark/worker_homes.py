@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 
-from millstream.engines.spark.java_classes import compiled
+from millstream.engines.spark.java import compiled
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -58,7 +58,7 @@ def keep_workers(context: SparkContext) -> int:
     Returns:
         Of how many daemons; 0 if this Spark is made otherwise, which costs time and nothing else.
     """
-    gateway: Any = context._gateway  # noqa: SLF001 - as split_source.py
+    gateway: Any = context._gateway  # noqa: SLF001 - as engine.py
     try:
         with _lock:
             if gateway not in _compiled:

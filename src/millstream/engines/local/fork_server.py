@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Nursery"]
 
+
 #: An operation and a process id.
 _MESSAGE: Final = struct.Struct("=cq")
 _FORK: Final = b"f"
