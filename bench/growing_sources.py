@@ -32,7 +32,7 @@ from millstream.execution.split_log import SplitLog
 from millstream.testing.mini_cluster import MiniCluster
 
 try:
-    from millstream.execution.offsets import initial_offset
+    from millstream.execution.planned_source import initial_offset
 except ImportError:  # an older version
     initial_offset = planning.initial_offset  # type: ignore[attr-defined]
 

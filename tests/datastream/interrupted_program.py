@@ -15,7 +15,7 @@ from millstream.common import Types
 from millstream.datastream import JobExecutionResult, JobStatus, StreamExecutionEnvironment
 from millstream.datastream.environment import execution_context
 from millstream.errors import JobError, ProgramError
-from millstream.execution.job_start import JobStart
+from millstream.execution.monitor import JobStart
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

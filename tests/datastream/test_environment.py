@@ -27,7 +27,7 @@ from millstream.datastream.environment import (
     type_of_spark,
 )
 from millstream.errors import ConfigurationError, ProgramError
-from millstream.execution.job_start import JobStart
+from millstream.execution.monitor import JobStart
 from millstream.functions.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
 from millstream.types.types import Types
 

@@ -28,7 +28,7 @@ from millstream.errors import (
     RequirementsError,
     UserFunctionError,
 )
-from millstream.execution.ship_files import _pack, delete_older_files, ship_files
+from millstream.execution.job import _pack, delete_older_files, ship_files
 from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.runtime.job_files import bring_files, extract, working_directory
 from millstream.testing.local_run import run_and_collect

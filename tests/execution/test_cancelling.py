@@ -13,7 +13,7 @@ from millstream.execution.driver import JobDriver
 from millstream.execution.engine import Engine
 from millstream.execution.job import Job
 from millstream.execution.job_client import JobStatus
-from millstream.execution.stop_request import StopRequest
+from millstream.execution.run import StopRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,7 @@ import pytest
 from millstream.engines.spark import engine as spark_engine
 from millstream.engines.spark.engine import SparkEngine
 from millstream.errors import FencedError, JobError
-from millstream.execution.epoch_loop import EpochLoop
-from millstream.execution.fence_watch import FenceWatch
+from millstream.execution.run import EpochLoop, FenceWatch
 
 
 class Coordinator:
@@ -40,7 +39,7 @@ def test_the_log_is_looked_at_every_two_seconds() -> None:
 
 
 def test_an_idle_run_of_epochs_ends_when_it_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.execution.fence_watch._SECONDS", 0.0)
+    monkeypatch.setattr("millstream.execution.run._SECONDS", 0.0)
     position = {"epoch": 1, "final": False}
     configuration = SimpleNamespace(get=lambda option: option.default)
     run: Any = SimpleNamespace(

@@ -9,9 +9,14 @@ import pytest
 
 from millstream.checkpoint.commit import PendingCommits
 from millstream.errors import JobError
-from millstream.execution.completable_future import CompletableFuture
-from millstream.execution.job_client import JobClient, JobExecutionResult, JobID, JobStatus
-from millstream.execution.job_start import JobStart
+from millstream.execution.job_client import (
+    CompletableFuture,
+    JobClient,
+    JobExecutionResult,
+    JobID,
+    JobStatus,
+)
+from millstream.execution.monitor import JobStart
 
 DEADLINE = 30
 

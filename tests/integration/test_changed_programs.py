@@ -25,7 +25,7 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.errors import IncompatibleProgramError, StateError
-from millstream.execution.restored_program import program_of
+from millstream.execution.job import program_of
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from millstream.execution.job_start import JobStart
+    from millstream.execution.monitor import JobStart
 
     Build = Callable[[StreamExecutionEnvironment], None]
 

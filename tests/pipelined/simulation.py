@@ -41,9 +41,8 @@ from millstream.common import Configuration
 from millstream.connectors.basic.collect import read_collected
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import IncompatibleProgramError
-from millstream.execution.job import Job
-from millstream.execution.offsets import Position
-from millstream.execution.restored_program import fit
+from millstream.execution.job import Job, fit
+from millstream.execution.planned_source import Position
 from millstream.execution.run import Run
 from millstream.graph.validation import edge_names
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch

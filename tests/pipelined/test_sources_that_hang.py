@@ -18,8 +18,8 @@ from millstream.datastream import JobStatus, MapFunction, TumblingEventTimeWindo
 from millstream.datastream.connectors import DiscardingSink, FileSink
 from millstream.engines.pipelined.local_slots import LocalSlots
 from millstream.errors import SourceError
-from millstream.execution import inquiries as inquiries_module
-from millstream.execution.inquiries import Inquiries, UnwantedError
+from millstream.execution import source_requests as inquiries_module
+from millstream.execution.source_requests import Inquiries, UnwantedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -14,7 +14,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.contracts.source import Source, Split
 from millstream.errors import CheckpointError
 from millstream.execution import split_log
-from millstream.execution.offsets import Offset, Position, initial_offset
+from millstream.execution.planned_source import Offset, Position, initial_offset
 from millstream.execution.planner import PlannedSource, SourcePlanner
 from millstream.execution.split_log import SplitLog, SplitTable
 from millstream.runtime.plan import END_OF_INPUT

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from millstream.execution.rate import EpochSizer
+from millstream.execution.planned_source import EpochSizer
 
 
 def _run(sizer: EpochSizer, fixed: float, per_unit: float, noise: float, seed: int) -> float:

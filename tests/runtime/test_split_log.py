@@ -13,7 +13,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.contracts.source import Split
 from millstream.crash_points import arm
 from millstream.errors import CorruptCheckpointError, UnknownFormatError
-from millstream.execution.offsets import NumberRanges
+from millstream.execution.planned_source import NumberRanges
 from millstream.execution.split_log import MOST_FILES, SplitLog
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millstream.errors import CheckpointError
-from millstream.execution.epoch_loop import EpochTimeout
+from millstream.execution.run import EpochTimeout
 
 
 def test_epoch_that_takes_too_long_is_given_up_and_says_which_option_to_raise() -> None:

@@ -310,7 +310,7 @@ def test_a_fenced_run_does_not_start_again(
 ) -> None:
     """Else it would fence the newer run in turn, and so on."""
     # It notices by its failure, not by looking.
-    monkeypatch.setattr("millstream.execution.fence_watch._SECONDS", 1e9)
+    monkeypatch.setattr("millstream.execution.run._SECONDS", 1e9)
     env = make(2, {"execution.checkpointing.dir": str(tmp_path / "checkpoints")})
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1000, 10))
     job.add_job(env, tmp_path / "output", first=WaitAndFail(tmp_path))

@@ -14,7 +14,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.engines.spark import engine as spark_engine
 from millstream.engines.spark.engine import SparkEngine, require_one_history
 from millstream.errors import CorruptCheckpointError
-from millstream.execution.offsets import initial_offset
+from millstream.execution.planned_source import initial_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable

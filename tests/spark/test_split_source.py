@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from millstream.engines.spark.engine import OffsetServer, split_rows
-from millstream.execution.offsets import initial_offset
+from millstream.execution.planned_source import initial_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ What it is not: a check of the states of user functions within an operator.  The
 when it opens them (``state/keyed.py``): their names are not known before.  A state that the
 function no longer names is kept, as in Flink.
 
-Read next: ``execution/restored_program.py``.
+Read next: ``execution/job.py``.
 """
 
 from __future__ import annotations

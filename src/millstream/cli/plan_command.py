@@ -38,7 +38,7 @@ def capture_job_graph(options: ProgramOptions) -> JobGraph:
 
 def _start(graph: JobGraph) -> list[str]:
     """How the job would start now, or why it would be refused."""
-    from millstream.execution.restored_program import planned_start
+    from millstream.execution.job import planned_start
 
     try:
         return planned_start(graph)

@@ -26,8 +26,13 @@ from millstream.contracts.serialization import (
     SimpleStringSchema,
     TypeSerializer,
 )
-from millstream.execution.completable_future import CompletableFuture
-from millstream.execution.job_client import JobClient, JobExecutionResult, JobID, JobStatus
+from millstream.execution.job_client import (
+    CompletableFuture,
+    JobClient,
+    JobExecutionResult,
+    JobID,
+    JobStatus,
+)
 from millstream.functions.functions import (
     AggregateFunction,
     FilterFunction,

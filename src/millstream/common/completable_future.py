@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.execution.completable_future import (
+from millstream.execution.job_client import (
     CompletableFuture,
 )
 

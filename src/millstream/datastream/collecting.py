@@ -5,7 +5,7 @@ over what the sink has committed so far.  Each record comes once, also after res
 
 What it is not: for large results: they go through files in a temporary directory.
 
-Read next: ``execution/collecting.py``, ``connectors/basic/collect.py``.
+Read next: ``execution/job_client.py``, ``connectors/basic/collect.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.connectors.basic.collect import CollectSink
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.running_jobs import note_reader
 from millstream.directories.run_directory import run_directory
-from millstream.execution.collecting import collected_records
+from millstream.execution.job_client import collected_records
 
 if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream

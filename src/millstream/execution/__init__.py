@@ -2,5 +2,5 @@
 
 What it is not: how a plan is run; see ``engines/``.
 
-Read next: ``execution/driver.py``, ``execution/run.py``, ``execution/epoch_loop.py``.
+Read next: ``execution/driver.py``, ``execution/run.py``, ``execution/run.py``.
 """

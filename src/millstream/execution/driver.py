@@ -5,7 +5,7 @@ job over (fencing), recovers and has the engine run its tasks; the restart strat
 follows a failure.
 
 What it is not: how tasks are run (``execution/engine.py``), nor an epoch's work
-(``execution/epoch_loop.py``).
+(``execution/run.py``).
 
 Read next: ``execution/run.py``, ``execution/engine.py``.
 """
@@ -38,8 +38,7 @@ from millstream.execution.job import Job
 from millstream.execution.job_client import JobExecutionResult, JobStatus
 from millstream.execution.monitor import JobMonitor
 from millstream.execution.restart import restart_strategy
-from millstream.execution.run import Run
-from millstream.execution.stop_request import StopRequest
+from millstream.execution.run import Run, StopRequest
 from millstream.graph.explain import guarantee_words
 from millstream.graph.guarantee import sink_guarantees
 from millstream.graph.job_files import job_files_of
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.execution.engine import Engine
-    from millstream.execution.job_start import JobStart
-    from millstream.execution.monitor import CompletedCheckpoint
+    from millstream.execution.monitor import CompletedCheckpoint, JobStart
     from millstream.execution.restart import RestartStrategy
     from millstream.graph.model import JobGraph
     from millstream.metrics.event_time import OperatorTime

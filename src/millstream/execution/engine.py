@@ -5,7 +5,7 @@ restarts, progress, cancelling) is ``execution/driver.py``.
 
 What it is not: the choice of one (``engines/registry.py``).
 
-Read next: ``execution/run.py``, ``execution/epoch_loop.py``.
+Read next: ``execution/run.py``, ``execution/run.py``.
 """
 
 from __future__ import annotations

@@ -12,26 +12,293 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tempfile
+import zipfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.cleanup import delete_checkpoints
 from millstream.checkpoint.commit import CommitRetry, PendingCommits
 from millstream.checkpoint.coordinator import Coordinator
-from millstream.checkpoint.job_directories import JobDirectories
-from millstream.checkpoint.program import labels
+from millstream.checkpoint.job_directories import JobDirectories, JobIdentity
+from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.model import OperatorRecord, blocks_of, digest_of
+from millstream.checkpoint.program import labels, require_fit, stored_max_parallelism
+from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
 from millstream.configuration.checkpointing_mode import CheckpointingMode
-from millstream.errors import FencedError, MillstreamError
-from millstream.execution.restored_program import claim_directory, describe_start, program_of
-from millstream.execution.ship_files import ship_files
+from millstream.contracts.operator import refusal_of, sections_of
+from millstream.contracts.sink import Sink
+from millstream.directories.run_directory import run_directory
+from millstream.errors import FencedError, IncompatibleProgramError, MillstreamError
+from millstream.execution.monitor import start_of
+from millstream.graph.job_files import JobFiles, job_files_of
+from millstream.graph.validation import edge_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
-    from millstream.graph.model import JobGraph
+    from millstream.checkpoint.model import Manifest
+    from millstream.configuration.configuration import Configuration
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.operator import OperatorFactory, StateSection
+    from millstream.execution.monitor import JobStart
+    from millstream.graph.job_files import JobFile
+    from millstream.graph.model import JobGraph, StreamNode
 
-__all__ = ["Job"]
+__all__ = [
+    "Job",
+    "claim_directory",
+    "delete_older_files",
+    "describe_start",
+    "fit",
+    "planned_start",
+    "program_of",
+    "ship_files",
+]
+
+
+#: The earliest that a zip archive can say: the digest must not depend on times.
+_NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
+_LOCAL_NAME: Final = ".files"
+
+
+def ship_files(
+    configuration: Configuration, storage: CheckpointStorage, local_root: Path
+) -> JobFiles:
+    """Send what a job's options name.
+
+    Nothing is deleted: a run that has not been taken over yet may still need what it has sent.
+
+    Args:
+        configuration: of the job.
+        storage: its checkpoints.
+        local_root: of the job on its workers.
+
+    Raises:
+        ConfigurationError: a file is not there.
+        DirectoryError: it cannot be written to the storage.
+    """
+    files = tuple(_shipped(file, storage) for file in job_files_of(configuration))
+    if not files:
+        return JobFiles()
+    return JobFiles(files, str(local_root / _LOCAL_NAME), storage)
+
+
+def delete_older_files(files: JobFiles, storage: CheckpointStorage) -> None:
+    """Delete what older runs have sent and this one does not need.
+
+    Args:
+        files: of the run, which has taken the job over.
+        storage: the job's checkpoints.
+    """
+    needed = {file.blob for file in files.files}
+    storage.delete([name for name in storage.list_names("files") if name not in needed])
+
+
+def _shipped(file: JobFile, storage: CheckpointStorage) -> JobFile:
+    with tempfile.TemporaryDirectory(prefix="ship-", dir=run_directory().path) as directory:
+        # A copy: what the digest says must not change while it is sent.
+        content = Path(directory) / "content"
+        if file.directory:
+            _pack(Path(file.path), content)
+        else:
+            shutil.copyfile(file.path, content)
+        shipped = replace(file, digest=digest_of(blocks_of(content))[1])
+        if not storage.exists(shipped.blob):
+            storage.upload(content, shipped.blob)
+    return shipped
+
+
+def _pack(directory: Path, archive: Path) -> None:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(_below(directory, frozenset())):
+            name = str(path.relative_to(directory))
+            if path.is_dir():
+                packed.writestr(zipfile.ZipInfo(f"{name}/", _NO_TIME), b"")
+                continue
+            entry = zipfile.ZipInfo(name, _NO_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (path.stat().st_mode & 0o777) << 16
+            packed.writestr(entry, path.read_bytes())
+
+
+def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """Files and directories in a directory; links are followed, but not in circles."""
+    real = directory.resolve()
+    if real in above:
+        return
+    for path in directory.iterdir():
+        if path.name != "__pycache__":
+            yield path
+            if path.is_dir():
+                yield from _below(path, above | {real})
+
+
+def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> tuple[str, Manifest | None]:
+    """Take a checkpoint directory for a job, or check that the job can go on in it.
+
+    Args:
+        storage: the checkpoint directory.
+        graph: the job; takes over what the program leaves open (``fit``).
+
+    Returns:
+        The job's id, and the newest checkpoint; None if there is none.
+
+    Raises:
+        ForeignCheckpointError: the directory belongs to another job.
+        IncompatibleProgramError: the program does not fit the newest checkpoint.
+        UnknownFormatError, CorruptCheckpointError: the directory cannot be read.
+    """
+    job_id = JobIdentity.claim(storage, graph.job_name, program_of(graph))
+    last = ManifestLog(storage).latest()
+    fit(graph, storage, last)
+    return job_id, last
+
+
+def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> None:
+    """Let a job go on from a checkpoint: take the number of key groups over from it.
+
+    Args:
+        graph: the job; operators whose max parallelism the program leaves open get that of their
+            state.
+        storage: the checkpoint directory.
+        last: the checkpoint; None if there is none.
+
+    Raises:
+        IncompatibleProgramError: the program would not find what the checkpoint holds.
+    """
+    if last is None:
+        return
+    stored = last.program
+    require_fit(
+        storage.location,
+        last,
+        stored,
+        program_of(graph),
+        ignore_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
+        refusal=partial(_refusal, {node.uid: node.factory for node in graph.nodes.values()}),
+    )
+    _require_edges(graph, storage.location, last)
+    for number, node in graph.nodes.items():
+        groups = stored_max_parallelism(last, node.uid)
+        if groups is not None and groups != node.max_parallelism:
+            graph.nodes[number] = replace(node, max_parallelism=groups)
+
+
+def describe_start(
+    graph: JobGraph, storage: CheckpointStorage, last: Manifest | None, *, temporary: bool = False
+) -> JobStart:
+    """Describe how a run of a job starts: from ``last``, which it fits, or from scratch.
+
+    Args:
+        graph: the job.
+        storage: the checkpoint directory.
+        last: the checkpoint; None if there is none.
+        temporary: whether the directory is deleted at the end of the job.
+    """
+    return start_of(
+        graph.job_name,
+        "" if temporary else storage.location,
+        last,
+        {} if last is None else last.program,
+        program_of(graph),
+    )
+
+
+def planned_start(graph: JobGraph) -> list[str]:
+    """How a run of a job would start now, some lines of text; nothing is written.
+
+    Raises:
+        CheckpointError: it would be refused.
+        DirectoryError: the checkpoint directory cannot be read.
+    """
+    configuration = graph.configuration
+    directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
+    if not directory:
+        return start_of(graph.job_name, "", None, {}, {}).lines()
+    seal = seal_of(configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
+    storage = LocalStorage(directory, seal=seal)
+    identity = JobIdentity.load(storage)
+    last = None
+    if identity is not None:
+        identity.require_name(graph.job_name, storage.location)
+        last = ManifestLog(storage).latest()
+        fit(graph, storage, last)
+    return describe_start(graph, storage, last).lines()
+
+
+def _require_edges(graph: JobGraph, where: str, last: Manifest) -> None:
+    """Check that the program has a place for what is in flight in a checkpoint.
+
+    Cases, of an edge with frames in flight:
+
+    1. It still leads from task to task, or within one behind an exchange -> they are processed
+       first of all, at whatever parallelism.
+    2. It is gone -> refused, or dropped, as state is, with
+       ``execution.state-recovery.ignore-unclaimed-state``.
+    3. It lies within a task that reads a source now -> refused: time is kept there per split, and
+       what is in flight is of none.
+    """
+    levels = {
+        name: graph.level(edge.target)
+        for edge, name in zip(graph.edges, edge_names(graph).values(), strict=True)
+    }
+    ignores = graph.configuration.get(options.IGNORE_UNCLAIMED_STATE)
+    for name in dict.fromkeys(name for frames in last.in_flight for name in frames.edges):
+        if levels.get(name, 0 if not ignores else 1) > 0:
+            continue
+        gone = "is not in the program" if name not in levels else "lies within one task now"
+        message = (
+            f"the program does not fit checkpoint {last.epoch} in {where}: records are in flight in"
+            f" it from {_title(last, name.source)} to {_title(last, name.target)}, and that edge"
+            f" {gone}. Run the job with the program and the parallelism that it had, and stop it:"
+            " nothing is in flight in the checkpoint that stop() makes. Nothing in the directory"
+            " was changed."
+        )
+        raise IncompatibleProgramError(message)
+
+
+def _title(last: Manifest, uid: str) -> str:
+    return (last.program.get(uid) or OperatorRecord(uid, "operator")).title
+
+
+def _refusal(
+    factories: Mapping[str, OperatorFactory | None], uid: str, stored: StateSection
+) -> str | None:
+    return refusal_of(factories[uid], stored)
+
+
+def program_of(graph: JobGraph) -> dict[str, OperatorRecord]:
+    """The operators of a job as a manifest records them, by uid."""
+    return {node.uid: _record(graph, node) for node in graph.nodes.values()}
+
+
+def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
+    name = "" if node.source is None else type(node.source).__name__
+    if node.sink is not None:
+        name = node.sink.connector
+    return OperatorRecord(
+        uid=node.uid,
+        kind=node.kind,
+        name=node.name,
+        location=node.location,
+        has_own_uid=node.has_own_uid,
+        connector="DataFrame" if node.spark_index is not None else name,
+        commits=node.sink is not None
+        and type(node.sink).create_committer is not Sink.create_committer,
+        inputs=tuple(graph.nodes[edge.source].uid for edge in graph.inputs(node.id)),
+        sections=tuple(sections_of(node.factory)),
+        details=node.details,
+        max_parallelism=node.max_parallelism,
+        max_parallelism_is_set=node.max_parallelism_is_set,
+        parallelism=node.parallelism,
+        ignores_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
+    )
+
 
 _LOG: Final = logging.getLogger("millstream")
 

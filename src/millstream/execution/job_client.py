@@ -9,20 +9,123 @@ Read next: ``execution/driver.py``.
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
+import time
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeVar
 
+from millstream.connectors.basic.collect import collected_files, read_collected_file
 from millstream.errors import MissingMethodError, ProgramError
-from millstream.execution.completable_future import CompletableFuture
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
     from millstream.checkpoint.commit import PendingCommits
-    from millstream.execution.job_start import JobStart
-    from millstream.execution.monitor import CompletedCheckpoint
+    from millstream.execution.monitor import CompletedCheckpoint, JobStart
     from millstream.metrics.event_time import OperatorTime
 
-__all__ = ["JobClient", "JobExecutionResult", "JobHandle", "JobID", "JobStatus"]
+__all__ = [
+    "CompletableFuture",
+    "JobClient",
+    "JobExecutionResult",
+    "JobHandle",
+    "JobID",
+    "JobStatus",
+    "collected_records",
+]
+
+
+T = TypeVar("T")
+#: Waking up now and then lets the main thread take a keyboard interrupt on every platform.
+_WAIT_SECONDS: Final = 0.2
+
+
+class CompletableFuture(Generic[T]):
+    """A value that comes later, or the error that came in its place."""
+
+    def __init__(self) -> None:
+        """Use ``completed_future`` or ``supply_async``."""
+        self._future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    @staticmethod
+    def completed_future(value: T) -> CompletableFuture[T]:
+        """One whose value is known."""
+        made: CompletableFuture[T] = CompletableFuture()
+        made._future.set_result(value)
+        return made
+
+    @staticmethod
+    def supply_async(supplier: Callable[[], T]) -> CompletableFuture[T]:
+        """One whose value ``supplier`` returns; it is called in a thread that ends no later."""
+        made: CompletableFuture[T] = CompletableFuture()
+        thread = threading.Thread(
+            target=made._fill, args=(supplier,), name="millstream-future", daemon=True
+        )
+        thread.start()
+        return made
+
+    def _fill(self, supplier: Callable[[], T]) -> None:
+        try:
+            value = supplier()
+        except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
+            # False: it was cancelled meanwhile, and nobody wants the value.
+            if self._future.set_running_or_notify_cancel():
+                self._future.set_exception(error)
+        else:
+            if self._future.set_running_or_notify_cancel():
+                self._future.set_result(value)
+
+    def cancel(self) -> bool:
+        """Give up waiting for the value; what makes it goes on.
+
+        Returns:
+            Whether it is cancelled; False if the value was there before.
+        """
+        return self._future.cancel()
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled before the value was there."""
+        return self._future.cancelled()
+
+    def done(self) -> bool:
+        """Whether there is a value or an error, or it was cancelled."""
+        return self._future.done()
+
+    def result(self) -> T:
+        """Wait for the value.
+
+        Raises:
+            CancelledError: of ``concurrent.futures``: it was cancelled.
+            Exception: what came in the place of the value.
+        """
+        while True:
+            try:
+                return self._future.result(_WAIT_SECONDS)
+            except TimeoutError:
+                # Also what the call itself may have raised.
+                if self._future.done():
+                    raise
+
+    def exception(self) -> BaseException | None:
+        """The error that came in the place of the value; None if there is none so far."""
+        if not self._future.done() or self._future.cancelled():
+            return None
+        return self._future.exception()
+
+    def __str__(self) -> str:
+        """Whether it is done, and how."""
+        if not self.done():
+            state = "not completed"
+        elif self.cancelled():
+            state = "cancelled"
+        elif self._future.exception() is not None:
+            state = f"completed exceptionally: {self._future.exception()!r}"
+        else:
+            state = "completed normally"
+        return f"CompletableFuture[{state}]"
 
 
 class JobID(str):
@@ -307,3 +410,30 @@ class JobClient:
     def get_watermarks(self) -> dict[str, OperatorTime]:
         """The event time of each operator at the last checkpoint, by uid; empty before it."""
         return self.job.get_watermarks()
+
+
+_FIRST_WAIT: Final = 0.02
+_LONGEST_WAIT: Final = 1.0
+
+
+def collected_records(client: JobClient, directory: str) -> Iterator[object]:
+    """What the sink commits, as it commits it; raises what ended the job if it failed.
+
+    Args:
+        client: the job.
+        directory: of its collect sink.
+    """
+    seen: set[Path] = set()
+    wait = _FIRST_WAIT
+    while True:
+        # Asked before looking: what is committed before the end is then read for sure.
+        over = client.job.get_job_status().is_terminal_state()
+        new = [path for path in collected_files(directory) if path not in seen]
+        for path in new:
+            seen.add(path)
+            yield from read_collected_file(path)
+        if over:
+            client.job.get_job_execution_result()
+            return
+        wait = _FIRST_WAIT if new else min(wait * 1.5, _LONGEST_WAIT)
+        time.sleep(wait)

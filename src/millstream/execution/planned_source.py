@@ -12,29 +12,222 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from millstream.contracts.source import Boundedness
 from millstream.errors import CheckpointError
-from millstream.execution.offsets import Position
 from millstream.execution.split_log import SplitTable
 from millstream.graph.model import sources_before
 from millstream.graph.validation import connector_label
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from millstream.checkpoint.model import SplitState
     from millstream.contracts.source import KnownSplits, Source, Split
-    from millstream.execution.offsets import Offset
-    from millstream.execution.rate import EpochSizer
     from millstream.execution.split_log import SplitLog
     from millstream.functions.watermark_strategy import WatermarkAlignment
     from millstream.graph.model import JobGraph
 
-__all__ = ["PlannedSource", "SourceSplits", "choose_subtask", "new_splits", "plan_sources"]
+__all__ = [
+    "EpochSizer",
+    "NumberRanges",
+    "Offset",
+    "PlannedSource",
+    "Position",
+    "SourceSplits",
+    "choose_subtask",
+    "initial_offset",
+    "new_splits",
+    "plan_sources",
+]
+
+
+#: JSON.
+Offset = dict[str, object]
+
+
+def initial_offset() -> Offset:
+    """The offset before the first epoch."""
+    return {"epoch": -1, "time": 0, "final": False, "sources": {}}
+
+
+class NumberRanges:
+    """A set of numbers of which most are neighbours.
+
+    Invariant: ranges are in order, and no two of them overlap or touch.
+    """
+
+    __slots__ = ("_firsts", "_stops")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        """Take ranges (first, behind the last) in order."""
+        pairs = list(ranges)
+        self._firsts = [first for first, _ in pairs]
+        self._stops = [stop for _, stop in pairs]
+
+    def __contains__(self, number: int) -> bool:
+        """Whether the number is in one of the ranges."""
+        index = bisect_right(self._firsts, number) - 1
+        return index >= 0 and number < self._stops[index]
+
+    def add(self, number: int) -> None:
+        """Add a number that is in none of the ranges."""
+        firsts, stops = self._firsts, self._stops
+        index = bisect_right(firsts, number)
+        joins_before = index > 0 and stops[index - 1] == number
+        joins_behind = index < len(firsts) and firsts[index] == number + 1
+        if joins_before and joins_behind:
+            stops[index - 1] = stops.pop(index)
+            del firsts[index]
+        elif joins_before:
+            stops[index - 1] += 1
+        elif joins_behind:
+            firsts[index] -= 1
+        else:
+            firsts.insert(index, number)
+            stops.insert(index, number + 1)
+
+    def take_range_at(self, first: int) -> int:
+        """Remove the range that begins at ``first``; returns its stop, or ``first``."""
+        if not self._firsts or self._firsts[0] != first:
+            return first
+        del self._firsts[0]
+        return self._stops.pop(0)
+
+    def to_json(self) -> list[list[int]]:
+        """The ranges, in order."""
+        return [list(pair) for pair in zip(self._firsts, self._stops, strict=True)]
+
+
+@dataclass(slots=True)
+class Position:
+    """The mutable form of one source's part of an offset."""
+
+    known: int = 0
+    done: int = 0
+    #: Splits behind ``done`` that are read to their end as well.
+    over: NumberRanges = field(default_factory=NumberRanges)
+    at: dict[int, int] = field(default_factory=dict)
+    idle: set[int] = field(default_factory=set)
+    #: All is read, and the maximum watermark is still to come.
+    untold: bool = False
+
+    @staticmethod
+    def of(offset: Offset, uid: str) -> Position:
+        """The part of the source ``uid``; at the beginning if there is none."""
+        sources = cast("dict[str, dict[str, object]]", offset["sources"])
+        part = sources.get(uid)
+        if part is None:
+            return Position()
+        at = cast("dict[str, int]", part["at"])
+        over = cast("list[tuple[int, int]]", part.get("over", []))
+        return Position(
+            known=cast("int", part["known"]),
+            done=cast("int", part["done"]),
+            over=NumberRanges(over),
+            at={int(number): position for number, position in at.items()},
+            idle=set(cast("list[int]", part["idle"])),
+            untold=bool(part.get("untold", False)),
+        )
+
+    def is_over(self, number: int) -> bool:
+        """Whether the split is read to its end."""
+        return number < self.done or number in self.over
+
+    def finish(self, number: int) -> None:
+        """Note that the split, which has begun, is read to its end."""
+        del self.at[number]
+        self.idle.discard(number)
+        self.over.add(number)
+        self.done = self.over.take_range_at(self.done)
+
+    def to_json(self) -> dict[str, object]:
+        """The part of the offset."""
+        over = self.over.to_json()
+        return {
+            "known": self.known,
+            "done": self.done,
+            **({"over": over} if over else {}),
+            "at": {str(number): self.at[number] for number in sorted(self.at)},
+            "idle": sorted(self.idle),
+            **({"untold": True} if self.untold else {}),
+        }
+
+
+#: Epochs of a backlog may take this many times the target duration.
+_BACKLOG_FACTOR: Final = 5.0
+#: One step changes the limit by at most these factors, so that one slow epoch does not upset it.
+_GROW: Final = 4.0
+_SHRINK: Final = 0.5
+#: First guess of the seconds of an epoch that do not depend on its size.
+_FIXED_SECONDS: Final = 0.3
+#: Weight of a new observation.
+_WEIGHT: Final = 0.3
+#: The limit never falls below this part of the initial one.
+_LEAST_PART: Final = 64
+#: An epoch takes at least this many times its fixed cost.
+_LEAST_TOTAL: Final = 2.0
+
+
+class EpochSizer:
+    """Adapts a limit (in units of a source's offsets) to a target duration in seconds."""
+
+    def __init__(self, initial: int, target_seconds: float) -> None:
+        self.limit = initial
+        #: A machine that stands still for a while must not lead to epochs of single records.
+        self._least = max(1, initial // _LEAST_PART)
+        self._target = target_seconds
+        self._units = 0
+        self._backlog = False
+        self._fixed = _FIXED_SECONDS
+        self._first = True
+        self._last: tuple[int, float] | None = None
+
+    def planned(self, units: int, *, backlog: bool) -> None:
+        """The next epoch reads ``units``; ``backlog`` says that the limit held more back."""
+        self._units = units
+        self._backlog = backlog
+
+    def finished(self, seconds: float) -> None:
+        """The epoch took ``seconds``."""
+        if not self._units:
+            return
+        if self._first:
+            # It started the workers, so its time tells nothing of the fixed cost; but the next ones
+            # will not take longer.
+            self._first = False
+            if not self._backlog:
+                return
+            self.limit = max(self.limit, self._wanted(seconds))
+            return
+        self._learn(self._units, seconds)
+        if not self._backlog and seconds <= self._target:
+            return
+        self.limit = max(self._wanted(seconds), self._least)
+
+    def _wanted(self, seconds: float) -> int:
+        """How many units would take the time an epoch should take, if these took ``seconds``."""
+        target = self._target * (_BACKLOG_FACTOR if self._backlog else 1.0)
+        target = max(target, _LEAST_TOTAL * self._fixed)
+        work = max(seconds - self._fixed, 0.01)
+        factor = min(max((target - self._fixed) / work, _SHRINK), _GROW)
+        return int(min(self._units, self.limit) * factor)
+
+    def _learn(self, units: int, seconds: float) -> None:
+        """Estimate the fixed cost from this epoch and the last one of clearly another size."""
+        if self._last is not None:
+            last_units, last_seconds = self._last
+            if max(units, last_units) < 1.2 * min(units, last_units):
+                return
+            # Not negative: a smaller epoch that took longer tells of load, so of fixed cost.
+            per_unit = max((seconds - last_seconds) / (units - last_units), 0.0)
+            fixed = min(max(seconds - units * per_unit, 0.0), seconds)
+            self._fixed += _WEIGHT * (fixed - self._fixed)
+        self._last = (units, seconds)
 
 
 @dataclass(slots=True)

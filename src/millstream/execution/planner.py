@@ -11,7 +11,7 @@ look for data costs what the unfinished splits cost.  An epoch is planned only i
 change: there is data, a split became idle or active, the input is over, or the time has come that
 the tasks of the last epoch have named (a timer, a watermark that is due).
 
-Read next: ``execution/offsets.py``, ``execution/epoch_loop.py``.
+Read next: ``execution/planned_source.py``, ``execution/run.py``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import time
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.contracts.source import Boundedness, Split
-from millstream.execution.alignment import AlignedSplit, Aligner
-from millstream.execution.offsets import Position
 from millstream.execution.planned_source import (
+    EpochSizer,
     PlannedSource,
+    Position,
     SourceSplits,
     choose_subtask,
     plan_sources,
 )
-from millstream.execution.rate import EpochSizer
+from millstream.execution.watermark_alignment import AlignedSplit, Aligner
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import SplitState, TaskAck
     from millstream.contracts.source import Source
-    from millstream.execution.offsets import Offset
+    from millstream.execution.planned_source import Offset
     from millstream.execution.split_log import SplitLog
 
 __all__ = ["PlannedSource", "SourcePlanner", "plan_sources"]

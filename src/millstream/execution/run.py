@@ -3,42 +3,194 @@
 What it is: recovery, the sources' monitoring, the planner, and the plan of an epoch; what every
 engine needs, whether it runs epochs or keeps its tasks.
 
-What it is not: a way to run plans (``engines/``), nor a decision when (``execution/epoch_loop.py``
+What it is not: a way to run plans (``engines/``), nor a decision when (``execution/run.py``
 has one for engines whose tasks end with each epoch).
 
-Read next: ``execution/epoch_loop.py``, ``checkpoint/coordinator.py``.
+Read next: ``checkpoint/coordinator.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 import uuid
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.program import has_declared_states
 from millstream.checkpoint.publish import EpochMetadata
 from millstream.configuration import options
-from millstream.execution.epoch import make_plan
-from millstream.execution.offsets import initial_offset
+from millstream.crash_points import crash_point
+from millstream.errors import CheckpointExpiredError, FencedError
+from millstream.execution.job import delete_older_files, describe_start, fit, program_of
+from millstream.execution.planned_source import initial_offset
 from millstream.execution.planner import SourcePlanner, plan_sources
-from millstream.execution.restored_program import describe_start, fit, program_of
-from millstream.execution.ship_files import delete_older_files
 from millstream.execution.split_log import SplitLog
-from millstream.execution.stop_request import StopRequest
 from millstream.graph import model
 from millstream.runtime.live_counts import delete_counts
+from millstream.runtime.plan import EpochPlan, OperatorRestore
+from millstream.state.redistribution import own_states, redistribute
+from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from millstream.checkpoint.commit import PendingCommits
-    from millstream.checkpoint.model import Manifest, OperatorRecord, TaskAck
+    from millstream.checkpoint.coordinator import Coordinator
+    from millstream.checkpoint.model import Manifest, OperatorAck, OperatorRecord, TaskAck
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.execution.job import Job
-    from millstream.execution.offsets import Offset
-    from millstream.runtime.plan import EpochPlan, SplitAssignment
+    from millstream.execution.planned_source import Offset
+    from millstream.runtime.plan import ChannelStates, SplitAssignment
 
-__all__ = ["Run", "planner_of"]
+__all__ = [
+    "EpochLoop",
+    "EpochTimeout",
+    "FenceWatch",
+    "Run",
+    "StopRequest",
+    "make_plan",
+    "planner_of",
+]
+
+
+def make_plan(
+    *,
+    epoch: int,
+    assignments: list[SplitAssignment],
+    stop: Offset,
+    last: Manifest | None,
+    program: Mapping[str, OperatorRecord],
+    job_id: str,
+    run_id: str,
+    generation: int,
+    storage: CheckpointStorage,
+    local_root: str,
+    state_backend: str,
+    fsync: bool,
+    begins: bool = False,
+    clock_moves: bool = True,
+) -> EpochPlan:
+    """The plan of the epoch of ``program`` that reads to ``stop``, restored from ``last``.
+
+    ``begins``: its tasks begin, though within the run that has made ``last``.  ``clock_moves``:
+    the time of ``stop`` is of the system's clock.
+    """
+    operators: dict[str, OperatorRestore] = {}
+    if last is not None:
+        for assignment in assignments:
+            _restore_split(assignment, last)
+        # Each subtask goes on with its own states; only where tasks begin they are restored.
+        is_restored = begins or last.generation != generation
+        operators = {
+            uid: _restore(acks, program[uid].parallelism, is_restored=is_restored)
+            for uid, acks in last.operators.items()
+            if uid in program
+        }
+    return EpochPlan(
+        job_id=job_id,
+        run_id=run_id,
+        generation=generation,
+        epoch=epoch,
+        processing_time=cast("int", stop["time"]),
+        assignments=assignments,
+        operators=operators,
+        final=bool(stop["final"]),
+        storage=storage,
+        local_root=local_root,
+        state_backend=state_backend,
+        fsync=fsync,
+        clock_moves=clock_moves,
+        in_flight=[] if last is None else last.in_flight,
+    )
+
+
+def _restore_split(assignment: SplitAssignment, last: Manifest) -> None:
+    state = last.splits.get(assignment.source_uid, {}).get(assignment.split.id)
+    if state is not None:
+        assignment.was_idle = state.idle
+    if state is not None and state.generator is not None:
+        assignment.operators = cast("dict[str, tuple[int, ChannelStates]]", loads(state.generator))
+
+
+def _restore(acks: list[OperatorAck], parallelism: int, *, is_restored: bool) -> OperatorRestore:
+    states = [ack.operator_states for ack in acks]
+    if is_restored or len(acks) != parallelism:
+        parts = redistribute(states, parallelism)
+    else:
+        parts = list(map(own_states, states))
+    return OperatorRestore(
+        handles=[ack.state for ack in acks],
+        watermarks=[ack.watermark for ack in acks],
+        idle=[ack.idle for ack in acks],
+        operator_states=parts,
+    )
+
+
+#: Between two looks at the manifest log, which costs a listing.
+_SECONDS: Final = 2.0
+
+
+class FenceWatch:
+    """Looks at the fence now and then.
+
+    A run meets the fence when it publishes.  One that is idle, or in a long epoch, would stay
+    beside the newer one, and on Spark write into its logs.
+
+    Args:
+        coordinator: of the run; another thread may publish meanwhile.
+        seconds: a clock.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._coordinator = coordinator
+        self._seconds = seconds
+        self._next = seconds() + _SECONDS
+
+    def look(self) -> None:
+        """Look, if it is time to.
+
+        Raises:
+            FencedError: a newer run has the job.
+        """
+        now = self._seconds()
+        if now < self._next:
+            return
+        self._next = now + _SECONDS
+        if self._coordinator.is_fenced():
+            message = "a newer run has taken the job over, so this one ends"
+            raise FencedError(message)
+
+
+class StopRequest:
+    """Whether a job is to stop, and how; it holds over restarts."""
+
+    def __init__(self) -> None:
+        """Begin without one."""
+        self._asked = threading.Event()
+        #: Around the first question: of two at a time one says how.
+        self._asking = threading.Lock()
+        self._drains = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the job is to stop behind a last checkpoint."""
+        return self._asked.is_set()
+
+    @property
+    def drains(self) -> bool:
+        """Whether time is to end first: windows fire, and nothing can go on from the checkpoint."""
+        return self._drains
+
+    def ask(self, *, drain: bool) -> None:
+        """Have it stop; who has asked first has said how."""
+        with self._asking:
+            if not self._asked.is_set():
+                self._drains = drain
+                self._asked.set()
 
 
 class Run:
@@ -263,3 +415,119 @@ def planner_of(job: Job) -> SourcePlanner:
         retained=configuration.get(options.NUM_RETAINED),
         min_pause=configuration.get(options.CHECKPOINTING_MIN_PAUSE),
     )
+
+
+class EpochLoop:
+    """Runs the epochs of one run.
+
+    Contract:
+      1. ``run_tasks`` returns when no task of the epoch is at work any more, or raises; then the
+         run is over.  (engine)
+      2. ``give_up`` makes ``run_tasks`` raise, soon; it comes from another thread.  (engine)
+
+    Args:
+        run: the run, opened.
+        run_tasks: runs the tasks of a plan and returns what they acknowledge.
+        give_up: ends the tasks that are at work.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        run_tasks: Callable[[EpochPlan], list[TaskAck]],
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._run = run
+        self._run_tasks = run_tasks
+        self._give_up = give_up
+        configuration = run.job.graph.configuration
+        self._timeout = configuration.get(options.CHECKPOINTING_TIMEOUT) / 1000
+        #: Nobody needs to wait for anything any more.
+        self.ending = threading.Event()
+
+    def run(self, cancelled: threading.Event) -> bool:
+        """Run epochs until the job is over or to be stopped (True), or cancelled (False)."""
+        interval = self._run.job.interval / 1000
+        due = time.monotonic()
+        fence = FenceWatch(self._run.coordinator)
+        while not cancelled.wait(max(0.0, due - time.monotonic())):
+            if self._run.position["final"] or self._run.stop.is_asked:
+                return True
+            started = time.monotonic()
+            if self.run_next():
+                due = started + interval
+            else:
+                fence.look()
+        return False
+
+    def run_next(self) -> bool:
+        """Plan and run an epoch; False if there is nothing to do now."""
+        start = self._run.position
+        stop = self._run.planner.latest_offset(start)
+        if stop is start:
+            return False
+        self.run_epoch(stop)
+        return True
+
+    def run_epoch(self, stop: Offset) -> None:
+        """Run the epoch that reads up to ``stop``, unless it is published already.
+
+        Raises:
+            MillstreamError: it failed, and so has the run.
+        """
+        run, planner = self._run, self._run.planner
+        started = time.monotonic()
+        metadata = run.metadata(stop, int(time.time() * 1000))
+        if run.coordinator.handle_replay(metadata.epoch, stop):
+            return
+        # The planner keeps the pause already, but Spark's own sources do not ask it.
+        self.ending.wait(planner.remaining_pause())
+        crash_point("epoch.start.before")
+        plan = run.plan(stop)
+        run.coordinator.begin_epoch(metadata)
+        with EpochTimeout(metadata.epoch, self._timeout, self._give_up):
+            acks = self._run_tasks(plan)
+        manifest = run.coordinator.complete_epoch(metadata, acks, run.tasks())
+        seconds = time.monotonic() - started
+        planner.epoch_finished(seconds)
+        planner.wake_at(acks)
+        planner.observe(manifest.splits)
+        planner.committed(manifest.splits)
+        run.on_epoch(manifest, acks, seconds)
+
+
+class EpochTimeout:
+    """Gives an epoch up that takes longer than ``execution.checkpointing.timeout``.
+
+    As in Flink with its default of no tolerated failure, the job fails then, and the restart
+    strategy decides whether the epoch is run again.  What was published is never given up: only
+    the tasks are timed.
+    """
+
+    def __init__(self, epoch: int, seconds: float, cancel: Callable[[], None]) -> None:
+        """Time epoch ``epoch``; ``cancel`` makes its tasks fail, and is called in a thread."""
+        self._epoch = epoch
+        self._seconds = seconds
+        self._cancel = cancel
+        self._expired = False
+        self._timer = threading.Timer(seconds, self._expire)
+        self._timer.daemon = True
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._cancel()
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._timer.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End; raises CheckpointExpiredError in place of the error that giving up has caused."""
+        self._timer.cancel()
+        if self._expired and kind is not None:
+            message = (
+                f"epoch {self._epoch} was given up: it took longer than "
+                f"execution.checkpointing.timeout ({self._seconds:g} s); raise it, or read less "
+                "per epoch (millstream.epoch.target-duration)"
+            )
+            raise CheckpointExpiredError(message) from None

@@ -2,50 +2,333 @@
 
 What it is: the driver's side of reading in an engine that keeps its tasks.  It finds splits,
 assigns them, tells how far they can be read, when a source is over and which splits wait for
-others (``execution/held_splits.py``); and it makes the offset of a checkpoint from what the tasks
-acknowledge.  That is the offset that an engine with epochs goes on from
+others (``execution/split_enumerator.py``); and it makes the offset of a checkpoint from what the
+tasks acknowledge.  That is the offset that an engine with epochs goes on from
 (``execution/planner.py``), and the other way round.
 
-What it asks of the systems behind sources may take long (``execution/inquiries.py``): it goes on
-with what it knows, and takes the answers when they are there.
+What it asks of the systems behind sources may take long (``execution/source_requests.py``): it goes
+on with what it knows, and takes the answers when they are there.
 
 What it is not: a reader, nor a judge of idleness.  A slot does that by its own clock: a split is
 idle if no record of it came for the strategy's timeout while it was not held, its position was at
 the end that the slot was told last, and its cursor had nothing.  So ``SplitAssignment.idle`` is
 None here.
 
-Read next: ``execution/open_splits.py``, ``execution/planned_source.py``,
-``contracts/source.py``.
+Read next: ``execution/planned_source.py``, ``contracts/source.py``.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from millstream.execution.held_splits import HeldSplits
-from millstream.execution.inquiries import Inquiries, Question, SplitEnd, end_of, is_read_at_once
-from millstream.execution.open_splits import MOST_AT_A_TIME, OpenSplit, Reading, Told, least_loaded
-from millstream.execution.planned_source import SourceSplits, new_splits
+from millstream.execution.planned_source import Position, SourceSplits, new_splits
+from millstream.execution.source_requests import (
+    Inquiries,
+    Question,
+    SplitEnd,
+    end_of,
+    is_read_at_once,
+)
+from millstream.execution.watermark_alignment import AlignedSplit, Aligner
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import SplitAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from millstream.checkpoint.model import Manifest, SplitState, TaskAck
-    from millstream.contracts.source import Split
-    from millstream.execution.inquiries import Answer
-    from millstream.execution.offsets import Offset
-    from millstream.execution.planned_source import PlannedSource
+    from millstream.contracts.source import Source, Split
+    from millstream.execution.planned_source import Offset, PlannedSource
+    from millstream.execution.source_requests import Answer, Inquiry
     from millstream.execution.split_log import SplitLog
+    from millstream.execution.watermark_alignment import TimeOfSplit
     from millstream.runtime.pipelined.control import SplitProgress
 
-__all__ = ["SplitEnumerator", "Update"]
+__all__ = [
+    "MOST_AT_A_TIME",
+    "HeldSplits",
+    "OpenSplit",
+    "Reading",
+    "SplitEnumerator",
+    "SubtaskLoad",
+    "Told",
+    "Update",
+    "least_loaded",
+]
+
+
+#: A subtask that read all it had within so many milliseconds is given more splits at a time, so
+#: that many small files do not each wait for the driver; one that took longer is given fewer.
+_SOON: Final = 100
+MOST_AT_A_TIME: Final = 32
+
+
+@dataclass(slots=True)
+class OpenSplit:
+    """A split that is assigned and not read to its end."""
+
+    number: int
+    split: Split
+    channel: int
+    subtask: int
+    #: Everything before it was read, as far as its task has said.
+    position: int
+    end: int
+    final: bool
+    #: Whether it is one of those that are read one after the other.
+    in_turn: bool
+    #: Where the split begins; None: the source was not asked.
+    first: int | None = None
+
+
+@dataclass(slots=True)
+class SubtaskLoad:
+    """What a subtask of a source has to read of complete splits."""
+
+    splits: int = 0
+    #: How many it may have.
+    most: int = 1
+    #: Milliseconds of the clock, when it was given one last.
+    assigned: float = 0
+
+    def take_one(self, now: int) -> None:
+        """It is given a split."""
+        self.splits += 1
+        self.assigned = now
+
+    def read_one(self, now: int) -> None:
+        """A split of its is read; behind the last one it is told how many it may have next."""
+        self.splits -= 1
+        if not self.splits:
+            is_soon = now - self.assigned <= _SOON
+            self.most = min(2 * self.most, MOST_AT_A_TIME) if is_soon else max(1, self.most // 2)
+
+
+@dataclass(slots=True)
+class Reading:
+    """One source as it is read."""
+
+    planned: PlannedSource
+    source: Source
+    #: As of the last checkpoint.
+    position: Position
+    subtasks: list[SubtaskLoad]
+    #: Numbers of complete splits that are not assigned yet, in order.
+    waiting: deque[int] = field(default_factory=deque)
+    #: By channel.
+    open: dict[int, OpenSplit] = field(default_factory=dict)
+    #: Split id -> number and channel, of those that are assigned and not finished in a checkpoint.
+    assigned: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Milliseconds of the clock from which on growing splits are asked for their ends.
+    next_question: float = 0
+    #: Split id -> its end, of those that are about to be assigned.
+    ends: dict[str, SplitEnd] = field(default_factory=dict)
+    #: Whether the slots were told that it is over.
+    ended: bool = False
+    #: What it was asked and has not answered; meanwhile nothing else is asked of it.
+    asked: Inquiry[Answer] | None = None
+    #: Numbers of splits that are taken in when it has answered, and what it is told then.
+    untaken: list[int] = field(default_factory=list)
+    committed: Mapping[str, SplitState] | None = None
+
+    @staticmethod
+    def of(planned: PlannedSource, source: Source, start: Offset) -> Reading:
+        """A source of which nothing is assigned, where an offset says that it stands."""
+        subtasks = [SubtaskLoad() for _ in range(planned.parallelism)]
+        return Reading(planned, source, Position.of(start, planned.uid), subtasks)
+
+    @property
+    def has_all_splits(self) -> bool:
+        """Whether no splits come any more."""
+        return self.source.has_all_splits
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the source has an end, or has come to it, and nothing is left before it."""
+        return self.has_all_splits and not (self.waiting or self.untaken or self.open)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread asks it something."""
+        return self.asked is not None and not self.asked.is_answered
+
+    def free_subtasks(self, most: int | None = None) -> list[int]:
+        """The subtasks that have fewer complete splits than they may, or than ``most``."""
+        return [
+            index
+            for index, each in enumerate(self.subtasks)
+            if each.splits < (each.most if most is None else most)
+        ]
+
+    def tell_committed(self) -> None:
+        """Tell the source how far it is read, if it was not told yet."""
+        if self.committed is not None:
+            states, self.committed = self.committed, None
+            self.source.committed({name: each.position for name, each in states.items()})
+
+    def move(self, states: list[SplitState], channels: int) -> None:
+        """Move the position to where the splits are that a checkpoint acknowledges.
+
+        Cases, of a split that is not finished in a checkpoint yet:
+
+        1. It is acknowledged as finished -> it is.
+        2. It is acknowledged at a position -> it is there.
+        3. It is not acknowledged, and was assigned behind the trigger -> it has not begun.
+        4. It is not, and was assigned before -> its end was acknowledged for a checkpoint that was
+           given up, and lies before this one's barrier as well: it is finished.
+
+        Args:
+            states: of the source's splits, as acknowledged.
+            channels: all below were assigned when the checkpoint was triggered.
+        """
+        position = self.position
+        position.known = self.planned.table.count
+        found = {state.split_id: state for state in states}
+        for split_id, (number, channel) in list(self.assigned.items()):
+            state = found.get(split_id)
+            if state is None and channel >= channels:
+                continue
+            position.at[number] = 0 if state is None else state.position
+            if state is None or state.finished:
+                position.finish(number)
+                del self.assigned[split_id]
+            elif state.idle:
+                position.idle.add(number)
+            else:
+                position.idle.discard(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the slots know when they take a checkpoint."""
+
+    #: All below this were assigned.
+    channels: int
+    #: Uids of sources that are over.
+    ended: frozenset[str]
+
+
+def least_loaded(reading: Reading, readings: Iterable[Reading], subtasks: Iterable[int]) -> int:
+    """The subtask with least to do: of this source, then of all."""
+    left, splits = dict.fromkeys(subtasks, 0), dict.fromkeys(subtasks, 0)
+    for other in readings:
+        for each in other.open.values():
+            if each.subtask in splits:
+                splits[each.subtask] += 1
+                if other is reading and each.in_turn:
+                    left[each.subtask] += max(0, each.end - each.position)
+    return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))
+
+
+class HeldSplits:
+    """Compares the times of splits, and remembers who was told to wait.
+
+    Args:
+        planned: the sources of the run.
+        last: the checkpoint that it goes on from; None: the job begins.
+        first_of: asks a source that is not busy where a split begins.
+    """
+
+    def __init__(
+        self,
+        planned: Sequence[PlannedSource],
+        last: Manifest | None,
+        first_of: Callable[[Reading, Split], int],
+    ) -> None:
+        self._first_of = first_of
+        #: Source uid -> split id -> its time; of aligned sources only.
+        self._times: dict[str, dict[str, TimeOfSplit]] = {
+            each.uid: {} for each in planned if each.alignment is not None
+        }
+        for uid in self._times:
+            self.go_back(uid, last)
+        self._aligner = Aligner()
+        self._aligner.observe(self._times)
+        #: The channels that wait, as was told last.
+        self._held: frozenset[int] = frozenset()
+        #: Channel -> its ceiling, as was told last.
+        self._ceilings: dict[int, int] = {}
+
+    def go_back(self, uid: str, last: Manifest | None) -> None:
+        """A source is read on from a checkpoint; None: from its beginning."""
+        if uid in self._times:
+            self._times[uid] = dict(last.splits.get(uid, {}) if last else {})
+
+    def observe(self, uid: str, split_id: str, told: TimeOfSplit) -> None:
+        """Take how far a split is."""
+        if uid in self._times:
+            self._times[uid][split_id] = told
+
+    def forget(self, uid: str, split_id: str) -> None:
+        """A split is read to its end: nobody waits for it."""
+        self._times.get(uid, {}).pop(split_id, None)
+
+    def compare(
+        self, readings: Sequence[Reading], now: int
+    ) -> tuple[frozenset[int] | None, dict[int, int] | None]:
+        """The channels that wait, and how far each may run; each None if it is as before.
+
+        Args:
+            readings: all sources.
+            now: milliseconds of processing time.
+        """
+        if not self._times:
+            return None, None
+        splits = list(self._aligned_splits(readings))
+        aligned = [each for _, each in splits]
+        self._aligner.compare(aligned, now)
+        held = self._found(splits)
+        if held and not _can_read(readings, held):
+            # Nobody moves until the next comparison: do not wait for it.
+            self._aligner.compare(aligned, now, again=True)
+            held = self._found(splits)
+        ceilings = {
+            each.channel: self._aligner.ceiling(split.alignment.group, split.source_uid)
+            for each, split in splits
+        }
+        told = self._held, self._ceilings
+        self._held, self._ceilings = held, ceilings
+        return None if held == told[0] else held, None if ceilings == told[1] else ceilings
+
+    def _aligned_splits(
+        self, readings: Sequence[Reading]
+    ) -> Iterator[tuple[OpenSplit, AlignedSplit]]:
+        for reading in readings:
+            planned = reading.planned
+            if planned.alignment is not None:
+                for each in reading.open.values():
+                    # Of one that had no record nothing is known: it does not hold the others, as in
+                    # Flink.
+                    if each.first is None:
+                        if reading.is_busy:
+                            continue
+                        each.first = self._first_of(reading, each.split)
+                    if max(each.position, each.end) > each.first:
+                        yield each, AlignedSplit(planned.uid, each.split.id, planned.alignment)
+
+    def _found(self, splits: Sequence[tuple[OpenSplit, AlignedSplit]]) -> frozenset[int]:
+        holds = self._aligner.holds
+        return frozenset(
+            each.channel
+            for each, aligned in splits
+            if holds(aligned.alignment.group, aligned.source_uid, aligned.split_id)
+        )
+
+
+def _can_read(readings: Sequence[Reading], held: frozenset[int]) -> bool:
+    """Whether some split has something to read that does not wait."""
+    return any(
+        channel not in held and each.position < each.end
+        for reading in readings
+        for channel, each in reading.open.items()
+    )
+
 
 _LOG: Final = logging.getLogger("millstream")
 

@@ -2,10 +2,10 @@
 
 What it is: the entries of ``python.files``, ``python.archives``, ``python.requirements`` and
 ``pipeline.cached-files``, and where each lies on a worker.
-What it is not: their way there: ``execution/ship_files.py`` puts them into the checkpoint storage,
+What it is not: their way there: ``execution/job.py`` puts them into the checkpoint storage,
 ``runtime/job_files.py`` takes them out.
 
-Read next: ``execution/ship_files.py``.
+Read next: ``execution/job.py``.
 """
 
 from __future__ import annotations

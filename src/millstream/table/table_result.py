@@ -17,7 +17,7 @@ import numpy as np
 from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.running_jobs import note_reader, wait_for
 from millstream.errors import ProgramError
-from millstream.execution.collecting import collected_records
+from millstream.execution.job_client import collected_records
 from millstream.expressions.casts.texts import text_function
 from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.schema import ResolvedSchema

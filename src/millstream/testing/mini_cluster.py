@@ -28,10 +28,9 @@ from millstream.directories.run_directory import run_directory
 from millstream.engines.local.engine import EpochTasks
 from millstream.engines.local.worker import FrameFiles, TaskHost, TaskOutput, write_frames
 from millstream.engines.pipelined.in_process import PipelinedTasks
-from millstream.execution.epoch_loop import EpochLoop
 from millstream.execution.job import Job
 from millstream.execution.planner import SourcePlanner, plan_sources
-from millstream.execution.run import Run
+from millstream.execution.run import EpochLoop, Run
 from millstream.execution.split_log import SplitLog
 from millstream.types.pickling import dumps_by_value, loads
 

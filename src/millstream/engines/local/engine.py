@@ -23,7 +23,7 @@ from millstream.engines.local.worker import RunMessage, TaskRequest
 from millstream.errors import ProgramError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
-from millstream.execution.epoch_loop import EpochLoop
+from millstream.execution.run import EpochLoop
 from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.publish import EpochMetadata
     from millstream.configuration.configuration import Configuration
     from millstream.engines.pipelined.control_server import ControlServer
-    from millstream.execution.offsets import Offset
+    from millstream.execution.planned_source import Offset
     from millstream.execution.run import Run
     from millstream.execution.split_enumerator import SplitEnumerator
 

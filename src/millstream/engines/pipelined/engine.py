@@ -21,7 +21,7 @@ from millstream.engines.pipelined.run_loop import RunLoop
 from millstream.errors import ProgramError
 from millstream.execution.driver import start_job
 from millstream.execution.engine import Engine
-from millstream.execution.inquiries import Inquiries
+from millstream.execution.source_requests import Inquiries
 from millstream.graph.validation import connector_label, is_unaligned, why_not_unaligned
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.checkpoints import Checkpoints, CommittingThread, Triggers
     from millstream.engines.pipelined.control_server import ControlServer
     from millstream.engines.pipelined.slot_host import SlotHost
-    from millstream.execution.offsets import Offset
+    from millstream.execution.planned_source import Offset
     from millstream.execution.run import Run
     from millstream.execution.split_enumerator import SplitEnumerator
     from millstream.graph.model import JobGraph

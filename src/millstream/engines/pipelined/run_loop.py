@@ -57,8 +57,8 @@ from millstream.engines.pipelined.checkpoints import (
 from millstream.engines.pipelined.control_server import ControlServer, LostSlot
 from millstream.engines.pipelined.failover import Failover, Readers, Regions, Replacements
 from millstream.errors import EngineError, WorkerLostError
-from millstream.execution.inquiries import UnwantedError
 from millstream.execution.planned_source import plan_sources
+from millstream.execution.source_requests import UnwantedError
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.execution.split_log import SplitLog
 from millstream.graph.model import by_chain
@@ -87,8 +87,8 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest, TaskAck
     from millstream.engines.pipelined.slot_host import SlotHost
-    from millstream.execution.inquiries import Inquiries
     from millstream.execution.run import Run
+    from millstream.execution.source_requests import Inquiries
     from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.control import SlotMessage, SubtaskTimes
     from millstream.runtime.plan import SplitAssignment

@@ -32,9 +32,8 @@ from millstream.engines.spark.worker_homes import RUN_PROPERTY, keep_workers_asi
 from millstream.errors import CheckpointError, CorruptCheckpointError, JobError, WorkerLostError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
-from millstream.execution.epoch_loop import EpochLoop
-from millstream.execution.fence_watch import FenceWatch
-from millstream.execution.offsets import initial_offset
+from millstream.execution.planned_source import initial_offset
+from millstream.execution.run import EpochLoop, FenceWatch
 from millstream.runtime.frames import FRAME_DDL
 from millstream.runtime.last_given import last_of_run
 from millstream.types.pickling import dumps_by_value, loads
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.errors import EngineError
     from millstream.execution.driver import JobDriver
-    from millstream.execution.offsets import Offset
+    from millstream.execution.planned_source import Offset
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan

@@ -38,6 +38,7 @@ __all__ = [
     "is_read_at_once",
 ]
 
+
 _T = TypeVar("_T")
 
 #: Seconds for which whoever asks waits at once: what is near answers at once.
