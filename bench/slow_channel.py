@@ -32,7 +32,7 @@ from millstream.common import Configuration, Types, WatermarkStrategy
 from millstream.datastream import MapFunction, RuntimeContext
 from millstream.datastream.connectors import DiscardingSink
 from millstream.datastream.connectors.number_seq import NumberSequenceSource
-from millstream.state.key_groups import key_group, subtask_of
+from millstream.state.key_codec import key_group, subtask_of
 
 __all__ = ["MODES"]
 

@@ -20,7 +20,7 @@ from millstream.datastream.window import (
     TimeWindowSerializer,
 )
 from millstream.functions.window import CountWindow, GlobalWindow, TimeWindow, Window
-from millstream.state.window_codec import WindowCodec
+from millstream.state.key_codec import WindowCodec
 
 
 def test_a_field_of_a_row_is_the_message() -> None:

@@ -47,7 +47,7 @@ from millstream.errors import (
 )
 from millstream.functions.functions import KeySelector
 from millstream.functions.triggers import CountTrigger
-from millstream.state.key_types import KeyTypes, type_of_key
+from millstream.state.key_codec import KeyTypes, type_of_key
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from millstream.contracts.batch import Batch
 from millstream.runtime.frames import DATA_ARROW, encode_batch
 from millstream.runtime.pipelined.control import NEVER, Abandoned
 from millstream.runtime.pipelined.links import BARRIER, Barrier, Frame
-from millstream.state.operator_state_files import PendingStates
+from millstream.state.operator_state import PendingStates
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from millstream.errors import JobError
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.runtime.pipelined.control import Acknowledged
 from millstream.runtime.pipelined.uploader import PendingAck
-from millstream.state.operator_state_files import PendingStates
+from millstream.state.operator_state import PendingStates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.state.backend import open_store
-from millstream.state.key_groups import key_group_range
+from millstream.state.key_codec import key_group_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

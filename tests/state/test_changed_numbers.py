@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from millstream.state.changed_numbers import ChangedNumbers
 from millstream.state.serializers import dumps_all
+from millstream.state.value_state import ChangedNumbers
 
 EDGES = [0, -1, 1, 2**63 - 1, -(2**63)]
 

@@ -17,8 +17,8 @@ from millstream.functions.descriptors import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from millstream.state import expired
-from millstream.state.key_groups import key_group, key_group_range, subtask_of
+from millstream.state import key_context
+from millstream.state.key_codec import key_group, key_group_range, subtask_of
 from millstream.state.keyed import KeyedState
 from millstream.types.time import Time
 
@@ -90,7 +90,7 @@ def count(store: KeyValueStore) -> int:
 def test_keys_that_do_not_come_again_are_removed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expired, "AT_SNAPSHOTS", 20)
+    monkeypatch.setattr(key_context, "AT_SNAPSHOTS", 20)
     state = Expiring()
     sizes = []
     for epoch in range(40):
@@ -133,7 +133,7 @@ def test_what_is_alive_stays(world: World, background: bool) -> None:
 def test_what_was_written_since_the_snapshot_stays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expired, "_AT_ONCE", 1)
+    monkeypatch.setattr(key_context, "_AT_ONCE", 1)
     state = Expiring()
     store = world.begin(state.keyed, 0)
     state.keyed.live_on(True)
@@ -154,7 +154,7 @@ def test_what_was_written_since_the_snapshot_stays(
 def test_restored_at_another_parallelism(
     world: World, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expired, "AT_SNAPSHOTS", 30)
+    monkeypatch.setattr(key_context, "AT_SNAPSHOTS", 30)
     whole = Expiring()
     store = world.begin(whole.keyed, 0)
     for key in range(60):
@@ -213,8 +213,8 @@ def test_what_cannot_be_read_any_more_is_left_to_whoever_asks_for_it(
 def test_a_snapshot_of_a_task_that_lives_on_looks_at_few_and_the_rest_is_looked_at_between_batches(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expired, "AT_SNAPSHOTS", 10)
-    monkeypatch.setattr(expired, "SLICE", 50)
+    monkeypatch.setattr(key_context, "AT_SNAPSHOTS", 10)
+    monkeypatch.setattr(key_context, "SLICE", 50)
     state = Expiring()
     store = world.begin(state.keyed, 0)
     state.keyed.live_on(True)

@@ -16,12 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import StateError
-from millstream.state.key_codec import cache_key, decode_key, encode_key, uncache_key
-from millstream.state.key_groups import (
+from millstream.state.key_codec import (
+    cache_key,
+    decode_key,
+    encode_key,
     key_group,
     key_group_range,
     key_groups_of_array,
     subtask_of,
+    uncache_key,
 )
 from millstream.types.row import Row, RowKind
 
@@ -121,7 +124,7 @@ def test_key_groups_never_change() -> None:
 
 def test_key_groups_are_the_same_in_another_process() -> None:
     program = (
-        "from millstream.state.key_groups import key_group\n"
+        "from millstream.state.key_codec import key_group\n"
         "print([key_group(k, 128) for k in ('JFK', ('a', 1), frozenset('abc'), 1.5, 7)])"
     )
     runs = {

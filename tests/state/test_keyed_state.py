@@ -21,8 +21,7 @@ from millstream.functions.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from millstream.state.key_codec import encode_key
-from millstream.state.key_groups import key_group, key_group_range, subtask_of
+from millstream.state.key_codec import encode_key, key_group, key_group_range, subtask_of
 from millstream.state.keyed import KeyedState
 from millstream.state.rescale import chunk_key_groups
 

@@ -13,7 +13,7 @@ from tests.support.damage import WAYS, damage_file
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import blocks_of, digest_of
 from millstream.errors import CorruptCheckpointError, DirectoryError, LocalCopyError
-from millstream.state.known_files import forget_files
+from millstream.state.local_copies import forget_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -226,7 +226,7 @@ def test_what_this_process_wrote_is_not_read_again(
         read.append(path)
         return blocks_of(path)
 
-    monkeypatch.setattr("millstream.state.known_files.blocks_of", counted)
+    monkeypatch.setattr("millstream.state.local_copies.blocks_of", counted)
 
     def epoch() -> int:
         read.clear()

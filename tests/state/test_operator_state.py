@@ -13,14 +13,14 @@ from millstream.checkpoint.manifest_codec import (
     _operator_state_to_json,
 )
 from millstream.errors import CorruptCheckpointError, StateError
-from millstream.state.operator_state import OperatorStates
-from millstream.state.operator_state_files import (
+from millstream.state.operator_state import (
     INLINE_BYTES,
+    OperatorStates,
     StateReader,
     prepare_states,
     write_states,
 )
-from millstream.state.redistribution import own_states, redistribute
+from millstream.state.rescale import own_states, redistribute
 from millstream.types.types import Types
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.state.test_repeated_snapshots import EVERYTHING, change
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.crash_points import arm
 from millstream.state.backends.rocksdb import RocksDBStore
-from millstream.state.snapshot_files import upload_files
+from millstream.state.local_copies import upload_files
 from millstream.testing.memory_store import MemoryStore
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.cli.main import main
 from millstream.errors import StateError
 from millstream.state.key_codec import encode_key
-from millstream.state.readable import readable_key, readable_value
-from millstream.state.reader import open_state
+from millstream.state.reader import open_state, readable_key, readable_value
 from millstream.state.serializers import dumps
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.types.row import Row

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind, StatePart
-from millstream.state.redistribution import own_states, redistribute
+from millstream.state.rescale import own_states, redistribute
 
 LIST, UNION, BROADCAST = OperatorStateKind
 

@@ -12,7 +12,7 @@ from tests.support.examples import examples
 
 from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.state import timers as module
-from millstream.state.key_groups import key_group, key_group_range, subtask_of
+from millstream.state.key_codec import key_group, key_group_range, subtask_of
 from millstream.state.keyed import KeyedState
 from millstream.state.rescale import copy_key_groups
 from millstream.testing.memory_store import MemoryStore

@@ -369,7 +369,7 @@ class OperatorSnapshot:
     states: dict[str, str] = field(default_factory=dict)
     #: Those of them that the function did not ask for since the operator was restored.
     unused_states: list[str] = field(default_factory=list)
-    #: Of the keys since the snapshot before, as far as it was looked at (``state/key_types.py``).
+    #: Of the keys since the snapshot before, as far as it was looked at (``state/key_codec.py``).
     key_types: list[str] = field(default_factory=list)
 
 

@@ -30,7 +30,7 @@ from millstream.execution.split_log import SplitLog
 from millstream.graph import model
 from millstream.runtime.live_counts import delete_counts
 from millstream.runtime.plan import EpochPlan, OperatorRestore
-from millstream.state.redistribution import own_states, redistribute
+from millstream.state.rescale import own_states, redistribute
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:

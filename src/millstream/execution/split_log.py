@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.contracts.source import Split
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError, UnknownFormatError
-from millstream.state.snapshot_files import directory_name
+from millstream.state.local_copies import directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -34,7 +34,7 @@ from millstream.runtime.user_code import (
     private_copy,
     user_error,
 )
-from millstream.state.key_groups import key_group, key_groups_of_array, subtask_of
+from millstream.state.key_codec import key_group, key_groups_of_array, subtask_of
 from millstream.types.field_access import KeyColumns, field_of
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from millstream.runtime.columnar.partial_aggregates import is_partial
 from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
 from millstream.runtime.restored_time import refresh_time
 from millstream.state.in_flight_files import read_frames
-from millstream.state.key_groups import key_group_range
+from millstream.state.key_codec import key_group_range
 from millstream.types.field_access import KeyColumns, field_of
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from millstream.runtime.restored_time import (
 )
 from millstream.runtime.split_reader import SplitReader
 from millstream.state.backend import open_store
-from millstream.state.key_groups import key_group_range
-from millstream.state.operator_state_files import StateReader, prepare_states
+from millstream.state.key_codec import key_group_range
+from millstream.state.operator_state import StateReader, prepare_states
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import StreamNode
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
-    from millstream.state.operator_state_files import PendingStates
+    from millstream.state.operator_state import PendingStates
 
 __all__ = ["Task", "TaskState", "attempt_name", "this_worker"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_array
+from millstream.state.key_codec import key_group_of_cache_key, key_groups_of_array
 from millstream.state.rescale import chunk_key_groups
 
 if TYPE_CHECKING:

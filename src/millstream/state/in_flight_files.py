@@ -26,7 +26,7 @@ from millstream.checkpoint.model import FramesInFlight, difference, digest_of
 from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point
 from millstream.errors import UnknownFormatError
-from millstream.state.snapshot_files import damaged_checkpoint
+from millstream.state.local_copies import damaged_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

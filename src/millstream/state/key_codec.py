@@ -7,8 +7,6 @@ their bytes.  Numpy scalars count as the Python value they hold.
 What it is not: a serializer of values (``state/serializers.py``).  A key of a type not
 listed here is pickled without back references; two such keys are equal if they pickle alike,
 which holds for plain objects but not for, say, objects that hold sets.
-
-Read next: ``state/key_groups.py``.
 """
 
 from __future__ import annotations
@@ -18,21 +16,43 @@ import io
 import math
 import pickle
 import struct
+import zlib
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
+import pyarrow as pa
 
-from millstream.errors import StateError
+from millstream.errors import ProgramError, StateError
+from millstream.functions.window import CountWindow, GlobalWindow, TimeWindow, Window
 from millstream.state.serializers import dumps, find_class, is_importable, loads, remember_class
 from millstream.types.row import Row, row_class
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["CacheKey", "cache_key", "decode_key", "encode_key", "uncache_key", "unpack"]
+    from numpy.typing import NDArray
+
+__all__ = [
+    "CacheKey",
+    "KeyTypes",
+    "WindowCodec",
+    "cache_key",
+    "decode_key",
+    "encode_key",
+    "key_group",
+    "key_group_of_cache_key",
+    "key_group_range",
+    "key_groups_of_array",
+    "key_groups_of_ints",
+    "subtask_of",
+    "type_of_key",
+    "uncache_key",
+    "unpack",
+]
+
 
 #: What a key is looked up by in memory: int and str as they are, all else by its encoded bytes.
 CacheKey: TypeAlias = int | str | bytes
@@ -257,3 +277,221 @@ _DECODERS: Final[dict[bytes, Callable[[bytes], object]]] = {
     b"N": _decode_named_tuple,
     b"P": loads,
 }
+
+
+_PLAIN: Final = frozenset({int, str, bool, float, bytes})
+
+
+class KeyTypes:
+    """What was seen of the keys of one operator subtask since the last snapshot."""
+
+    __slots__ = ("_found", "_looked")
+
+    def __init__(self) -> None:
+        self._found: set[str] = set()
+        self._looked = False
+
+    def see(self, keys: Sequence[Any]) -> None:
+        """Look at the keys of a batch."""
+        if not keys:
+            return
+        sample = (keys[0], keys[-1]) if self._looked else keys
+        self._looked = True
+        for key in {type(key): key for key in sample}.values():
+            name = type_of_key(key)
+            if name is not None:
+                self._found.add(name)
+
+    def see_column(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Look at a key column (``runtime/columnar/row_groups.py``)."""
+        if not len(keys):
+            return
+        if pa.types.is_binary(keys.type):
+            self.see([decode_key(keys[0].as_py()), decode_key(keys[len(keys) - 1].as_py())])
+        else:
+            self._found.add("str" if pa.types.is_string(keys.type) else "int")
+
+    def take(self) -> list[str]:
+        """What was found, and begin anew."""
+        found = sorted(self._found)
+        self._found = set()
+        self._looked = False
+        return found
+
+
+def type_of_key(key: object) -> str | None:
+    """The name of the type of a key; None if the key, or a part of it, is None and has none."""
+    kind = type(key)
+    if kind in _PLAIN:
+        return kind.__name__
+    if isinstance(key, np.generic):
+        return type_of_key(key.item())
+    name = kind.__qualname__
+    if kind.__module__ != "builtins":
+        name = f"{kind.__module__}.{name}"
+    parts: Sequence[object] = ()
+    if isinstance(key, Row):
+        names = key.get_field_names()
+        name = "Row" if names is None else f"Row({', '.join(names)})"
+        parts = key
+    elif isinstance(key, tuple | list):
+        parts = key
+    elif dataclasses.is_dataclass(key):
+        parts = [getattr(key, each.name) for each in dataclasses.fields(key)]
+    names_of_parts = [type_of_key(part) for part in parts]
+    if key is None or None in names_of_parts:
+        return None
+    return f"{name}[{', '.join(map(str, names_of_parts))}]" if parts else name
+
+
+_MASK: Final = 2**64 - 1
+_FIRST_FACTOR: Final = 0xFF51AFD7ED558CCD
+_SECOND_FACTOR: Final = 0xC4CEB9FE1A85EC53
+_SHIFT: Final = np.uint64(33)
+
+
+def key_group(key: object, max_parallelism: int) -> int:
+    """The key group of ``key``, in ``range(max_parallelism)``."""
+    return key_group_of_cache_key(cache_key(key), max_parallelism)
+
+
+def key_group_of_cache_key(key: CacheKey, max_parallelism: int) -> int:
+    """The key group of a key in the form that ``cache_key`` gives."""
+    if type(key) is int:
+        if _SMALLEST <= key <= _LARGEST:
+            mixed = key & _MASK
+            mixed = (mixed ^ (mixed >> 33)) * _FIRST_FACTOR & _MASK
+            mixed = (mixed ^ (mixed >> 33)) * _SECOND_FACTOR & _MASK
+            return (mixed ^ (mixed >> 33)) % max_parallelism
+        return zlib.crc32(encode_key(key)) % max_parallelism
+    encoded = key if type(key) is bytes else encode_key(key)
+    return zlib.crc32(encoded) % max_parallelism
+
+
+def key_groups_of_ints(keys: NDArray[np.int64], max_parallelism: int) -> NDArray[np.int32]:
+    """The key groups of an array of 64-bit integers; agrees with ``key_group``."""
+    mixed = keys.astype(np.int64, copy=False).view(np.uint64)
+    mixed = (mixed ^ (mixed >> _SHIFT)) * np.uint64(_FIRST_FACTOR)
+    mixed = (mixed ^ (mixed >> _SHIFT)) * np.uint64(_SECOND_FACTOR)
+    mixed = mixed ^ (mixed >> _SHIFT)
+    return (mixed % np.uint64(max_parallelism)).astype(np.int32)
+
+
+def key_groups_of_array(
+    keys: pa.Array | pa.ChunkedArray, max_parallelism: int
+) -> NDArray[np.int32]:
+    """The key groups of a column of scalars; agrees with ``key_group`` of ``keys.to_pylist()``."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    kind = keys.type
+    if pa.types.is_integer(kind) and keys.null_count == 0 and kind != pa.uint64():
+        return key_groups_of_ints(keys.to_numpy(zero_copy_only=False), max_parallelism)
+    if not pa.types.is_dictionary(kind):
+        try:
+            keys = keys.dictionary_encode("encode")
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested: one by one
+            groups = [key_group(key, max_parallelism) for key in keys.to_pylist()]
+            return np.array(groups, dtype=np.int32)
+    groups = [key_group(key, max_parallelism) for key in keys.dictionary.to_pylist()]
+    if keys.null_count:  # a dictionary that was given has its nulls among the indices
+        groups.append(key_group(None, max_parallelism))
+        keys = keys.indices.fill_null(len(groups) - 1)
+    else:
+        keys = keys.indices
+    found: NDArray[np.int32] = np.array(groups, dtype=np.int32)[keys.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def subtask_of(group: int, max_parallelism: int, parallelism: int) -> int:
+    """The subtask that holds key group ``group``."""
+    return group * parallelism // max_parallelism
+
+
+def key_group_range(subtask: int, max_parallelism: int, parallelism: int) -> tuple[int, int]:
+    """The first key group of ``subtask`` and the last one + 1."""
+    first = -(-subtask * max_parallelism // parallelism)
+    stop = -(-(subtask + 1) * max_parallelism // parallelism)
+    return first, stop
+
+
+_BIAS: Final = 2**71
+_TIME_SIZE: Final = 9
+_NUMBER: Final = struct.Struct(">cQ")
+_WINDOW_CODEC_LENGTH: Final = struct.Struct(">cI")
+_MOST_KNOWN: Final = 20_000
+
+
+class WindowCodec:
+    """Encodes and decodes the windows of one assigner."""
+
+    __slots__ = ("_known", "_serializer")
+
+    def __init__(self, serializer: Any = None) -> None:
+        """Take what ``get_window_serializer`` returned; None or an object with ``serialize``."""
+        self._serializer = serializer if hasattr(serializer, "serialize") else None
+        self._known: dict[bytes, Window] = {}
+
+    def encode(self, window: Any) -> bytes:
+        """Return the bytes of ``window``.
+
+        Raises:
+            ProgramError: it is not a window.
+        """
+        kind = type(window)
+        if kind is TimeWindow:
+            start: int = window.start
+            end: int = window.end
+            return (
+                b"t"
+                + (start + _BIAS).to_bytes(_TIME_SIZE, "big")
+                + (end + _BIAS).to_bytes(_TIME_SIZE, "big")
+            )
+        if kind is GlobalWindow:
+            return b"g"
+        if kind is CountWindow:
+            return _NUMBER.pack(b"c", window.id)
+        if not isinstance(window, Window):
+            message = f"a window assigner returned {window!r}, which is not a Window"
+            raise ProgramError(message)
+        if self._serializer is not None:
+            stream = io.BytesIO()
+            self._serializer.serialize(window, stream)
+            content = stream.getvalue()
+            return _WINDOW_CODEC_LENGTH.pack(b"s", len(content)) + content
+        content = encode_key(window)
+        return _WINDOW_CODEC_LENGTH.pack(b"x", len(content)) + content
+
+    @staticmethod
+    def length_of(encoded: bytes) -> int | None:
+        """How many bytes the window has that ``encoded`` begins with; None if it is no window."""
+        letter = encoded[:1]
+        if letter in b"sx" and len(encoded) >= _WINDOW_CODEC_LENGTH.size:
+            return _WINDOW_CODEC_LENGTH.size + int(_WINDOW_CODEC_LENGTH.unpack_from(encoded)[1])
+        return {b"t": 1 + 2 * _TIME_SIZE, b"g": 1, b"c": _NUMBER.size}.get(letter)
+
+    def decode(self, encoded: bytes) -> Any:
+        """Return the window with these bytes."""
+        found = self._known.get(encoded)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[encoded] = self._decode(encoded)
+        return found
+
+    def _decode(self, encoded: bytes) -> Any:
+        letter = encoded[:1]
+        if letter == b"t":
+            middle = 1 + _TIME_SIZE
+            start = int.from_bytes(encoded[1:middle], "big") - _BIAS
+            return TimeWindow(start, int.from_bytes(encoded[middle:], "big") - _BIAS)
+        if letter == b"g":
+            return GlobalWindow()
+        if letter == b"c":
+            return CountWindow(_NUMBER.unpack(encoded)[1])
+        content = encoded[_WINDOW_CODEC_LENGTH.size :]
+        if letter == b"s":
+            if self._serializer is None:
+                message = "the state holds windows of a serializer that the assigner no longer has"
+                raise ProgramError(message)
+            return self._serializer.deserialize(io.BytesIO(content))
+        return decode_key(content)

@@ -7,7 +7,7 @@ memory; ``flush`` writes what changed.
 Where tasks end with their epoch, it also forgets it, so memory is bounded by what an epoch touches.
 Up to 200,000 numbers and strings per state stay in memory, for the next epoch in this worker to
 find if it goes on from the very snapshot that this one made.  Where tasks live on, what was used
-stays in memory behind snapshots, in two generations (``state/generations.py``), up to a number of
+stays in memory behind snapshots, in two generations (``state/value_state.py``), up to a number of
 bytes; what changed is written bit by bit between snapshots (``write_some``), so they are short.
 
 What it is not: a store (``contracts/key_value_store.py``), nor thread-safe.
@@ -50,11 +50,11 @@ from millstream.state.ttl import (
     TtlReducingState,
     TtlValueState,
 )
-from millstream.state.typed_state import hold_to_types
 from millstream.state.value_state import (
     KeyedAggregatingState,
     KeyedReducingState,
     KeyedValueState,
+    hold_to_types,
 )
 
 if TYPE_CHECKING:

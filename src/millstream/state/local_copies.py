@@ -18,9 +18,16 @@ import logging
 import os
 import re
 import shutil
+import stat
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
+from millstream.checkpoint.model import blocks_of, difference, digest_of
+from millstream.contracts.key_value_store import StateFile
+from millstream.crash_points import crash_point
 from millstream.directories.ownership import (
     LOCAL_STATE,
     PRIVATE_DIRECTORY,
@@ -35,21 +42,185 @@ from millstream.errors import (
     MillstreamError,
     StateStoreError,
 )
-from millstream.state.known_files import damage_of, forget_files
-from millstream.state.snapshot_files import (
-    damaged_checkpoint,
-    directory_name,
-    download_snapshot,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateHandle
 
-__all__ = ["LocalCopies"]
+__all__ = [
+    "LocalCopies",
+    "damage_of",
+    "damaged_checkpoint",
+    "directory_name",
+    "download_snapshot",
+    "forget_files",
+    "remember_file",
+    "upload_file",
+    "upload_files",
+]
+
+
+#: Files that are looked at longest ago are forgotten first.
+_MOST: Final = 100_000
+
+#: (device, inode) -> size, time of change, digest; in the order in which they were looked at.
+_known: Final[dict[tuple[int, int], tuple[int, int, str]]] = {}
+#: For changes: snapshots are uploaded by a thread of their own.
+_changing: Final = threading.Lock()
+
+
+def remember_file(path: Path, digest: str) -> None:
+    """Note that the file at ``path`` has the content with this digest."""
+    _remember(path.stat(), digest)
+
+
+def _remember(found: os.stat_result, digest: str) -> None:
+    place = found.st_dev, found.st_ino
+    with _changing:
+        _known.pop(place, None)
+        _known[place] = found.st_size, found.st_mtime_ns, digest
+        if len(_known) > _MOST:
+            del _known[next(iter(_known))]
+
+
+def forget_files() -> None:
+    """Know nothing any more: something was found to be damaged that was known to be whole."""
+    with _changing:
+        _known.clear()
+
+
+def damage_of(directory: Path, handle: StateHandle, *, read_all: bool = False) -> str | None:
+    """In what a local copy differs from what was uploaded; None if in nothing.
+
+    Args:
+        directory: the copy.
+        handle: says which files it has, and their digests.
+        read_all: read also the files that this process knows.
+    """
+    for file in handle["files"]:
+        reason = _damage_of_file(directory / file["local"], file, read_all=read_all)
+        if reason is not None:
+            return f"{file['local']}: {reason}"
+    return None
+
+
+def _damage_of_file(path: Path, file: StateFile, *, read_all: bool) -> str | None:
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            return "it is not a file"
+        if found.st_size != file["size"]:
+            return f"it has {found.st_size} bytes instead of {file['size']}"
+        known = found.st_size, found.st_mtime_ns, file["digest"]
+        if read_all or _known.get((found.st_dev, found.st_ino)) != known:
+            reason = difference(blocks_of(path), file)
+            if reason is not None:
+                return reason
+    except OSError as error:  # it is missing, or the disk cannot read it
+        return error.strerror or str(error)
+    _remember(found, file["digest"])
+    return None
+
+
+#: Files that are uploaded side by side.
+_AT_A_TIME: Final = 4
+#: By process: one that was forked has none of the threads.  They stay, for to begin some at every
+#: checkpoint takes as long as they work.
+_pools: Final[dict[int, ThreadPoolExecutor]] = {}
+
+
+def directory_name(uid: str) -> str:
+    """``uid`` as the name of one directory, also where it holds slashes or dots."""
+    return quote(uid, safe="").replace(".", "%2E")
+
+
+def upload_file(
+    storage: CheckpointStorage, path: Path, uid: str, snapshot: str, local: str
+) -> StateFile:
+    """Put ``path`` into the storage under a name that no other snapshot uses.
+
+    Args:
+        storage: where to.
+        path: the file; it must not change any more.
+        uid: of the operator.
+        snapshot: unique id of the snapshot that first holds the file.
+        local: the file's name inside the store's directory.
+    """
+    size, digest = digest_of(blocks_of(path))
+    remote = f"state/{directory_name(uid)}/{snapshot}-{local}"
+    crash_point("state.upload.before")
+    storage.upload(path, remote)
+    remember_file(path, digest)
+    return StateFile(local=local, remote=remote, size=size, digest=digest)
+
+
+def upload_files(
+    storage: CheckpointStorage, paths: Sequence[Path], uid: str, snapshot: str
+) -> dict[str, StateFile]:
+    """Put files into the storage, some at a time: each waits for a disk or a network.
+
+    Args:
+        storage: where to.
+        paths: the files; they must not change any more.
+        uid: of the operator.
+        snapshot: unique id of the snapshot that first holds them.
+
+    Returns:
+        What was made of each, by its name.
+    """
+
+    def upload(path: Path) -> StateFile:
+        return upload_file(storage, path, uid, snapshot, path.name)
+
+    others = [_pool().submit(upload, path) for path in paths[1:]]
+    try:
+        made = [upload(path) for path in paths[:1]]
+        made += [each.result() for each in others]
+    finally:
+        # Nothing is uploaded any more when this ends, be it with an error.
+        for each in others:
+            each.cancel()
+        wait(others)
+    return {path.name: file for path, file in zip(paths, made, strict=True)}
+
+
+def _pool() -> ThreadPoolExecutor:
+    process = os.getpid()
+    if process not in _pools:
+        _pools.setdefault(process, ThreadPoolExecutor(_AT_A_TIME, "millstream-upload-file"))
+    return _pools[process]
+
+
+def download_snapshot(storage: CheckpointStorage, handle: StateHandle, directory: Path) -> None:
+    """Bring every file of ``handle`` into ``directory`` and verify it.
+
+    Raises:
+        CorruptCheckpointError: a file is missing or is not what was uploaded.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in handle["files"]:
+        path = directory / file["local"]
+        try:
+            storage.download(file["remote"], path)
+        except FileNotFoundError as error:
+            raise damaged_checkpoint(storage, f"state file {file['remote']} is missing") from error
+        reason = difference(blocks_of(path), file)
+        if reason is not None:
+            raise damaged_checkpoint(storage, f"state file {file['remote']} is corrupt: {reason}")
+        remember_file(path, file["digest"])
+
+
+def damaged_checkpoint(storage: CheckpointStorage, what: str) -> CorruptCheckpointError:
+    """Going on from an older checkpoint is no advice: its successors' output is committed."""
+    message = (
+        f"{storage.location}: {what}. Put the file back from a copy;"
+        f" `millstream checkpoints {storage.location} verify` lists all that are missing or damaged"
+    )
+    return CorruptCheckpointError(message)
+
 
 _LOG: Final = logging.getLogger("millstream")
 #: How RocksDB names a file in its messages.

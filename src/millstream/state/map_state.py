@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.functions.handles import MapState
-from millstream.state.generations import Generations
 from millstream.state.key_codec import cache_key, encode_key, uncache_key
 from millstream.state.serializers import dumps, loads
+from millstream.state.value_state import Generations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

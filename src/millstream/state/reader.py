@@ -7,37 +7,343 @@ runs.
 
 What it is not: what operators use, nor fast.
 
-Read next: ``state/readable.py``, ``cli/checkpoints_command.py``, which prints it.
+Read next: ``state/reader.py``, ``cli/checkpoints_command.py``, which prints it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import math
+import pickle
+import re
 import tempfile
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from millstream.contracts.operator import OperatorStateKind
 from millstream.errors import StateError
 from millstream.state.backend import open_store
 from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
-from millstream.state.operator_state_files import StateReader
+from millstream.state.key_codec import WindowCodec, decode_key, unpack
+from millstream.state.operator_state import StateReader
 from millstream.state.packed_buckets import decoded_bucket
-from millstream.state.readable import readable_key, readable_value, readable_window
-from millstream.state.redistribution import own_states
 from millstream.state.registry import Section, read_sections
-from millstream.state.rewriting import key_and_rest, timed_key_and_rest
+from millstream.state.rescale import key_and_rest, own_states, timed_key_and_rest
+from millstream.types.row import row_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
+    from millstream.types.row import Row
 
-__all__ = ["OperatorState", "StateEntry", "StoredSection", "open_state"]
+__all__ = [
+    "NUMPY",
+    "Foreign",
+    "OperatorState",
+    "StateEntry",
+    "StoredSection",
+    "open_state",
+    "readable_key",
+    "readable_value",
+    "readable_window",
+]
+
+
+_CODE: Final = re.compile(r"[biufcSUVMmO]\d{1,9}")
+_UNITS: Final = {"Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"}
+_OBJECTS: Final = np.dtype(object)
+#: What stands for the class of arrays; nothing can be made of it but by ``_reconstruct``.
+_ARRAY: Final = object()
+
+
+class _Type:
+    """Stands for a ``dtype``."""
+
+    made: np.dtype[Any] = np.dtype("V0")
+
+    def __init__(self, code: str, *_: object) -> None:
+        """Take a code as NumPy pickles it: ``f8``."""
+        if not _CODE.fullmatch(code):
+            message = f"{code!r} is no plain NumPy type"
+            raise ValueError(message)
+        self.made = np.dtype(code)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        """Take byte order, fields and unit of time."""
+        _, order, part, names, fields, size, *rest = state
+        if self.made == _OBJECTS:
+            return
+        if part is not None:
+            self.made = np.dtype((_plain(part[0]), part[1]))
+        elif names is not None:
+            formats = [_plain(fields[name][0]) for name in names]
+            offsets = [fields[name][1] for name in names]
+            described = {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
+            self.made = np.dtype(described)  # type: ignore[call-overload] # of a pickle
+        else:
+            unit = _unit(rest[-1]) if self.made.kind in "mM" else ""
+            self.made = np.dtype(f"{self.made.str[1:]}{unit}").newbyteorder(order)
+
+    def __repr__(self) -> str:
+        return repr(self.made)
+
+
+def _plain(kind: object) -> np.dtype[Any]:
+    """The type without objects that a ``_Type`` stands for."""
+    if not isinstance(kind, _Type) or kind.made.hasobject:
+        message = f"a NumPy value of type {kind!r} is not read"
+        raise ValueError(message)
+    return kind.made
+
+
+def _unit(metadata: Any) -> str:
+    unit, count, *_ = metadata[-1] if isinstance(metadata[-1], tuple) else metadata
+    name = unit.decode()
+    return f"[{int(count)}{name}]" if name in _UNITS else ""
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array whose content is checked before NumPy takes it."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Take shape, type, order and content."""
+        *_, shape, kind, by_columns, content = state
+        count = math.prod(shape)
+        if isinstance(content, list) and isinstance(kind, _Type) and kind.made == _OBJECTS:
+            found, size = _OBJECTS, len(content)  # objects that were read as all others
+        else:
+            found, size = _plain(kind), len(content)
+            count *= found.itemsize
+        if size != count or min(shape, default=0) < 0 or not isinstance(content, (list, bytes)):
+            message = f"a NumPy array of shape {shape} and type {found} has {size} of content"
+            raise ValueError(message)
+        super().__setstate__((1, shape, found, bool(by_columns), content))  # type: ignore[arg-type] # a bool, as pickled
+
+    def __repr__(self) -> str:
+        """As that of the array that it is."""
+        return repr(self.view(np.ndarray))
+
+
+def _reconstruct(kind: object, *_: object) -> _Array:
+    """An empty array, whose content comes as its state."""
+    if kind is not _ARRAY:
+        message = f"arrays of {kind!r} are not read"
+        raise ValueError(message)
+    return _Array((0,), np.int8)
+
+
+def _scalar(kind: object, content: bytes = b"") -> Any:
+    found = _plain(kind)
+    if len(content) != found.itemsize:
+        message = f"a NumPy value of type {found} has {len(content)} bytes"
+        raise ValueError(message)
+    # Of a copy: what is read does not hold on to the pickle.
+    return np.frombuffer(content, found).copy()[0] if content else np.zeros((), found)[()]
+
+
+#: What a pickle asks for -> what it is given.
+NUMPY: Final[dict[tuple[str, str], Any]] = {
+    ("numpy", "ndarray"): _ARRAY,
+    ("numpy", "dtype"): _Type,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy._core.multiarray", "scalar"): _scalar,
+}
+
+
+#: Classes and functions that a value may be made of: they do nothing but hold what they are given.
+_HARMLESS: Final = {
+    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
+    "collections": {"Counter", "OrderedDict", "defaultdict", "deque"},
+    "datetime": {"date", "datetime", "time", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "fractions": {"Fraction"},
+    "uuid": {"UUID", "SafeUUID"},
+    "millstream.types.row": {"RowKind", "row_class"},
+    "millstream.types.composite_types": {"TaggedUnion"},
+    "millstream.types.time": {"Duration", "Instant", "Time"},
+    "millstream.functions.window": {"CountWindow", "GlobalWindow", "TimeWindow"},
+}
+#: What types stand for in pickles: ``defaultdict(int)``.
+_TYPES: Final = {"bool", "bytes", "dict", "float", "int", "list", "object", "str", "tuple"}
+
+
+class Foreign:
+    """An object of a class that is not here: its name, what it was made of, and its fields."""
+
+    def __init__(self, name: str, *arguments: object) -> None:
+        """Take the name of the class, and the arguments that it was called with."""
+        self.name = name
+        self.arguments = list(arguments)
+        self.fields: dict[str, object] = {}
+
+    def __setstate__(self, state: object) -> None:
+        """Take the fields, as pickle gives them."""
+        parts = state if isinstance(state, tuple) else (state,)
+        for part in parts:
+            if isinstance(part, dict):
+                self.fields.update({str(key): value for key, value in part.items()})
+            elif part is not None:
+                self.arguments.append(part)
+
+    def append(self, item: object) -> None:
+        """Take an item of a list."""
+        self.arguments.append(item)
+
+    def extend(self, items: Any) -> None:
+        """Take items of a list."""
+        self.arguments.extend(items)
+
+    def add(self, item: object) -> None:
+        """Take an item of a set."""
+        self.arguments.append(item)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        """Take an entry of a dictionary."""
+        self.arguments.append((key, value))
+
+    def __call__(self, *arguments: object, **fields: object) -> Foreign:
+        """What a function that is not here would have returned."""
+        made = Foreign(self.name, *self.arguments, *arguments)
+        made.fields.update(fields)
+        return made
+
+    def __repr__(self) -> str:
+        """``shop.Order(number=3)``."""
+        parts = [repr(each) for each in self.arguments]
+        parts += [f"{name}={value!r}" for name, value in self.fields.items()]
+        return f"{self.name}({', '.join(parts)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it shows the same."""
+        return repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        """Of the class alone: what is in it may still come."""
+        return hash(self.name)
+
+
+class _Reader(pickle.Unpickler):
+    """Finds harmless classes, and stands ``Foreign`` in for all others."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in _HARMLESS.get(module, ()) or (module == "builtins" and name in _TYPES):
+            return super().find_class(module, name)
+        if (module, name) in NUMPY:
+            return NUMPY[module, name]
+        if (module, name) == ("millstream.state.serializers", "find_class"):
+            return _class_by_name
+        return _stand_in(module, name)
+
+
+def _stand_in(module: str, name: str) -> type[Foreign]:
+    """A class whose objects show the name of the one that is not here."""
+    shown = name if module == "builtins" else f"{module}.{name}"
+
+    def make(cls: type[Foreign], *arguments: object, **fields: object) -> Foreign:
+        made = object.__new__(cls)
+        Foreign.__init__(made, shown, *arguments)
+        made.fields.update(fields)
+        return made
+
+    body = {"__new__": make, "__init__": lambda *_, **__: None}
+    return type(name.rpartition(".")[2], (Foreign,), body)
+
+
+def _class_by_name(module: str, name: str) -> type[Foreign]:
+    """A class that was stored by name, as those of a script are."""
+    return _stand_in(module, name)
+
+
+def readable_value(stored: bytes) -> Any:
+    """The value that was pickled; nothing of the program is imported or run.
+
+    Raises:
+        StateError: the bytes are no pickle.
+    """
+    try:
+        return _Reader(io.BytesIO(stored)).load()
+    except Exception as error:
+        message = f"a value cannot be read ({type(error).__name__}: {error}): {stored[:40]!r}"
+        raise StateError(message) from error
+
+
+def readable_key(encoded: bytes) -> Any:
+    """The key with these bytes, as ``encode_key`` made them; nothing of the program is imported.
+
+    Raises:
+        StateError: the bytes are not those of a key.
+    """
+    read = _READERS.get(encoded[:1])
+    return decode_key(encoded) if read is None else read(encoded[1:])
+
+
+def _parts(packed: bytes) -> list[Any]:
+    return list(map(readable_key, unpack(packed)))
+
+
+def _mapping(packed: bytes) -> Foreign:
+    parts = _parts(packed)
+    return Foreign("dict", *zip(parts[::2], parts[1::2], strict=True))
+
+
+def _enum(packed: bytes) -> Foreign:
+    kind, name = unpack(packed)
+    return Foreign(f"{_class_name(kind)}.{name.decode()}")
+
+
+def _object(packed: bytes) -> Foreign:
+    kind, *values = unpack(packed)
+    return Foreign(_class_name(kind), *map(readable_key, values))
+
+
+def _row(packed: bytes) -> Row:
+    names, *values = _parts(packed)
+    return row_class(None if names is None else tuple(names))(values)
+
+
+#: What reads the keys that hold others, or are of classes of the program, by their tags.
+_READERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
+    b"t": lambda rest: tuple(_parts(rest)),
+    b"L": _parts,
+    b"S": lambda rest: Foreign("set", *_parts(rest)),
+    b"Z": lambda rest: Foreign("frozenset", *_parts(rest)),
+    b"d": _mapping,
+    b"E": _enum,
+    b"D": _object,
+    b"N": _object,
+    b"R": _row,
+    b"P": readable_value,
+}
+
+
+def _class_name(encoded: bytes) -> str:
+    return encoded.decode().replace(":", ".")
+
+
+def readable_window(encoded: bytes) -> tuple[object, bytes]:
+    """The window that a namespace begins with, and the rest; bytes if it is of a kind of its own.
+
+    A namespace that is no window comes out as it is.
+    """
+    length = WindowCodec.length_of(encoded)
+    if length is None:
+        return encoded, b""
+    window, rest = encoded[:length], encoded[length:]
+    if window[:1] in b"tgc":
+        return WindowCodec().decode(window), rest
+    content = window[5:]
+    return (readable_key(content) if window[:1] == b"x" else content), rest
+
 
 _TIME_AT: Final = 3
 _TIME_SIZE: Final = 8

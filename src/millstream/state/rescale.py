@@ -16,18 +16,32 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from millstream.contracts.operator import OperatorStateKind, StatePart
 from millstream.errors import StateError
 from millstream.state.registry import FIRST_FIXED, is_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.operator import OperatorStateHandle
 
-__all__ = ["chunk_key_groups", "copy_key_groups", "drop_other_key_groups"]
+__all__ = [
+    "chunk_key_groups",
+    "copy_key_groups",
+    "drop_other_key_groups",
+    "key_and_rest",
+    "own_states",
+    "redistribute",
+    "scan_in_steps",
+    "scan_state",
+    "timed_key_and_rest",
+]
+
 
 _BATCH: Final = 10_000
 _TWO: Final = struct.Struct(">H")
@@ -154,3 +168,105 @@ def drop_other_key_groups(
         [(key + suffix, value) for key, value in chunks],
         foreign + [key for key, _ in chunks],
     )
+
+
+#: Name -> the parts that one subtask is given.
+Parts = dict[str, list[StatePart]]
+
+
+def own_states(states: Mapping[str, OperatorStateHandle]) -> Parts:
+    """What a subtask goes on with that was not restored: its own."""
+    return {name: [StatePart.whole(handle)] for name, handle in states.items()}
+
+
+def redistribute(old: Sequence[Mapping[str, OperatorStateHandle]], parallelism: int) -> list[Parts]:
+    """What each subtask is given.
+
+    Args:
+        old: what each subtask of the checkpoint left, by name.
+        parallelism: how many subtasks there are from now on.
+    """
+    found: list[Parts] = [{} for _ in range(parallelism)]
+    start = 0
+    for name in sorted({name for states in old for name in states}):
+        # A name has one kind: the store refuses another one.
+        handles = [states[name] for states in old if name in states]
+        kind = handles[0].kind
+        if kind is OperatorStateKind.UNION:
+            own = [handle for handle in handles if not handle.is_copy] or handles[:1]
+            for parts in found:
+                parts[name] = [StatePart.whole(replace(handle, is_copy=True)) for handle in own]
+        elif kind is OperatorStateKind.BROADCAST:
+            copies = [states.get(name) for states in old]
+            for subtask, parts in enumerate(found):
+                copy = copies[subtask] if parallelism == len(old) else None
+                parts[name] = [StatePart.whole(copy or handles[subtask % len(handles)])]
+        elif parallelism == len(old):
+            for states, parts in zip(old, found, strict=True):
+                if name in states:
+                    parts[name] = [StatePart.whole(states[name])]
+        else:
+            start = _deal(name, handles, start, found)
+    return found
+
+
+def _deal(name: str, handles: Sequence[OperatorStateHandle], start: int, found: list[Parts]) -> int:
+    """Deal out the elements of a list from subtask ``start`` on; returns where the next begins."""
+    parallelism = len(found)
+    share, rest = divmod(sum(handle.count for handle in handles), parallelism)
+    position = first = 0
+    for turn in range(parallelism):
+        wanted = share + (turn < rest)
+        parts: list[StatePart] = []
+        while wanted:
+            handle = handles[position]
+            taken = min(wanted, handle.count - first)
+            if taken:
+                parts.append(StatePart(handle, first, first + taken))
+            wanted -= taken
+            first += taken
+            if first == handle.count:
+                position, first = position + 1, 0
+        if parts:
+            found[(start + turn) % parallelism][name] = parts
+    return (start + rest) % parallelism
+
+
+_STEP: Final = 4096
+#: Where the length of the key and the key stand in names of ``K`` and of ``T`` entries.
+_LENGTH_AT: Final = 5
+_KEY_AT: Final = 9
+_TIMED_LENGTH_AT: Final = 13
+_TIMED_KEY_AT: Final = 17
+
+
+def scan_in_steps(store: KeyValueStore, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of ``[start, stop)``; between two of them other ones may be written."""
+    while True:
+        entries = list(islice(store.scan(start, stop), _STEP))
+        yield from entries
+        if len(entries) < _STEP:
+            return
+        start = entries[-1][0] + b"\0"
+
+
+def scan_state(
+    store: KeyValueStore, index: int, key_groups: tuple[int, int]
+) -> Iterator[tuple[bytes, bytes]]:
+    """The ``K`` entries of the state of this number, in steps."""
+    for group in range(*key_groups):
+        prefix = b"K" + group.to_bytes(2, "big")
+        start, stop = (prefix + number.to_bytes(2, "big") for number in (index, index + 1))
+        yield from scan_in_steps(store, start, stop)
+
+
+def key_and_rest(name: bytes) -> tuple[bytes, bytes]:
+    """The encoded key in the name of a ``K`` entry, and what stands behind it."""
+    end = _KEY_AT + int.from_bytes(name[_LENGTH_AT:_KEY_AT], "big")
+    return name[_KEY_AT:end], name[end:]
+
+
+def timed_key_and_rest(name: bytes) -> tuple[bytes, bytes]:
+    """The encoded key in the name of a ``T`` entry, and what stands behind it."""
+    end = _TIMED_KEY_AT + int.from_bytes(name[_TIMED_LENGTH_AT:_TIMED_KEY_AT], "big")
+    return name[_TIMED_KEY_AT:end], name[end:]

@@ -4,7 +4,7 @@ What it is: handles around the plain ones that keep each value (each element of 
 of a map) together with the time of its last access, and treat it as absent once expired.  Expired
 state is removed when it is met, by its key or in the background.
 
-What it is not: the search for what has expired (``state/expired.py``).  Time is
+What it is not: the search for what has expired (``state/key_context.py``).  Time is
 ``KeyedState.expiry_time``: that of the access.
 
 Read next: ``functions/descriptors.py`` for the configuration.
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.functions.descriptors import AggregateFunctionLike
-    from millstream.state.expired import ExpiredEntry
-    from millstream.state.key_context import KeyContext
+    from millstream.state.key_context import ExpiredEntry, KeyContext
     from millstream.state.list_state import KeyedListState
     from millstream.state.map_state import KeyedMapState
     from millstream.state.value_state import KeyedValueState
@@ -78,7 +77,7 @@ _Inner: TypeAlias = "KeyedValueState | KeyedListState | KeyedMapState"
 
 
 class _Expiring:
-    """What the background needs to know of plain values; see ``state/expired.py``."""
+    """What the background needs to know of plain values; see ``state/key_context.py``."""
 
     def __init__(self, keyed: KeyContext, inner: _Inner, config: StateTtlConfig) -> None:
         self.ttl = config.get_ttl().to_milliseconds()

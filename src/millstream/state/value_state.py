@@ -11,18 +11,26 @@ Read next: ``state/keyed.py``, which prefetches and flushes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from array import array
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
-from millstream.functions.handles import AggregatingState, ReducingState, ValueState
-from millstream.state.cached_values import CachedValues
-from millstream.state.changed_numbers import ChangedNumbers
+import numpy as np
+
+from millstream.functions.descriptors import check_of, writer
+from millstream.functions.handles import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    ValueState,
+)
 from millstream.state.key_codec import CacheKey
-from millstream.state.serializers import dumps_all
+from millstream.state.serializers import dumps, dumps_all, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from millstream.functions.descriptors import (
@@ -30,9 +38,299 @@ if TYPE_CHECKING:
         ReducingStateDescriptor,
         StateDescriptor,
     )
+    from millstream.functions.handles import State
     from millstream.state.key_context import KeyContext, Puts
 
-__all__ = ["KeyedAggregatingState", "KeyedReducingState", "KeyedValueState", "SingleValue"]
+__all__ = [
+    "CachedValues",
+    "ChangedNumbers",
+    "Generations",
+    "KeyedAggregatingState",
+    "KeyedReducingState",
+    "KeyedValueState",
+    "SingleValue",
+    "hold_to_types",
+]
+
+
+_K = TypeVar("_K")
+
+#: What an entry takes in memory, roughly: for the key and the tables that it is in, and for each
+#: byte of its value as it is stored.
+_PER_ENTRY: Final = 250
+_PER_BYTE: Final = 4
+#: So many values of a batch are measured.
+_SAMPLES: Final = 32
+
+#: So many entries, or bytes of them, wait for the snapshot where they would change again before it.
+_MOST_CHANGING: Final = 30_000
+_MOST_CHANGING_BYTES: Final = 1 << 20
+#: Of so many keys that a snapshot wrote the next one knows whether they have changed.
+_WATCHED: Final = 100
+#: If so much of them has, what is written ahead is mostly written for nothing.
+_CHANGING: Final = 0.75
+
+
+class Generations(Generic[_K]):
+    """The entries of one state that are in memory.
+
+    Invariant: ``dirty`` holds the keys whose value in ``cache`` differs from the store's, or may.
+    Invariant: what is in ``old`` and not in ``cache`` is as the store has it.
+    """
+
+    __slots__ = (
+        "_changes_again",
+        "_measured",
+        "_measured_bytes",
+        "_watched",
+        "cache",
+        "dirty",
+        "old",
+    )
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self.cache: dict[_K, Any] = {}
+        self.old: dict[_K, Any] = {}
+        self.dirty: set[_K] = set()
+        self._measured = 1
+        self._measured_bytes = 0
+        #: Some keys that the last snapshot wrote, and whether the one before had most of its own.
+        self._watched: list[_K] = []
+        self._changes_again = False
+
+    @property
+    def cached(self) -> int:
+        """How many objects are held in memory."""
+        return len(self.cache) + len(self.old)
+
+    @property
+    def weight(self) -> int:
+        """How many bytes the younger generation takes, roughly."""
+        size = _PER_ENTRY + _PER_BYTE * self._measured_bytes // self._measured
+        return len(self.cache) * size
+
+    @property
+    def unwritten(self) -> int:
+        """How many changed entries do not wait for the snapshot if there are many of them."""
+        if not self._changes_again:
+            return self.changes
+        each = max(1, self._measured_bytes // self._measured)
+        spared = min(_MOST_CHANGING, _MOST_CHANGING_BYTES // each)
+        return max(0, self.changes - spared)
+
+    @property
+    def changes(self) -> int:
+        """How many entries have changed; of many it may be a part, but half of them at least."""
+        return len(self.dirty)
+
+    def changed_among(self, keys: list[_K]) -> int:
+        """How many of some keys have changed."""
+        return sum(map(self.dirty.__contains__, keys))
+
+    def watch(self, keys: list[_K]) -> None:
+        """Take the keys that a snapshot writes; see how many of the last one's are among them.
+
+        Only called while they count as changed.
+        """
+        if self._watched:
+            again = self.changed_among(self._watched)
+            self._changes_again = again >= _CHANGING * len(self._watched)
+        self._watched = keys[:: max(1, len(keys) // _WATCHED)]
+
+    def measure(self, stored: Sequence[bytes | None]) -> None:
+        """Look at some values as they are stored, to know how large entries are."""
+        some = stored[:_SAMPLES]
+        self._measured += len(some)
+        self._measured_bytes += sum(len(each) for each in some if each is not None)
+
+    def missing(self, keys: Iterable[_K]) -> list[_K]:
+        """Return those of ``keys`` that are not in memory; the others are young from now on."""
+        cache, old = self.cache, self.old
+        if not old:
+            if isinstance(keys, set):
+                return list(keys.difference(cache))  # which runs no code per key
+            return [key for key in keys if key not in cache] if cache else list(keys)
+        found: list[_K] = []
+        for key in keys:
+            if key not in cache:
+                if key in old:
+                    cache[key] = old[key]
+                else:
+                    found.append(key)
+        return found
+
+    def age(self) -> dict[Any, Any]:
+        """Let what is young be old; returns what was old before.  Nothing may be dirty."""
+        gone, self.old, self.cache = self.old, self.cache, {}
+        return gone
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        self.cache.clear()
+        self.old.clear()
+        self.dirty.clear()
+
+
+class CachedValues(Generations[_K]):
+    """The values of one state.
+
+    Invariant: ``cache[key]`` is ``absent`` where it is known that there is no value.
+    """
+
+    __slots__ = ("descriptor", "index", "keyed")
+
+    #: Stands for "there is no value".
+    absent: ClassVar[Any] = None
+
+    def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
+        """Keep the values of ``descriptor`` in ``keyed``."""
+        super().__init__()
+        self.keyed = keyed
+        self.descriptor = descriptor
+        #: The state's number in the store, set at the start of every epoch.
+        self.index = -1
+
+    def names(self, keys: list[_K]) -> list[bytes]:
+        """Return the names of values in the store."""
+        return self.keyed.store_keys(self.index, cast("list[CacheKey]", keys))
+
+    def decoded(self, key: _K, stored: bytes | None) -> Any:
+        """Return the value that is stored under a key."""
+        del key
+        return self.absent if stored is None else loads(stored)
+
+    #: What is to be stored of a value; empty if nothing is.
+    encoded: Callable[[Any], bytes] = staticmethod(dumps)
+
+    def read(self, key: _K) -> Any:
+        """Return a value that is not in ``cache``, and have it there."""
+        if key in self.old:
+            value = self.old[key]
+        else:
+            value = self.decoded(key, self.keyed.store.get(self.names([key])[0]))
+        self.cache[key] = value
+        return value
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Read the values of ``keys`` that are not in memory, in one go."""
+        self.fetch(cast("Iterable[_K]", keys))
+
+    def fetch(self, keys: Iterable[_K]) -> None:
+        """``prefetch`` of whatever values are looked up by."""
+        missing = self.missing(keys)
+        if missing:
+            stored = self.keyed.store.get_many(self.names(missing))
+            self.measure(stored)
+            self.cache.update(zip(missing, map(self.decoded, missing, stored), strict=True))
+
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes``."""
+        keys = list(self.dirty)
+        self.watch(keys)
+        self.dirty.clear()
+        self._add(keys, puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of at most so many entries."""
+        keys = list(islice(self.dirty, most))
+        self.dirty.difference_update(keys)
+        self._add(keys, puts, deletes)
+
+    def _add(self, keys: list[_K], puts: Puts, deletes: list[bytes]) -> None:
+        if not keys:
+            return
+        cache, encode, absent = self.cache, self.encoded, self.absent
+        before = len(puts)
+        for name, key in zip(self.names(keys), keys, strict=True):
+            value = cache[key]
+            content = b"" if value is absent else encode(value)
+            if content:
+                puts.append((name, content))
+            else:
+                deletes.append(name)
+        self.measure([content for _, content in puts[before : before + 32]])
+
+
+#: Up to so many keys are sorted whenever somebody asks how many there are.
+_FEW: Final = 4_096
+#: So many changes are listed before they are sorted unasked.
+_MOST_LISTED: Final = 65_536
+_SOME: Final = 200
+_SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**63 - 1
+
+
+class ChangedNumbers:
+    """Numbers of 64 bits, each once.
+
+    Invariant: what is held is ``_sorted``, in the order of unsigned numbers, without repetitions,
+    and ``_listed``, which may repeat itself and what is sorted.
+    """
+
+    __slots__ = ("_listed", "_sorted", "note")
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._listed = array("q")
+        self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
+        #: Adds a number; an OverflowError says that it has more than 64 bits.  Stays the same.
+        self.note: Callable[[int], None] = self._listed.append
+
+    @property
+    def roughly(self) -> int:
+        """How many there are; of many no less than half of them."""
+        if len(self._sorted) < _FEW or len(self._listed) >= len(self._sorted):
+            self._sort()
+        return len(self._sorted)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        self._sort()
+        return len(self._sorted)
+
+    def keep_short(self) -> None:
+        """Take no more memory than a few times what single numbers would."""
+        if len(self._listed) > max(_MOST_LISTED, len(self._sorted)):
+            self._sort()
+
+    def some(self) -> list[int]:
+        """A few hundred of them, from all over."""
+        self._sort()
+        step = max(1, len(self._sorted) // _SOME)
+        found: list[int] = self._sorted[::step].view(np.int64).tolist()
+        return found
+
+    def count(self, numbers: list[int]) -> int:
+        """How many of some numbers, of any size, are among these."""
+        self._sort()
+        fitting = [number for number in numbers if _SMALLEST <= number <= _LARGEST]
+        wanted = np.array(fitting, np.int64).view(np.uint64)
+        return int(np.isin(wanted, self._sorted).sum())
+
+    def take(self, most: int | None = None) -> NDArray[np.int64]:
+        """Remove all or at most so many, in the order of unsigned numbers."""
+        if most is None or len(self._sorted) < most:
+            self._sort()
+        stop = len(self._sorted) if most is None else most
+        taken, self._sorted = self._sorted[:stop], self._sorted[stop:]
+        return taken.view(np.int64)
+
+    def clear(self) -> None:
+        """Remove all."""
+        del self._listed[:]
+        self._sorted = self._sorted[:0]
+
+    def _sort(self) -> None:
+        if not self._listed:
+            return
+        every = np.concatenate([self._sorted, np.array(self._listed).view(np.uint64)])
+        del self._listed[:]  # the list stays the same
+        every.sort()
+        is_first = np.empty(len(every), np.bool_)
+        is_first[0] = True
+        np.not_equal(every[1:], every[:-1], out=is_first[1:])
+        self._sorted = every[is_first]
 
 
 #: How many values stay in memory between epochs, and of which types.
@@ -227,3 +525,112 @@ class KeyedAggregatingState(SingleValue, AggregatingState[Any, Any]):
     def clear(self) -> None:
         """Remove the accumulator of the current key."""
         self.put(None)
+
+
+S = TypeVar("S")
+
+
+def hold_to_types(handle: S, descriptor: Any) -> S:
+    """The handle, or one around it that checks what is written if types were declared."""
+    kinds = [descriptor.type_info, getattr(descriptor, "key_type_info", None)]
+    wrapper = _WRAPPERS.get(descriptor.kind)
+    if wrapper is None or all(check_of(kind, "") is None for kind in kinds):
+        return handle
+    return cast("S", wrapper(handle, descriptor))
+
+
+def _set(handle: State, **methods: Callable[..., Any]) -> None:
+    """Let methods of the handle be those of the one inside: a call through costs half as much."""
+    for name, method in methods.items():
+        setattr(handle, name, method)
+
+
+class _TypedValue(ValueState[Any]):
+    """A value that is checked."""
+
+    __slots__ = ("clear", "update", "value")
+
+    def __init__(self, inner: ValueState[Any], descriptor: Any) -> None:
+        what = f"state {descriptor.name!r}"
+        check = check_of(descriptor.type_info, what)
+        if check is not None and isinstance(inner, KeyedValueState):
+            update = inner.checked_update(*check)
+        else:
+            update = writer(descriptor.type_info, what, inner.update)
+        _set(self, value=inner.value, clear=inner.clear, update=update)
+
+
+class _TypedReducing(ReducingState[Any]):
+    """A reduced value; what the function returns is checked by ``descriptor.reduce``."""
+
+    __slots__ = ("add", "clear", "get")
+
+    def __init__(self, inner: ReducingState[Any], descriptor: Any) -> None:
+        add = writer(descriptor.type_info, f"state {descriptor.name!r}", inner.add)
+        _set(self, get=inner.get, clear=inner.clear, add=add)
+
+
+class _TypedList(ListState[Any]):
+    """A list whose elements are checked."""
+
+    __slots__ = ("_check", "_inner", "add", "clear", "get")
+
+    def __init__(self, inner: ListState[Any], descriptor: Any) -> None:
+        self._inner = inner
+        what = f"state {descriptor.name!r}, element"
+        add = writer(descriptor.type_info, what, inner.add)
+        _set(self, get=inner.get, clear=inner.clear, add=add)
+        self._check = writer(descriptor.type_info, what)
+
+    def add_all(self, values: Sequence[Any]) -> None:
+        values = list(values)
+        for value in values:
+            self._check(value)
+        self._inner.add_all(values)
+
+    def update(self, values: Sequence[Any]) -> None:
+        values = list(values)
+        for value in values:
+            self._check(value)
+        self._inner.update(values)
+
+
+class _TypedMap(MapState[Any, Any]):
+    """A map whose keys and values are checked."""
+
+    __slots__ = (
+        "_check_key",
+        "_check_value",
+        "_inner",
+        "clear",
+        "contains",
+        "get",
+        "is_empty",
+        "items",
+        "remove",
+    )
+
+    def __init__(self, inner: MapState[Any, Any], descriptor: Any) -> None:
+        self._inner = inner
+        _set(self, get=inner.get, contains=inner.contains, items=inner.items)
+        _set(self, is_empty=inner.is_empty, remove=inner.remove, clear=inner.clear)
+        state = f"state {descriptor.name!r}"
+        self._check_key = writer(descriptor.key_type_info, f"{state}, map key")
+        self._check_value = writer(descriptor.type_info, f"{state}, map value")
+
+    def put(self, key: Any, value: Any) -> None:
+        self._check_key(key)
+        self._check_value(value)
+        self._inner.put(key, value)
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+
+_WRAPPERS: dict[str, Callable[[Any, Any], State]] = {
+    "value": _TypedValue,
+    "list": _TypedList,
+    "map": _TypedMap,
+    "reducing": _TypedReducing,
+}

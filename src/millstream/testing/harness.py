@@ -29,8 +29,8 @@ from millstream.contracts.operator import Checkpoint, OperatorContext, RestoreCo
 from millstream.errors import StateError
 from millstream.runtime.user_code import OutputCheck
 from millstream.state.operator_state import OperatorStates, StateContent, inline_handle
-from millstream.state.redistribution import own_states
 from millstream.state.registry import META
+from millstream.state.rescale import own_states
 from millstream.testing.memory_store import MemoryStore
 from millstream.types.types import Types
 

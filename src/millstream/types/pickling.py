@@ -3,7 +3,7 @@
 What it is: ``dumps`` tries C pickle and falls back to cloudpickle, which can also pickle
 instances of classes defined in the user's script (``__main__``): a worker has no such module.
 What it is not: canonical.  Equal values may have different bytes; keys are encoded by
-``state/key_groups.py``.
+``state/key_codec.py``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ else the columns of the type tell whether it fits.
 What it is not: how batches become columns, which checks them as well; but samples of those that
 never do are looked at by it (``runtime/user_code.py``).
 
-Read next: ``state/typed_state.py``, which uses it.
+Read next: ``state/value_state.py``, which uses it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows, key_groups_of_rows
 from millstream.runtime.exchange import create_partitioner
 from millstream.runtime.operators.stateless import MapFactory
-from millstream.state.key_codec import cache_key
-from millstream.state.key_groups import key_group, subtask_of
+from millstream.state.key_codec import cache_key, key_group, subtask_of
 from millstream.testing import OperatorHarness
 from millstream.types.field_access import KeyColumns
 from millstream.types.types import from_arrow_schema

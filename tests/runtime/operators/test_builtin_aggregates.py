@@ -43,7 +43,7 @@ from millstream.runtime.columnar.aggregates import (
 )
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators import BuiltInSpec, CombinerFactory, WindowFactory
-from millstream.state.key_groups import key_group, key_group_range, subtask_of
+from millstream.state.key_codec import key_group, key_group_range, subtask_of
 from millstream.state.rescale import copy_key_groups
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.memory_store import MemoryStore

@@ -17,7 +17,7 @@ from millstream.errors import UserFunctionError
 from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.state.operator_state import OperatorStates
-from millstream.state.redistribution import redistribute
+from millstream.state.rescale import redistribute
 from millstream.testing.harness import OperatorHarness
 
 

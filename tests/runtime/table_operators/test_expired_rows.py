@@ -44,7 +44,7 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
-from millstream.state import expired
+from millstream.state import key_context
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 
 TTL = 10
@@ -183,10 +183,10 @@ def test_agree_with_no_background(
     def check(data: Any) -> None:
         drawn = data.draw(steps(takes_back=PLANS[name][2]))
         with monkeypatch.context() as patch:
-            patch.setattr(expired, "_ROUNDS", 1000)
-            patch.setattr(expired, "_AT_ONCE", 1)
+            patch.setattr(key_context, "_ROUNDS", 1000)
+            patch.setattr(key_context, "_AT_ONCE", 1)
             found = run(name, drawn, long_lived=long_lived)
-            patch.setattr(expired.ExpiredState, "watch", lambda *_: None)
+            patch.setattr(key_context.ExpiredState, "watch", lambda *_: None)
             expected = run(name, drawn, long_lived=long_lived)
         assert found.changes == expected.changes
         assert list(found.state_entries()) == []
@@ -314,7 +314,7 @@ def test_what_is_kept_is_bounded(
 ) -> None:
     """Keys never come again: at most twice those that are alive have entries, and few more."""
     per_epoch, least = 5, 5
-    monkeypatch.setattr(expired, "AT_SNAPSHOTS", least)
+    monkeypatch.setattr(key_context, "AT_SNAPSHOTS", least)
     sides = 2 if isinstance(PLANS[name][0], JoinFactory) else 1
     sizes = []
     with harness_of(name, long_lived=long_lived) as harness:
@@ -330,8 +330,8 @@ def test_what_is_kept_is_bounded(
 
 
 def test_buckets_of_one_key_are_emptied_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expired, "AT_SNAPSHOTS", 3)
-    monkeypatch.setattr(expired, "_AT_ONCE", 10**9)
+    monkeypatch.setattr(key_context, "AT_SNAPSHOTS", 3)
+    monkeypatch.setattr(key_context, "_AT_ONCE", 10**9)
     plan = join(JoinKind.INNER, JoinSide((0,)), JoinSide((0,)), right_ttl=0)
     with TableHarness(plan, ROWS, [*TYPES, *TYPES]) as harness:
         harness.row_types.append(ROWS)

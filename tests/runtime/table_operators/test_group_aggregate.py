@@ -313,7 +313,7 @@ def test_state_goes_with_its_keys(parallelism: int) -> None:
 
 
 def key_subtask(key: str, parallelism: int) -> int:
-    from millstream.state.key_groups import key_group, subtask_of
+    from millstream.state.key_codec import key_group, subtask_of
 
     return subtask_of(key_group(key, 128), 128, parallelism)
 

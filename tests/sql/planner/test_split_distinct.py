@@ -15,7 +15,7 @@ from tests.support.tiers import sampled
 
 from millstream.expressions.functions.hashing import hash_code
 from millstream.runtime.columnar.row_groups import key_groups_of_rows
-from millstream.state.key_groups import key_group_range
+from millstream.state.key_codec import key_group_range
 
 if TYPE_CHECKING:
     from pathlib import Path

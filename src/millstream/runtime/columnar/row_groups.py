@@ -21,8 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.state.chunks import KEY, key_groups_of_column
-from millstream.state.key_codec import INT_TAG, cache_key, decode_key, encode_key, uncache_key
-from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
+from millstream.state.key_codec import (
+    INT_TAG,
+    cache_key,
+    decode_key,
+    encode_key,
+    key_group_of_cache_key,
+    key_groups_of_ints,
+    uncache_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

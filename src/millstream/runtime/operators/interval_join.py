@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, RestoreContext
-    from millstream.state.key_codec import CacheKey
-    from millstream.state.key_types import KeyTypes
+    from millstream.state.key_codec import CacheKey, KeyTypes
     from millstream.state.map_state import KeyedMapState
 
 __all__ = ["IntervalJoinFactory", "IntervalJoinOperator"]

@@ -18,8 +18,7 @@ from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import StateError
 from millstream.runtime.operators.base import FunctionOperator
 from millstream.runtime.user_code import bound_method, functions_in, keys_of, private_copy
-from millstream.state.key_groups import key_group_range
-from millstream.state.key_types import KeyTypes
+from millstream.state.key_codec import KeyTypes, key_group_range
 from millstream.state.keyed import KeyedState
 from millstream.types.field_access import column_of, field_of
 

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.links import CreditLimits, InLink, Link
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
-    from millstream.state.operator_state_files import PendingStates
+    from millstream.state.operator_state import PendingStates
 
 __all__ = ["PipelinedTask"]
 

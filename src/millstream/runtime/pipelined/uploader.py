@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import PendingSnapshot
     from millstream.contracts.operator import PendingOutput
     from millstream.runtime.pipelined.barrier_alignment import Recording
-    from millstream.state.operator_state_files import PendingStates
+    from millstream.state.operator_state import PendingStates
 
 __all__ = ["PendingAck", "Uploader", "declined", "finished"]
 

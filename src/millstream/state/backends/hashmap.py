@@ -24,7 +24,7 @@ import pyarrow as pa
 from millstream.contracts.key_value_store import StateHandle
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError, UnknownFormatError
-from millstream.state.snapshot_files import upload_file
+from millstream.state.local_copies import upload_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -44,7 +44,7 @@ from millstream.errors import (
     MillstreamError,
     StateStoreError,
 )
-from millstream.state.snapshot_files import upload_files
+from millstream.state.local_copies import upload_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.operators.base import MeasuringOperator
 from millstream.runtime.operators.keyed import keyed_state_of, store_of
-from millstream.state.key_types import KeyTypes
+from millstream.state.key_codec import KeyTypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

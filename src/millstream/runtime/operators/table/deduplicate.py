@@ -33,8 +33,7 @@ from millstream.runtime.operators.table.base import (
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.row_buffers import RowChanges
-from millstream.state.expired_rows import ExpiringRows
-from millstream.state.packed_state import PackedValues
+from millstream.state.packed_state import ExpiringRows, PackedValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

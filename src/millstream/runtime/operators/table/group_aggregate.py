@@ -35,10 +35,8 @@ from millstream.runtime.operators.table.base import (
     TableOperator,
     kinds_or_inserts,
 )
-from millstream.state.expired_rows import ExpiringRows
-from millstream.state.key_codec import encode_key
-from millstream.state.key_groups import key_group
-from millstream.state.packed_state import PackedValues
+from millstream.state.key_codec import encode_key, key_group
+from millstream.state.packed_state import ExpiringRows, PackedValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -43,9 +43,8 @@ from millstream.runtime.operators.table.row_buffers import (
     unpacked_rows,
 )
 from millstream.runtime.operators.table.specs import AggregateCall
-from millstream.state.expired_rows import ExpiringRows
 from millstream.state.key_codec import cache_key, uncache_key
-from millstream.state.packed_state import PackedValues
+from millstream.state.packed_state import ExpiringRows, PackedValues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

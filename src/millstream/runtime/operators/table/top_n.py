@@ -47,9 +47,8 @@ from millstream.runtime.operators.table.base import (
 from millstream.runtime.operators.table.row_buffers import RowChanges, packed_list, unpacked_list
 from millstream.runtime.operators.table.specs import RankStrategy
 from millstream.runtime.operators.table.window_join import RowsOfWindowsOperator
-from millstream.state.expired_rows import ExpiringMaps
 from millstream.state.packed_buckets import joined_bucket, split_bucket
-from millstream.state.packed_state import PackedMaps
+from millstream.state.packed_state import ExpiringMaps, PackedMaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

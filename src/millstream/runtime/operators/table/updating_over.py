@@ -40,8 +40,7 @@ from millstream.runtime.operators.table.top_n import (
     keep_alive,
     living_ranking,
 )
-from millstream.state.expired_rows import ExpiringMaps
-from millstream.state.packed_state import PackedMaps
+from millstream.state.packed_state import ExpiringMaps, PackedMaps
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch

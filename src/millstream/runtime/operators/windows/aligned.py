@@ -41,13 +41,21 @@ from millstream.runtime.operators.windows.state_migration import (
 )
 from millstream.runtime.user_code import user_error
 from millstream.state import keyed
-from millstream.state.key_codec import INT, INT_TAG, cache_key, decode_key, encode_key, uncache_key
-from millstream.state.key_groups import key_group_of_cache_key, key_groups_of_ints
+from millstream.state.key_codec import (
+    INT,
+    INT_TAG,
+    WindowCodec,
+    cache_key,
+    decode_key,
+    encode_key,
+    key_group_of_cache_key,
+    key_groups_of_ints,
+    uncache_key,
+)
 from millstream.state.namespaced_state import ABSENT, NamespacedStates
 from millstream.state.registry import WINDOW_ACCUMULATORS, WINDOW_LISTS, StoreNotes
-from millstream.state.rewriting import scan_in_steps
+from millstream.state.rescale import scan_in_steps
 from millstream.state.serializers import dumps, loads
-from millstream.state.window_codec import WindowCodec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

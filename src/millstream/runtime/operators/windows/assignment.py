@@ -29,8 +29,7 @@ from millstream.functions.windows import (
 )
 from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES
 from millstream.runtime.user_code import NO_RECORD, user_error
-from millstream.state.key_codec import cache_key
-from millstream.state.window_codec import WindowCodec
+from millstream.state.key_codec import WindowCodec, cache_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

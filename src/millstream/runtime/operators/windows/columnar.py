@@ -56,8 +56,7 @@ from millstream.runtime.operators.windows.state_migration import (
     partial_types,
     stored_section,
 )
-from millstream.state.key_groups import key_group_range
-from millstream.state.key_types import KeyTypes
+from millstream.state.key_codec import KeyTypes, key_group_range
 from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.pickling import short_repr

@@ -46,7 +46,7 @@ from millstream.runtime.operators.windows.state_migration import (
     stored_section,
 )
 from millstream.state.chunks import encoded_chunk, fragment_runs, marks_of
-from millstream.state.key_groups import key_group_range
+from millstream.state.key_codec import key_group_range
 from millstream.state.registry import SESSION_FRAGMENTS, StoreNotes
 
 if TYPE_CHECKING:

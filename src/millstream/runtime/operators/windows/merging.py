@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
 from millstream.functions.windows import MergingWindowAssigner
-from millstream.state.cached_values import CachedValues
 from millstream.state.serializers import dumps, loads
+from millstream.state.value_state import CachedValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from millstream.functions.window import TimeWindow, Window
-    from millstream.state.key_codec import CacheKey
+    from millstream.state.key_codec import CacheKey, WindowCodec
     from millstream.state.keyed import KeyedState
-    from millstream.state.window_codec import WindowCodec
 
 __all__ = ["MergingSets", "MergingSetsDescriptor", "MergingWindowSet", "StateWindows"]
 

@@ -21,10 +21,10 @@ from millstream.runtime.operators.windows.generic import GeneralWindowOperator
 from millstream.runtime.operators.windows.merging import MergingSetsDescriptor
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
 from millstream.runtime.user_code import user_error
-from millstream.state.cached_values import CachedValues
 from millstream.state.key_codec import uncache_key
 from millstream.state.namespaced_state import ABSENT
 from millstream.state.serializers import dumps, loads
+from millstream.state.value_state import CachedValues
 from millstream.types.time import MAX_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.runtime.operators.windows.merging import MergingSets, StateWindows
-    from millstream.state.key_codec import CacheKey
+    from millstream.state.key_codec import CacheKey, WindowCodec
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
-    from millstream.state.window_codec import WindowCodec
 
 __all__ = ["Session", "SessionSets", "SessionWindowOperator"]
 

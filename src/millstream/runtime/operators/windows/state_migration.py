@@ -45,14 +45,12 @@ from millstream.runtime.operators.windows.logic import AggregateSpec, BuiltInSpe
 from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
 from millstream.runtime.user_code import user_error
 from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
-from millstream.state.key_codec import encode_key, uncache_key
+from millstream.state.key_codec import WindowCodec, encode_key, key_group_range, uncache_key
 from millstream.state.key_context import KeyContext
-from millstream.state.key_groups import key_group_range
 from millstream.state.namespaced_state import ABSENT
 from millstream.state.registry import META, read_sections, section_record, stored_record
-from millstream.state.rewriting import key_and_rest, scan_in_steps, scan_state, timed_key_and_rest
+from millstream.state.rescale import key_and_rest, scan_in_steps, scan_state, timed_key_and_rest
 from millstream.state.serializers import loads
-from millstream.state.window_codec import WindowCodec
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
