@@ -16,8 +16,7 @@ from millstream.cli.shell.shell import Shell, is_whole
 from millstream.cli.shell.terminal import Terminal, candidates, history_file, word_before
 from millstream.errors import ConfigurationError, JobError, SqlParserError, ValidationError
 from millstream.execution.job_client import JobStatus
-from millstream.sql.catalog.columns import PhysicalColumn
-from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
 from millstream.table.table_result import cell_texts
 from millstream.types.logical_types import BigIntType, VarCharType
 from millstream.types.row import Row, RowKind

@@ -21,10 +21,10 @@ from millstream.configuration.options import ALL_OPTIONS
 from millstream.configuration.parsing import parse_string
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
-from millstream.sql.catalog.factories.datagen_values import options_of
+from millstream.sql.catalog.factories.datagen import options_of
 from millstream.sql.catalog.factories.filesystem import FILE_FORMATS
 from millstream.sql.catalog.formats import FORMATS, ChosenFormat, known_options
-from millstream.sql.catalog.unapplied_options import unapplied_option
+from millstream.sql.catalog.options import unapplied_option
 from millstream.types.logical_types import IntType, TimestampType, VarCharType
 
 if TYPE_CHECKING:

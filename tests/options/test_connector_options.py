@@ -20,8 +20,12 @@ import millstream
 from millstream.configuration import accepted
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
-from millstream.sql.catalog.options import IDLE_TIMEOUT, Options
-from millstream.sql.catalog.unapplied_options import unapplied_option, unapplied_options
+from millstream.sql.catalog.options import (
+    IDLE_TIMEOUT,
+    Options,
+    unapplied_option,
+    unapplied_options,
+)
 
 ALL = connector_options()
 #: Options that are read by constants, and one that says what always holds.

@@ -14,9 +14,8 @@ import pyarrow as pa
 from millstream.configuration.configuration import Configuration
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_expression
-from millstream.sql.binder.context import BindingContext
 from millstream.sql.binder.expressions import ExpressionBinder
-from millstream.sql.binder.scope import Scope
+from millstream.sql.binder.scope import BindingContext, Scope
 from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.parser.parser import parse_expression
 from millstream.types.logical_types import RowType

@@ -20,7 +20,7 @@ from millstream.expressions.user_aggregates import (
     UserAggregate,
     aggregate_definition_of,
 )
-from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.calls import InlineCall
 from millstream.sql.parser.parser import parse_type
 from millstream.table.expression import Expression, as_node
 from millstream.types.logical_types import ArrayType, LogicalType, MapType, RowField, RowType

@@ -15,10 +15,10 @@ from millstream.errors import ProgramError
 from millstream.expressions.functions.definition import FunctionKind
 from millstream.sql.binder import calls
 from millstream.sql.binder.binding import query_binder
-from millstream.sql.binder.inline_calls import InlineCall
-from millstream.sql.binder.walking import children
+from millstream.sql.binder.calls import InlineCall
+from millstream.sql.binder.scope import children
 from millstream.sql.parser import nodes
-from millstream.sql.parser.syntax import Expression, Node, Query
+from millstream.sql.parser.expression_nodes import Expression, Node, Query
 from millstream.sql.suggestions import did_you_mean
 from millstream.types.logical_types import RowType
 

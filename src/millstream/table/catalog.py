@@ -10,12 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
-from millstream.sql.catalog.columns import (
-    Column,
-    ComputedColumn,
-    MetadataColumn,
-    PhysicalColumn,
-)
 from millstream.sql.catalog.identifiers import (
     CatalogPartitionSpec,
     ObjectIdentifier,
@@ -30,13 +24,20 @@ from millstream.sql.catalog.objects import (
     CatalogTable,
     CatalogView,
 )
+from millstream.sql.catalog.partitions_and_statistics import (
+    CatalogColumnStatistics,
+    CatalogTableStatistics,
+)
 from millstream.sql.catalog.schema import (
+    Column,
+    ComputedColumn,
     Constraint,
+    MetadataColumn,
+    PhysicalColumn,
     ResolvedSchema,
     UniqueConstraint,
     WatermarkSpec,
 )
-from millstream.sql.catalog.statistics import CatalogColumnStatistics, CatalogTableStatistics
 
 if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
-from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.calls import InlineCall
 from millstream.sql.parser import nodes
 from millstream.table.building import WindowProperty
 from millstream.table.expression_nodes import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import ProgramError
-from millstream.sql.binder.inline_calls import InlineOperation, InlinePlan
+from millstream.sql.binder.calls import InlineOperation, InlinePlan
 from millstream.sql.parser import nodes
 from millstream.sql.parser.unparser import unparse
 from millstream.table.building import Flattened

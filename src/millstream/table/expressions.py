@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
-from millstream.sql.binder.inline_calls import OPERATOR_FUNCTIONS, InlineOperation
+from millstream.sql.binder.calls import OPERATOR_FUNCTIONS, InlineOperation
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
 from millstream.table.building import ColumnRange, Columns, OverBound, RowInterval

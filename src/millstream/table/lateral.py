@@ -14,7 +14,7 @@ from millstream.errors import ProgramError
 from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
 from millstream.expressions.user_aggregates import user_aggregate
 from millstream.expressions.user_functions import one_row_definition
-from millstream.sql.binder.inline_calls import InlineCall
+from millstream.sql.binder.calls import InlineCall
 from millstream.sql.parser import nodes
 from millstream.table.expression import Expression
 from millstream.types.logical_types import ArrayType, RowType

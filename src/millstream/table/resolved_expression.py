@@ -1,10 +1,10 @@
 """``ResolvedExpression`` under PyFlink's path.
 
-What it is: a facade over ``sql/catalog/columns.py``.
+What it is: a facade over ``sql/catalog/schema.py``.
 """
 
 from __future__ import annotations
 
-from millstream.sql.catalog.columns import ResolvedExpression
+from millstream.sql.catalog.schema import ResolvedExpression
 
 __all__ = ["ResolvedExpression"]

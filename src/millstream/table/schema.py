@@ -9,16 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.configuration.configuration import Configuration
-from millstream.sql.binder.context import BindingContext
 from millstream.sql.binder.expressions import ExpressionBinder
-from millstream.sql.binder.scope import Scope
-from millstream.sql.catalog.columns import Column, ComputedColumn, PhysicalColumn
+from millstream.sql.binder.scope import BindingContext, Scope
 from millstream.sql.catalog.manager import CatalogManager
-from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.sql.catalog.schema import Column, ComputedColumn, PhysicalColumn, ResolvedSchema
 from millstream.sql.catalog.unresolved_schema import Schema, UnresolvedComputed
 from millstream.sql.parser.parser import parse_expression
 from millstream.sql.planner.logical import row_of
-from millstream.sql.statements.schemas import with_key
+from millstream.sql.statements.alter import with_key
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import RowType

@@ -12,7 +12,7 @@ from millstream.errors import ProgramError, ValidationError
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_statement
 from millstream.sql.statements import plans
-from millstream.sql.statements.showing import explain_targets
+from millstream.sql.statements.show import explain_targets
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.table_result import TableResult
 

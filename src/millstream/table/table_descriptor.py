@@ -12,7 +12,7 @@ from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.table.schema import Schema, resolved
 
 if TYPE_CHECKING:
-    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.scope import BindingContext
     from millstream.types.logical_types import RowType
 
 __all__ = ["FormatDescriptor", "TableDescriptor"]

@@ -22,7 +22,7 @@ from millstream.sql.catalog.objects import CatalogFunction
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_identifier, parse_statement
 from millstream.sql.statements import plans
-from millstream.sql.statements.running import execute, run
+from millstream.sql.statements.dispatch import execute, run
 from millstream.sql.statements.session import Session
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.environment_settings import EnvironmentSettings
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millstream.sql.catalog.catalog import Catalog
-    from millstream.sql.parser.syntax import Query
+    from millstream.sql.parser.expression_nodes import Query
     from millstream.table.catalog import CatalogDescriptor
     from millstream.table.module import Module, ModuleEntry
     from millstream.table.plan_reference import PlanReference

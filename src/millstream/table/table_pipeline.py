@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.sql.statements import plans
-from millstream.sql.statements.showing import explain_targets
+from millstream.sql.statements.show import explain_targets
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.table_result import TableResult
 

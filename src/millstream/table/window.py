@@ -30,7 +30,7 @@ from millstream.types.logical_types import TimestampKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.sql.binder.context import BindingContext
+    from millstream.sql.binder.scope import BindingContext
     from millstream.table.expression import Expression
     from millstream.types.logical_types import RowType
 

@@ -13,8 +13,7 @@ from tests.connectors.tables.test_message_formats import row_of
 from tests.support.query_running import changelog, environment, materialised
 
 from millstream.errors import ValidationError
-from millstream.sql.catalog.factories.datagen import Rows
-from millstream.sql.catalog.factories.datagen_values import drawn_values, options_of
+from millstream.sql.catalog.factories.datagen import Rows, drawn_values, options_of
 from millstream.sql.catalog.options import Options
 from millstream.types.logical_types import (
     DayTimeIntervalType,

@@ -12,11 +12,10 @@ from tests.support.query_running import environment
 
 from millstream.errors import CatalogError, ValidationError
 from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
-from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.file_catalog import FileCatalog
 from millstream.sql.catalog.identifiers import ObjectPath
 from millstream.sql.catalog.objects import CatalogDatabase, CatalogFunction, CatalogTable
-from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
 from millstream.table.udf import udf
 from millstream.types.logical_types import IntType
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.expressions.functions.definition import FunctionKind
 from millstream.expressions.functions.registry import find_function, function_groups
-from millstream.sql.binder.aggregates import AGGREGATES, OVER_ONLY
+from millstream.sql.binder.calls import AGGREGATES, OVER_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

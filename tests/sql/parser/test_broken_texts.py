@@ -13,9 +13,8 @@ from tests.sql.parser.corpus_files import cases, check_texts, valid
 from tests.support.examples import examples
 
 from millstream.errors import SqlParserError, UnsupportedSqlError
-from millstream.sql.parser.keywords import RESERVED
-from millstream.sql.parser.lexer import tokenize
 from millstream.sql.parser.parser import parse_statement, parse_statements, parse_type
+from millstream.sql.parser.tokens import RESERVED, tokenize
 
 TEXTS = [case.statement for case in valid()]
 TYPES = (

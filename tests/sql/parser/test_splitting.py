@@ -7,7 +7,7 @@ from tests.sql.parser.corpus_files import valid
 
 from millstream.errors import SqlParserError
 from millstream.sql.parser.parser import parse_statement, parse_statements
-from millstream.sql.parser.splitting import is_complete, split_statements
+from millstream.sql.parser.tokens import is_complete, split_statements
 
 
 def test_statements_of_a_script() -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.support.query_running import environment
 
 from millstream.sql.catalog.identifiers import CatalogPartitionSpec, ObjectPath
-from millstream.sql.catalog.statistics import CatalogTableStatistics
-from millstream.sql.planner import physical_batch, plan_nodes
+from millstream.sql.catalog.partitions_and_statistics import CatalogTableStatistics
+from millstream.sql.planner import physical, plan_nodes
 from millstream.sql.planner.physical import (
     DataStreamScan,
     PhysicalNode,
@@ -200,6 +200,6 @@ def test_every_physical_node_is_in_compiled_plans() -> None:
             yield each
             yield from below(each)
 
-    apart = {DataStreamScan, TwoInputs, TwoPhaseAggregate, physical_batch.FinalRows}
+    apart = {DataStreamScan, TwoInputs, TwoPhaseAggregate, physical.FinalRows}
     shown_only = {each for each in below(PhysicalNode) if each.__name__.startswith("Local")}
     assert set(plan_nodes._KINDS.values()) | apart | shown_only == set(below(PhysicalNode))

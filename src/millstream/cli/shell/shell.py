@@ -19,14 +19,14 @@ from millstream.configuration.redaction import masked_statement
 from millstream.errors import ConfigurationError, MillstreamError
 from millstream.sql.parser.nodes import Execute, Query, ResetOption, SetOption
 from millstream.sql.parser.parser import parse_statement
-from millstream.sql.parser.splitting import is_complete, split_statements
+from millstream.sql.parser.tokens import is_complete, split_statements
 from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from millstream.execution.job_client import JobClient
-    from millstream.sql.parser.syntax import Statement
+    from millstream.sql.parser.expression_nodes import Statement
     from millstream.table import TableEnvironment
 
 __all__ = ["HELP", "Shell", "is_whole"]

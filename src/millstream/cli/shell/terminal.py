@@ -19,7 +19,7 @@ from millstream.cli.shell.shell import is_whole
 from millstream.configuration.redaction import masked_statement
 from millstream.errors import ConfigurationError, MillstreamError
 from millstream.sql.catalog.formats import known_options
-from millstream.sql.parser.keywords import RESERVED
+from millstream.sql.parser.tokens import RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

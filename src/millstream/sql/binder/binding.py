@@ -17,8 +17,7 @@ from millstream.sql.binder.selects import SelectBinder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.sql.binder.context import BindingContext
-    from millstream.sql.binder.scope import Scope
+    from millstream.sql.binder.scope import BindingContext, Scope
     from millstream.sql.planner.logical import LogicalNode, SortKey
 
 __all__ = ["query_binder"]

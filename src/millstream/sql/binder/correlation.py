@@ -5,7 +5,7 @@ condition of a join.  What they compare goes up with them: through projections; 
 groups, DISTINCT and the first rows of an order; through sub-queries of the sub-query by equalities.
 What it is not: a general unnesting; a correlation elsewhere stays, and is refused.
 
-Read next: ``sql/binder/subqueries.py``, ``sql/binder/subquery_values.py``.
+Read next: ``sql/binder/subquery_values.py``, ``sql/binder/subquery_values.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.queries import QueryBinder
-    from millstream.sql.parser.syntax import Node
+    from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode
 
 __all__ = [

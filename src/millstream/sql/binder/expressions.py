@@ -2,29 +2,34 @@
 
 What it is: names become columns of a scope, calls are resolved against the signatures of functions,
 and each error has its place in the text.
-What it is not: aggregates and OVER, which need a plan below (``sql/binder/aggregates.py``), nor
-sub-queries, which become joins (``sql/binder/subqueries.py``); both come in by hooks.
+What it is not: aggregates and OVER, which need a plan below (``sql/binder/calls.py``), nor
+sub-queries, which become joins (``sql/binder/subquery_values.py``); both come in by hooks.
 
 Read next: ``sql/binder/queries.py``.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration.accepted import say_once
-from millstream.errors import MillstreamError, ValidationError
+from millstream.errors import MillstreamError, ProgramError, ValidationError
+from millstream.expressions.decimals import EXACT
 from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
-from millstream.sql.binder import calls, json
-from millstream.sql.binder.aggregates import OVER_ONLY
-from millstream.sql.binder.inline_calls import (
+from millstream.expressions.resolution import resolve_definition
+from millstream.expressions.user_aggregates import user_aggregate
+from millstream.sql.binder import calls
+from millstream.sql.binder.calls import (
     OPERATOR_FUNCTIONS,
+    OVER_ONLY,
     InlineCall,
     InlineOperation,
     called,
 )
-from millstream.sql.binder.literals import interval_literal, temporal_literal
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import SOURCE_WATERMARK
@@ -32,11 +37,15 @@ from millstream.types.logical_types import (
     BigIntType,
     BooleanType,
     CharType,
+    DateType,
+    DayTimeIntervalType,
     DecimalType,
     IntType,
     RowType,
     SymbolType,
+    TimeType,
     VarCharType,
+    YearMonthIntervalType,
 )
 from millstream.types.type_derivation import common_type
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -44,13 +53,91 @@ from millstream.types.type_roots import TypeFamily, TypeRoot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.expressions.nodes import Expression
-    from millstream.sql.binder.context import BindingContext
-    from millstream.sql.binder.scope import Scope
+    from millstream.expressions.functions.definition import FunctionDefinition
+    from millstream.expressions.nodes import Call, Expression
+    from millstream.sql.binder.scope import BindingContext, Scope
     from millstream.sql.catalog.objects import CatalogFunction
-    from millstream.sql.parser.syntax import Node
+    from millstream.sql.parser.expression_nodes import IntervalLiteral, Node, TemporalLiteral
+    from millstream.types.logical_types import LogicalType
 
-__all__ = ["ExpressionBinder", "is_time_attribute"]
+__all__ = [
+    "ExpressionBinder",
+    "interval_literal",
+    "is_time_attribute",
+    "temporal_literal",
+    "typed_literal",
+    "user_aggregate_arguments",
+]
+
+
+_TEMPORAL: Final = re.compile(
+    r"(?:(?P<date>\d{1,4}-\d{1,2}-\d{1,2}))?[ T]?"
+    r"(?:(?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})(?:\.(?P<fraction>\d{0,9}))?)?"
+)
+_EPOCH: Final = dt.date(1970, 1, 1)
+_SECOND: Final = 1_000_000_000
+_DIGITS: Final = 9
+
+
+def temporal_literal(node: TemporalLiteral) -> Literal:
+    """DATE, TIME or TIMESTAMP.
+
+    Raises:
+        ValueError: there is no such day or time.
+    """
+    found = _TEMPORAL.fullmatch(node.text.strip())
+    if found is None:
+        message = f"'{node.text}' is no {node.type.as_summary_string()}"
+        raise ValueError(message)
+    days = 0
+    if found["date"]:
+        year, month, day = map(int, found["date"].split("-"))
+        days = (dt.date(year, month, day) - _EPOCH).days
+    nanos = 0
+    if found["hour"]:
+        clock = dt.time(int(found["hour"]), int(found["minute"]), int(found["second"]))
+        seconds = clock.hour * 3600 + clock.minute * 60 + clock.second
+        nanos = seconds * _SECOND + int((found["fraction"] or "").ljust(_DIGITS, "0")[:_DIGITS])
+    if isinstance(node.type, DateType):
+        return Literal(days, node.type)
+    if isinstance(node.type, TimeType):
+        return Literal(nanos, node.type)
+    return Literal(days * 86_400 * _SECOND + nanos, node.type)
+
+
+def typed_literal(literal: Literal, kind: LogicalType) -> Literal | None:
+    """A literal as one of another type, without a cast; None if its value would be another."""
+    value, root = literal.value, kind.root
+    if value is None:
+        return Literal(None, kind)
+    wanted = kind.with_nullability(False)  # noqa: FBT003
+    families = TypeFamily.CHARACTER_STRING, TypeFamily.TIMESTAMP, TypeFamily.INTEGER_NUMERIC
+    same_form = any(literal.type.is_a(each) and kind.is_a(each) for each in families)
+    if same_form and root is not TypeRoot.CHAR:
+        return Literal(value, wanted)
+    if isinstance(kind, DecimalType) and isinstance(value, int | Decimal):
+        step = Decimal(1).scaleb(-kind.scale)
+        return Literal(Decimal(value).quantize(step, context=EXACT), wanted)
+    if root is TypeRoot.DOUBLE and isinstance(value, int | float | Decimal):
+        return Literal(float(value), wanted)
+    return None
+
+
+def interval_literal(node: IntervalLiteral) -> Literal:
+    """INTERVAL: months, or milliseconds."""
+    qualifier = node.qualifier
+    units = [qualifier.start.value, *([qualifier.end.value] if qualifier.end else [])]
+    if qualifier.is_year_month:
+        units = ["MONTH" if unit == "QUARTER" else unit for unit in units]
+        months = YearMonthIntervalType(" TO ".join(units), qualifier.precision or 4, nullable=False)
+        return Literal(node.value, months)
+    units = ["DAY" if unit == "WEEK" else unit for unit in units]
+    fraction = 3 if qualifier.fraction is None else qualifier.fraction
+    kind = DayTimeIntervalType(
+        " TO ".join(units), min(qualifier.precision or 6, 6), fraction, nullable=False
+    )
+    return Literal(node.value, kind)
+
 
 #: The type of 9223372036854775808.
 _NINETEEN_DIGITS: Final = DecimalType(19, 0, nullable=False)
@@ -422,7 +509,7 @@ class ExpressionBinder:
         if user is not None and node.on_error is None:
             return self._json_by_user(node, user)
         self._check_not_hidden(node, "JSON_EXISTS")
-        return json.json_exists(self, node)
+        return calls.json_exists(self, node)
 
     def _json_value(self, node: Any) -> Expression:
         user = self.context.catalogs.system_function("JSON_VALUE")
@@ -430,7 +517,7 @@ class ExpressionBinder:
         if user is not None and not any(clauses):
             return self._json_by_user(node, user)
         self._check_not_hidden(node, "JSON_VALUE")
-        return json.json_value(self, node)
+        return calls.json_value(self, node)
 
     def json_argument(self, node: Any) -> Expression:
         """Bind a value in JSON_OBJECT or JSON_ARRAY, which may be JSON(...)."""
@@ -458,15 +545,15 @@ class ExpressionBinder:
 
     def _json_query(self, node: Any) -> Expression:
         self._check_not_hidden(node, "JSON_QUERY")
-        return json.json_query(self, node)
+        return calls.json_query(self, node)
 
     def _json_object(self, node: Any) -> Expression:
         self._check_not_hidden(node, "JSON_OBJECTAGG" if node.aggregate else "JSON_OBJECT")
-        return self.json_aggregate(node) if node.aggregate else json.json_object(self, node)
+        return self.json_aggregate(node) if node.aggregate else calls.json_object(self, node)
 
     def _json_array(self, node: Any) -> Expression:
         self._check_not_hidden(node, "JSON_ARRAYAGG" if node.aggregate else "JSON_ARRAY")
-        return self.json_aggregate(node) if node.aggregate else json.json_array(self, node)
+        return self.json_aggregate(node) if node.aggregate else calls.json_array(self, node)
 
     def _period(self, node: Any) -> Expression:
         left, right = node.left, node.right
@@ -555,3 +642,26 @@ def _least_integer(negative: Expression) -> Expression:
         if negative.type == _NINETEEN_DIGITS and negative.value == -(1 << 63):
             return Literal(-(1 << 63), BigIntType(nullable=False))
     return negative
+
+
+def user_aggregate_arguments(
+    base: ExpressionBinder, node: Any, definition: FunctionDefinition
+) -> Call:
+    """A call with bound arguments, cast to what the function takes.
+
+    Raises:
+        ValidationError: it does not take them, or gives rows.
+    """
+    user = user_aggregate(definition)
+    is_over = getattr(node, "over", None) is not None
+    if user.gives_rows and (is_over or not isinstance(node, InlineCall)):
+        message = f"{definition.name} gives rows: flat_aggregate() of the Table API takes it."
+        raise base.context.error(node, message)
+    if isinstance(node, nodes.FunctionCall) and (node.order_by or node.within_group):
+        raise base.context.error(node, f"ORDER BY in {definition.name} is not in this release.")
+    if any(isinstance(each, nodes.Star) for each in node.arguments):
+        raise base.context.error(node, f"Only COUNT takes *; {definition.name} does not.")
+    try:
+        return resolve_definition(definition, base.bind_all(node.arguments), user=True)
+    except ProgramError as error:
+        raise base.context.error(node, str(error)) from error

@@ -9,6 +9,7 @@ What it is not: Top-N and deduplication, which are found later in the plan
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
@@ -17,7 +18,7 @@ from millstream.expressions.folding import fold
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.user_aggregates import user_aggregate
 from millstream.sql.binder import calls
-from millstream.sql.binder.aggregates import (
+from millstream.sql.binder.calls import (
     AGGREGATES,
     OVER_ONLY,
     RANKS,
@@ -26,9 +27,8 @@ from millstream.sql.binder.aggregates import (
     aggregate_type,
     plain_type,
 )
-from millstream.sql.binder.frames import frame_ends
-from millstream.sql.binder.ordering import check_orderable
-from millstream.sql.binder.user_aggregates import user_aggregate_arguments
+from millstream.sql.binder.expressions import user_aggregate_arguments
+from millstream.sql.binder.queries import check_orderable
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
     AggregateCall,
@@ -39,7 +39,13 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
-from millstream.types.logical_types import BigIntType, DoubleType, IntType
+from millstream.types.logical_types import (
+    BigIntType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    IntType,
+)
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
@@ -49,12 +55,111 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.expressions.user_aggregates import UserAggregate
     from millstream.runtime.operators.table.batch_over import Offset
-    from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.expressions import ExpressionBinder
+    from millstream.sql.binder.scope import BindingContext
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["OverCalls"]
+__all__ = ["OverCalls", "frame_ends"]
+
+
+#: From the first row on.
+_ORDER: Final = ("PRECEDING", "CURRENT ROW", "FOLLOWING")
+
+
+def frame_ends(
+    context: BindingContext, binder: ExpressionBinder, frame: Any, order: list[LogicalType]
+) -> tuple[Offset | None, Offset | None]:
+    """How far a frame goes before a row and behind it; None: as far as there are rows.
+
+    Args:
+        context: of the statement; says whether all rows of a partition are there.
+        binder: of the lengths.
+        frame: the clause.
+        order: the types of the columns that rows are ordered by.
+
+    Raises:
+        ValidationError: a stream has no such frame, or it goes by what has no distances.
+    """
+    _check_directions(context, frame)
+    if context.is_batch:
+        return _any_ends(context, binder, frame, order)
+    if frame.end.direction != "CURRENT ROW":
+        raise context.error(frame, "OVER windows must end with CURRENT ROW.")
+    start = frame.start
+    if start.direction == "FOLLOWING":
+        raise context.error(frame, "OVER windows cannot begin behind the row.")
+    if start.direction == "CURRENT ROW":
+        return 0, 0
+    if start.offset is None:
+        return None, 0
+    return _length(context, binder, frame, start, None), 0
+
+
+def _check_directions(context: BindingContext, frame: Any) -> None:
+    """Refuse, whatever the lengths, an end that is another way than it can be."""
+    for bound, inwards, which in (
+        (frame.start, "FOLLOWING", "lower"),
+        (frame.end, "PRECEDING", "upper"),
+    ):
+        if bound.direction == inwards and bound.offset is None:
+            message = f"UNBOUNDED {inwards} cannot be specified for the {which} frame boundary."
+            raise context.error(bound, message)
+    start, end = frame.start.direction, frame.end.direction
+    if _ORDER.index(start) > _ORDER.index(end):
+        message = f"Upper frame boundary cannot be {end} when lower boundary is {start}."
+        raise context.error(frame.end, message)
+
+
+def _any_ends(
+    context: BindingContext, binder: ExpressionBinder, frame: Any, order: list[LogicalType]
+) -> tuple[Offset | None, Offset | None]:
+    found: list[Offset | None] = []
+    for bound, outwards in ((frame.start, "PRECEDING"), (frame.end, "FOLLOWING")):
+        if bound.direction == "CURRENT ROW":
+            found.append(0)
+        elif bound.offset is None:
+            found.append(None)
+        else:
+            if frame.unit == "RANGE" and len(order) != 1:
+                message = "RANGE with a length needs one column in ORDER BY."
+                raise context.error(frame, message)
+            kind = order[0] if frame.unit == "RANGE" else None
+            length = _length(context, binder, frame, bound, kind)
+            found.append(length if bound.direction == outwards else -length)
+    return found[0], found[1]
+
+
+def _length(
+    context: BindingContext,
+    binder: ExpressionBinder,
+    frame: Any,
+    bound: Any,
+    by: LogicalType | None,
+) -> Offset:
+    """The distance at one end; RANGE by numbers takes numbers, by times (None) intervals."""
+    offset = fold(binder.bind(bound.offset), EvaluationContext())
+    if not isinstance(offset, Literal) or not isinstance(offset.value, int | Decimal | float):
+        raise context.error(bound.offset, "The length of a window must be a constant.")
+    kind, value = offset.type, offset.value
+    if frame.unit == "ROWS" or (by is not None and by.is_a(TypeFamily.INTEGER_NUMERIC)):
+        wanted, fits = "a whole number", kind.is_a(TypeFamily.INTEGER_NUMERIC)
+    elif by is not None and by.is_a(TypeFamily.NUMERIC):
+        wanted, fits = "a number", kind.is_a(TypeFamily.NUMERIC)
+        if isinstance(by, DecimalType):
+            fits = fits and not isinstance(value, float)
+        else:
+            value = float(value)
+    elif by is None or by.is_a(TypeFamily.DATETIME):
+        wanted, fits = "an interval of days to seconds", isinstance(kind, DayTimeIntervalType)
+    else:
+        message = f"RANGE with a length does not go by {by}: it needs numbers or times."
+        raise context.error(bound.offset, message)
+    if not fits or value < 0:
+        message = f"The length of a {frame.unit} window must be {wanted}, and not negative."
+        raise context.error(bound.offset, message)
+    return value
+
 
 #: What is over all rows of a partition, which a stream never has.
 _OF_BATCH: Final = frozenset({"LEAD", "CUME_DIST", "PERCENT_RANK", "NTILE"})

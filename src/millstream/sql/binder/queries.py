@@ -12,17 +12,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.nodes import Literal
-from millstream.sql.binder import calls, set_operations
-from millstream.sql.binder.expressions import ExpressionBinder, is_time_attribute
-from millstream.sql.binder.inline_calls import InlinePlan
-from millstream.sql.binder.literals import typed_literal
+from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.sql.binder import calls
+from millstream.sql.binder.calls import InlinePlan, aggregate_type, plain_type
+from millstream.sql.binder.expressions import ExpressionBinder, is_time_attribute, typed_literal
 from millstream.sql.binder.names import repeated_name
-from millstream.sql.binder.ordering import check_orderable
 from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
+    AggregateCall,
+    AggregateNode,
+    CorrelateNode,
     DistinctNode,
+    FilterNode,
+    JoinNode,
+    JoinType,
     LimitNode,
     ProjectNode,
     SortKey,
@@ -31,20 +35,131 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
-from millstream.types.logical_types import NullType
+from millstream.types.logical_types import BigIntType, IntType, MultisetType, NullType
 from millstream.types.type_derivation import common_type
+from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from millstream.expressions.nodes import Expression
-    from millstream.sql.binder.context import BindingContext
     from millstream.sql.binder.hints import StateTtls
-    from millstream.sql.parser.syntax import Node, Query
+    from millstream.sql.binder.scope import BindingContext
+    from millstream.sql.parser.expression_nodes import Node, Query
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["Parts", "QueryBinder", "cast_columns"]
+__all__ = ["Parts", "QueryBinder", "cast_columns", "check_orderable", "counted", "distinct"]
+
+
+_COUNT: Final = BigIntType(nullable=False)
+_ELEMENT: Final = IntType(nullable=False)
+
+
+def distinct(left: LogicalNode, right: LogicalNode, *, intersect: bool) -> LogicalNode:
+    """INTERSECT, or EXCEPT: rows of the left that are (not) on the right too, each once.
+
+    Args:
+        left: a query.
+        right: another of the same types.
+        intersect: whether the row is to be there.
+    """
+    width = len(left.row)
+    condition: Expression | None = None
+    for one, other in zip(references(left.row), references(right.row), strict=True):
+        moved = InputReference(other.index + width, other.name, other.type)
+        same = calls.resolve("IS NOT DISTINCT FROM", [one, moved])
+        condition = same if condition is None else calls.resolve("AND", [condition, same])
+    kind = JoinType.SEMI if intersect else JoinType.ANTI
+    join = JoinNode(row=left.row, left=left, right=right, kind=kind, condition=condition)
+    return DistinctNode(row=left.row, input=join)
+
+
+def counted(left: LogicalNode, right: LogicalNode, *, intersect: bool) -> LogicalNode:
+    """INTERSECT ALL: as often as on the side that has fewer; EXCEPT ALL: what the left has more.
+
+    Args:
+        left: a query.
+        right: another of the same types.
+        intersect: whether it is INTERSECT.
+    """
+    members = (_marked(left, 1, 0), _marked(right, 0, 1))
+    width = len(left.row)
+    names = [*left.row.names, "$left", "$right"]
+    types = [
+        plain_type(one).with_nullability(one.is_nullable or other.is_nullable)
+        for one, other in zip(left.row.children, right.row.children, strict=True)
+    ]
+    row = row_of(names, [*types, _COUNT, _COUNT])
+    function, kind = aggregate_type("SUM", [_COUNT], grouped=True, filtered=False)
+    sums = tuple(AggregateCall(function, (width + side,), kind) for side in (0, 1))
+    grouped = AggregateNode(
+        row=row_of(names, [*types, kind, kind]),
+        input=UnionNode(row=row, members=members),
+        keys=tuple(range(width)),
+        calls=sums,
+    )
+    columns = references(grouped.row)
+    often = calls.resolve("LEAST" if intersect else "-", columns[width:])
+    is_there = calls.resolve(">", [often, Literal(0, _COUNT)])
+    kept = FilterNode(row=grouped.row, input=grouped, condition=is_there)
+    repeated = _repeated(kept, often)
+    shown = tuple(references(repeated.row)[:width])
+    result = row_of(left.row.names, types)
+    return ProjectNode(row=result, input=repeated, expressions=shown)
+
+
+def _marked(plan: LogicalNode, left: int, right: int) -> LogicalNode:
+    """Rows with one for the side that they are of."""
+    columns = references(plan.row)
+    marks = (Literal(left, _COUNT), Literal(right, _COUNT))
+    names = [*plan.row.names, "$left", "$right"]
+    row = row_of(names, [*(each.type for each in columns), _COUNT, _COUNT])
+    return ProjectNode(row=row, input=plan, expressions=(*columns, *marks))
+
+
+def _repeated(plan: LogicalNode, often: Expression) -> LogicalNode:
+    """Each row as often as a number says: once per element of a multiset of so many."""
+    number = calls.cast(often, _ELEMENT)
+    elements = Call("MAP", (Literal(0, _ELEMENT), number), MultisetType(_ELEMENT, nullable=False))
+    row = row_of([*plan.row.names, "$element"], [*plan.row.children, _ELEMENT])
+    return CorrelateNode(
+        row=row,
+        input=plan,
+        function="$REPLICATE_ROWS",
+        arguments=(elements,),
+        kind=JoinType.INNER,
+    )
+
+
+#: As in Flink, and those that it orders item by item, which this release does not.
+_UNORDERED: Final = frozenset(
+    {
+        TypeRoot.ARRAY,
+        TypeRoot.BITMAP,
+        TypeRoot.MAP,
+        TypeRoot.MULTISET,
+        TypeRoot.ROW,
+        TypeRoot.VARIANT,
+    }
+)
+
+
+def check_orderable(context: BindingContext, node: Node, kind: LogicalType) -> None:
+    """Refuse to order by values of a type that has no order.
+
+    Args:
+        context: of the statement.
+        node: what it orders by.
+        kind: the type of that.
+
+    Raises:
+        ValidationError: its values have no order.
+    """
+    if kind.root in _UNORDERED:
+        text = kind.as_summary_string()
+        message = f"ORDER BY does not go by {text}: its values have no order."
+        raise context.error(node, message)
 
 
 @dataclass(frozen=True)
@@ -221,7 +336,7 @@ class QueryBinder:
             union = UnionNode(row=row, members=members)
             return union if node.all else DistinctNode(row=row, input=union)
         intersect = node.operator is nodes.SetOperator.INTERSECT
-        combined = set_operations.counted if node.all else set_operations.distinct
+        combined = counted if node.all else distinct
         return combined(left, right, intersect=intersect)
 
     # -- order -----------------------------------------------------------------------------------
@@ -303,8 +418,6 @@ def _constant(expression: Expression, kind: LogicalType) -> Expression:
 
 def one_row() -> ValuesNode:
     """One row, of which nothing is known: what SELECT without FROM reads."""
-    from millstream.types.logical_types import IntType
-
     return ValuesNode(row=row_of(["ZERO"], [IntType(nullable=False)]), rows=((0,),))
 
 

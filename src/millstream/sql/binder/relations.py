@@ -1,9 +1,9 @@
 """The binder of FROM: tables, views, sub-queries, joins, window TVFs, UNNEST.
 
 What it is: from a relation to a plan and the scope of names over its row.
-What it is not: the scan of a table (``sql/binder/tables.py``).
+What it is not: the scan of a table (``sql/binder/relations.py``).
 
-Read next: ``sql/binder/tables.py``, ``sql/binder/windows.py``.
+Read next: ``sql/binder/table_functions.py``.
 """
 
 from __future__ import annotations
@@ -11,50 +11,352 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.nodes import InputReference, Literal
-from millstream.sql.binder.aggregates import plain_type
-from millstream.sql.binder.calls import inline_call, user_call, user_function
-from millstream.sql.binder.changelogs import CHANGELOGS, changelog
+from millstream.errors import MillstreamError, ValidationError
+from millstream.expressions.nodes import Call, InputReference, Literal, transform
+from millstream.sql.binder import calls
+from millstream.sql.binder.calls import (
+    InlineCall,
+    Placeholder,
+    inline_call,
+    plain_type,
+    user_call,
+    user_function,
+)
+from millstream.sql.binder.correlation import has_repeated, is_outer, joined, pulled
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.hints import no_hints, table_options
-from millstream.sql.binder.inline_calls import InlineCall
-from millstream.sql.binder.lateral import lateral
 from millstream.sql.binder.matches import match_recognize
 from millstream.sql.binder.names import output_names
-from millstream.sql.binder.scope import NameProblem, Scope, ScopeTable
-from millstream.sql.binder.tables import scan
-from millstream.sql.binder.windows import WINDOWS, window
-from millstream.sql.catalog.objects import CatalogTable
+from millstream.sql.binder.scope import NameProblem, OuterReference, Scope, ScopeTable
+from millstream.sql.binder.subquery_values import (
+    beside,
+    bound_sub_query,
+    is_row_of_outer,
+    row_values,
+)
+from millstream.sql.binder.table_functions import CHANGELOGS, WINDOWS, changelog, window
+from millstream.sql.catalog import connectors
+from millstream.sql.catalog.objects import CatalogTable, CatalogView
+from millstream.sql.catalog.schema import ComputedColumn
 from millstream.sql.parser import nodes
+from millstream.sql.parser.parser import parse_expression, parse_query
+from millstream.sql.planner.calcs import substituted
 from millstream.sql.planner.logical import (
+    SOURCE_WATERMARK,
     CorrelateNode,
     FilterNode,
     JoinNode,
     JoinType,
     LookupHint,
     ProjectNode,
+    ScanNode,
     TemporalJoinNode,
+    WatermarkNode,
     references,
     row_of,
 )
+from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.logical_types import (
     ArrayType,
     IntType,
+    LocalZonedTimestampType,
     MapType,
     MultisetType,
+    RowField,
     RowType,
     TimestampKind,
+    TimestampType,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.queries import QueryBinder
-    from millstream.sql.parser.syntax import Node
+    from millstream.sql.binder.scope import BindingContext
+    from millstream.sql.catalog.manager import FoundTable
+    from millstream.sql.catalog.schema import Column, ResolvedSchema, WatermarkSpec
+    from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode
+    from millstream.types.logical_types import LogicalType
 
-__all__ = ["RelationBinder"]
+__all__ = ["RelationBinder", "is_source_watermark", "lateral", "scan", "watermarked"]
+
+
+_MOST_DIGITS = 3
+
+
+def scan(
+    queries: QueryBinder,
+    found: FoundTable,
+    overrides: Mapping[str, str],
+    node: Node | None = None,
+) -> LogicalNode:
+    """The plan of a table or view.
+
+    Args:
+        queries: binds the query of a view.
+        found: the table.
+        overrides: of the hint OPTIONS.
+        node: where it stands.
+
+    Raises:
+        ValidationError: its connector refuses its options, or cannot read.
+    """
+    plan: LogicalNode | None = getattr(found.table, "plan", None)
+    if plan is not None:
+        return plan
+    if isinstance(found.table, CatalogView):
+        return _view(queries, found, found.table, node)
+    context = queries.context
+    table = found.table
+    assert isinstance(table, CatalogTable)  # noqa: S101 - the third kind
+    if overrides:
+        table = table.copy({**table.options, **overrides})
+    schema = table.schema
+    try:
+        source = connectors.table_source(found.identifier, table, context.configuration)
+    except MillstreamError as error:
+        raise context.error(node, str(error)) from error
+    read = schema.read
+    said = source.metadata()
+    kinds = [_read_type(column, said) for column in read]
+    row = row_of([column.name for column in read], kinds)
+    plan = ScanNode(
+        row=row,
+        identifier=found.identifier,
+        table=table,
+        source=source,
+        is_temporary=found.is_temporary,
+    )
+    plan = _cast_metadata(plan, read)
+    plan = _computed(context, plan, schema)
+    if schema.watermark is not None and is_source_watermark(schema.watermark.expression):
+        raise context.error(node, _no_watermarks(table.options.get("connector"), found))
+    return watermarked(context, plan, schema)
+
+
+def _read_type(column: Column, said: Mapping[str, LogicalType]) -> LogicalType:
+    """What the connector gives for a column."""
+    if not column.is_metadata():
+        return column.type
+    kind = said[column.key]
+    is_same = kind.with_nullability(column.type.is_nullable) == column.type
+    return column.type if is_same else kind
+
+
+def _cast_metadata(plan: LogicalNode, read: Sequence[Column]) -> LogicalNode:
+    """Metadata as the types that the columns are declared with."""
+    columns = references(plan.row)
+    made = [
+        calls.cast(each, column.type) if column.is_metadata() else each
+        for each, column in zip(columns, read, strict=True)
+    ]
+    if made == columns:
+        return plan
+    row = row_of(plan.row.names, [each.type for each in made])
+    return ProjectNode(row=row, input=plan, expressions=tuple(made))
+
+
+def _view(
+    queries: QueryBinder, found: FoundTable, view: CatalogView, node: Node | None
+) -> LogicalNode:
+    text, parts = view.expanded_query, found.identifier.parts
+    shown = found.identifier.as_summary_string()
+    if parts in queries.context.views:
+        raise queries.context.error(node, f"View '{shown}' reads itself.")
+    plan = queries.other(text, parts).bind(parse_query(text))
+    if len(plan.row) != len(view.schema.names):
+        message = (
+            f"View '{shown}' has {len(view.schema.names)} columns, and its query gives "
+            f"{len(plan.row)} since a table has changed; create the view anew."
+        )
+        raise queries.context.error(node, message)
+    row = row_of(view.schema.names, plan.row.children)
+    return ProjectNode(row=row, input=plan, expressions=tuple(references(plan.row)))
+
+
+def _computed(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
+    if not any(column.is_computed() for column in schema.columns):
+        return plan
+    scope = Scope.of(plan.row)
+    expressions: list[Expression] = []
+    for column in schema.columns:
+        if isinstance(column, ComputedColumn):
+            text = column.expression
+            binder = ExpressionBinder(context.with_text(text), scope)
+            try:
+                expressions.append(binder.bind(parse_expression(text)))
+            except ValidationError as error:
+                message = f"Computed column '{column.name}': {error}"
+                raise ValidationError(message) from error
+        else:
+            found: Any = scope.find([column.name]).expression
+            expressions.append(found)
+    row = row_of(schema.names, [each.type for each in expressions])
+    return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
+
+
+def is_source_watermark(expression: str) -> bool:
+    """Whether watermarks are declared to be those that the source gives."""
+    node = parse_expression(expression)
+    if not isinstance(node, nodes.FunctionCall) or node.arguments:
+        return False
+    return node.name.last.upper() == SOURCE_WATERMARK
+
+
+def _no_watermarks(connector: str | None, found: FoundTable) -> str:
+    shown = found.identifier.as_summary_string()
+    return (
+        f"SOURCE_WATERMARK() in WATERMARK FOR of table '{shown}': connector '{connector}' gives no "
+        "watermarks of its own. Streams do (from_data_stream); of a table declare the column less "
+        "an interval, such as WATERMARK FOR ts AS ts - INTERVAL '5' SECOND."
+    )
+
+
+def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
+    """The plan with event time as the schema declares it.
+
+    Raises:
+        ValidationError: the column is no timestamp, or the expression gives none.
+    """
+    declared = schema.watermark
+    if declared is None:
+        return plan
+    position = plan.row.index_of(declared.rowtime)
+    if position < 0:
+        hint = did_you_mean(declared.rowtime, plan.row.names)
+        message = (
+            f"The rowtime attribute field '{declared.rowtime}' is not defined in the table "
+            f"schema.{hint} There are: {listed(plan.row.names)}."
+        )
+        raise ValidationError(message)
+    kind = plan.row.fields[position].type
+    if not isinstance(kind, TimestampType | LocalZonedTimestampType) or (
+        kind.precision > _MOST_DIGITS
+    ):
+        message = (
+            f"Invalid data type of time field for watermark definition. The field must be of type "
+            f"TIMESTAMP(p) or TIMESTAMP_LTZ(p), the supported precision 'p' is from 0 to 3, but "
+            f"the time field '{declared.rowtime}' is {kind.as_summary_string()}."
+        )
+        raise ValidationError(message)
+    expression = _watermark_of(context, plan, declared, kind)
+    fields = list(plan.row.fields)
+    rowtime = kind.with_parameters(kind=TimestampKind.ROWTIME)
+    fields[position] = RowField(declared.rowtime, rowtime)
+    row = RowType(tuple(fields), nullable=False)
+    return WatermarkNode(row=row, input=plan, rowtime=position, expression=expression)
+
+
+def _watermark_of(
+    context: BindingContext, plan: LogicalNode, declared: WatermarkSpec, kind: LogicalType
+) -> Expression:
+    if is_source_watermark(declared.expression):
+        return Call(SOURCE_WATERMARK, (), kind)
+    binder = ExpressionBinder(context.with_text(declared.expression), Scope.of(plan.row))
+    expression = binder.bind(parse_expression(declared.expression))
+    if not isinstance(expression.type, TimestampType | LocalZonedTimestampType):
+        shown = expression.type.as_summary_string()
+        message = f"The watermark of '{declared.rowtime}' must be a timestamp; it is {shown}."
+        raise ValidationError(message)
+    return expression
+
+
+def lateral(
+    queries: QueryBinder, left: LogicalNode, scope: Scope, node: Any, kind: JoinType
+) -> LogicalNode:
+    """The rows of the left with those of a sub-query behind them.
+
+    Args:
+        queries: of the query around.
+        left: what stands before the sub-query.
+        scope: of the left.
+        node: the sub-query.
+        kind: of the join.
+
+    Raises:
+        ValidationError: it is joined or correlated otherwise than can be.
+    """
+    bound = bound_sub_query(queries, scope, node.query)
+    if kind not in {JoinType.INNER, JoinType.LEFT}:
+        message = "LATERAL is joined by CROSS, INNER or LEFT JOIN."
+        raise queries.context.error(node, message)
+    if is_row_of_outer(bound):
+        return _one_row(queries, left, bound, node, kind)
+    computed: list[Expression] = list(references(bound.row))
+    below = bound
+    while kind is JoinType.INNER and isinstance(below, ProjectNode) and _computes(below):
+        computed = [substituted(each, below.expressions) for each in computed]
+        below = below.input
+    inner, found = pulled(queries, below, node)
+    if has_repeated(below, found):
+        message = "LATERAL with DISTINCT is correlated by equalities alone in this release."
+        raise queries.context.error(node, message)
+    width = len(left.row)
+    binder = ExpressionBinder(queries.context, scope)
+    condition: Expression | None = None
+    for each in found:
+        one = joined(each, width)
+        condition = one if condition is None else binder.call(node, "AND", condition, one)
+    join = JoinNode(
+        row=_row(left, inner.row.names, inner.row.children, kind),
+        left=left,
+        right=inner,
+        kind=kind,
+        condition=condition,
+    )
+    shown = [*references(join.row)[:width], *(joined(each, width) for each in computed)]
+    if kind is JoinType.LEFT:
+        shown = list(references(join.row)[: width + len(bound.row)])
+    return _projected(join, left, bound, shown)
+
+
+def _computes(plan: ProjectNode) -> bool:
+    return any(map(is_outer, plan.expressions))
+
+
+def _projected(
+    plan: LogicalNode, left: LogicalNode, bound: LogicalNode, shown: Sequence[Expression]
+) -> LogicalNode:
+    row = row_of([*left.row.names, *bound.row.names], [each.type for each in shown])
+    return ProjectNode(row=row, input=plan, expressions=tuple(shown))
+
+
+def _row(left: LogicalNode, names: Sequence[str], types: Sequence[Any], kind: JoinType) -> Any:
+    if kind is JoinType.LEFT:
+        types = [each.with_nullability(True) for each in types]  # noqa: FBT003
+    return row_of([*left.row.names, *names], [*left.row.children, *types])
+
+
+def _one_row(
+    queries: QueryBinder, left: LogicalNode, bound: LogicalNode, node: Any, kind: JoinType
+) -> LogicalNode:
+    """An aggregate of all rows: it is there for each row of the left, if of no rows.
+
+    Raises:
+        ValidationError: HAVING may leave it out of a LEFT JOIN.
+    """
+    (inner, condition), values, present = row_values(queries, bound, node)
+    if present is not None and kind is JoinType.LEFT:
+        message = "LEFT JOIN LATERAL of an aggregate with HAVING is not in this release."
+        raise queries.context.error(node, message)
+    width = len(left.row)
+
+    def change(each: Any) -> Any:
+        if isinstance(each, Placeholder):
+            return InputReference(width + each.index, f"$q{each.index}", each.type)
+        if isinstance(each, OuterReference):
+            return joined(each, width)  # type: ignore[arg-type]
+        return each
+
+    on = None if condition is None else transform(condition, change)
+    plan = beside(left, inner, on)
+    if present is not None:
+        plan = FilterNode(row=plan.row, input=plan, condition=transform(present, change))
+    shown = [*references(plan.row)[:width], *(transform(each, change) for each in values)]
+    return _projected(plan, left, bound, shown)
+
 
 _KINDS: Final = {
     nodes.JoinKind.INNER: JoinType.INNER,
@@ -99,7 +401,6 @@ class RelationBinder:
         found = self.context.catalogs.find_table(names)
         if found is None:
             known = [*self.context.catalogs.table_names(), *self.queries.tables]
-            from millstream.sql.suggestions import did_you_mean
 
             hint = self.context.catalogs.suggest_table(names)
             hint = hint or (did_you_mean(names[0], known) if len(names) == 1 else "")
@@ -364,8 +665,6 @@ class RelationBinder:
         names = node.call.name.names
         function = user_function(self.context, node.call)
         if function is None:
-            from millstream.sql.suggestions import did_you_mean
-
             known = [*self.context.catalogs.function_names(), *WINDOWS]
             hint = did_you_mean(names[-1], known)
             shown = ".".join(names)

@@ -6,19 +6,38 @@ What it is not: the binding of expressions (``sql/binder/expressions.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
+from millstream.configuration import options
+from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
+from millstream.sql.parser import nodes
+from millstream.sql.parser.expression_nodes import Node, Query
+from millstream.sql.parser.tokens import excerpt
 from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from millstream.configuration.configuration import Configuration
     from millstream.expressions.nodes import Expression
+    from millstream.sql.catalog.manager import CatalogManager
+    from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["FoundColumn", "NameProblem", "OuterReference", "Scope", "ScopeTable"]
+__all__ = [
+    "BindingContext",
+    "FoundColumn",
+    "NameProblem",
+    "OuterReference",
+    "Scope",
+    "ScopeTable",
+    "children",
+    "conjuncts",
+    "validation_error",
+    "walk_nodes",
+]
 
 
 class NameProblem(Exception):  # noqa: N818 - becomes a ValidationError with a place
@@ -211,3 +230,81 @@ class Scope:
 
 def _ends_with(name: tuple[str, ...], parts: Sequence[str]) -> bool:
     return bool(name) and name[-len(parts) :] == tuple(parts)
+
+
+def validation_error(text: str | None, node: Node | None, message: str) -> ValidationError:
+    """The error that ``node`` of the statement ``text`` is wrong.
+
+    Args:
+        text: the statement; None where the Table API made the node.
+        node: where; None if there is no one place.
+        message: what is wrong, with what is there instead.
+    """
+    position = None if node is None else node.position
+    if text is None or position is None:
+        return ValidationError(message)
+    where = f"SQL, line {position.line}, column {position.column}"
+    shown = excerpt(text, position.start, position.end)
+    return ValidationError(f"{where}: {message}\n{shown}")
+
+
+@dataclass(frozen=True)
+class BindingContext:
+    """The surroundings of a statement."""
+
+    catalogs: CatalogManager
+    configuration: Configuration
+    #: The statement's text, for errors; None: the Table API made it.
+    text: str | None = None
+    #: Tables that have no name in a catalog (inline tables of the Table API), by a made-up one.
+    inline: Mapping[str, LogicalNode] = field(default_factory=dict)
+    #: The views whose queries are being bound.
+    views: tuple[tuple[str, ...], ...] = ()
+    #: Takes, by the id of each ``*``, the names of the columns that it stands for.
+    stars: dict[int, list[tuple[str, ...]]] | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether all rows are there before anything is given."""
+        return self.configuration.get(options.RUNTIME_MODE) == "BATCH"
+
+    def with_text(self, text: str | None) -> BindingContext:
+        """The same for another statement."""
+        return replace(self, text=text)
+
+    def error(self, node: Node | None, message: str) -> ValidationError:
+        """That ``node`` is wrong."""
+        return validation_error(self.text, node, message)
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly in a node."""
+    for each in fields(node):
+        yield from _nodes_in(getattr(node, each.name))
+
+
+def _nodes_in(value: object) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _nodes_in(item)
+
+
+def walk_nodes(node: Node) -> Iterator[Node]:
+    """The node and all in it, without what is in sub-queries."""
+    yield node
+    if isinstance(node, Query):
+        return
+    for child in children(node):
+        if not isinstance(child, Query):
+            yield from walk_nodes(child)
+
+
+def conjuncts(node: Node) -> Iterator[Node]:
+    """What AND connects."""
+    if isinstance(node, nodes.BinaryOperation) and node.operator == "AND":
+        yield from conjuncts(node.left)
+        yield from conjuncts(node.right)
+    else:
+        yield node

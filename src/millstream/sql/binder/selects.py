@@ -5,7 +5,7 @@ the order in which they are computed.  Items are bound before it is known how ma
 OVER columns there will be: these are placeholders until the plan below is made.
 What it is not: FROM itself (``sql/binder/relations.py``).
 
-Read next: ``sql/binder/grouping.py``, ``sql/binder/subqueries.py``.
+Read next: ``sql/binder/grouping.py``, ``sql/binder/subquery_values.py``.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.expressions.nodes import InputReference, transform
-from millstream.sql.binder import subqueries
-from millstream.sql.binder.aggregates import Placeholder
+from millstream.sql.binder import subquery_values
+from millstream.sql.binder.calls import Placeholder, called
 from millstream.sql.binder.expressions import ExpressionBinder
-from millstream.sql.binder.group_windows import group_window
-from millstream.sql.binder.grouping import GroupBinder, has_aggregate
+from millstream.sql.binder.grouping import GroupBinder, group_window, has_aggregate
 from millstream.sql.binder.hints import select_hints
-from millstream.sql.binder.inline_calls import called
 from millstream.sql.binder.names import item_name
 from millstream.sql.binder.overs import OverCalls
 from millstream.sql.binder.queries import one_row, sort_key
-from millstream.sql.binder.scope import NameProblem, Scope
+from millstream.sql.binder.scope import NameProblem, Scope, conjuncts
 from millstream.sql.binder.subquery_values import subquery_value
-from millstream.sql.binder.walking import conjuncts
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import DistinctNode, FilterNode, ProjectNode, row_of
-from millstream.sql.planner.window_columns import logical_windows
+from millstream.sql.planner.windows import logical_windows
 from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.binder.subquery_values import SubqueryValue
-    from millstream.sql.parser.syntax import Node
+    from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode, SortKey
 
 __all__ = ["SelectBinder"]
@@ -130,7 +127,7 @@ class SelectBinder:
         plain: list[Node] = []
         predicates: list[Node] = []
         for each in conjuncts(self.node.where):
-            (predicates if subqueries.is_predicate(each) else plain).append(each)
+            (predicates if subquery_values.is_predicate(each) else plain).append(each)
         binder = _RowBinder(self, self.scope, overs=False)
         condition: Expression | None = None
         for each in plain:
@@ -143,7 +140,7 @@ class SelectBinder:
 
     def _filtered(self, binder: ExpressionBinder, node: Node) -> LogicalNode:
         """The rows for which IN or EXISTS is true."""
-        found = subqueries.filtered(self.queries, self.plan, self.scope, node)
+        found = subquery_values.filtered(self.queries, self.plan, self.scope, node)
         if found is not None:
             return found
         condition = binder.condition(node)
@@ -152,7 +149,7 @@ class SelectBinder:
     def value(self, binder: ExpressionBinder, node: Node) -> Expression:
         """A sub-query as a value, by columns behind those of the plan."""
         value = subquery_value(self.queries, binder, self.scope, node)
-        self.plan, found = subqueries.with_value(self.plan, value)
+        self.plan, found = subquery_values.with_value(self.plan, value)
         self.scope.row = self.plan.row
         return found
 

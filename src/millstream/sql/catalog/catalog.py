@@ -24,7 +24,7 @@ from millstream.errors import (
 )
 from millstream.sql.catalog.objects import CatalogBaseTable, CatalogDatabase, CatalogFunction
 from millstream.sql.catalog.options import text
-from millstream.sql.catalog.table_facts import FactsOfTables, TableFacts
+from millstream.sql.catalog.partitions_and_statistics import FactsOfTables, TableFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.expressions.nodes import Expression
-    from millstream.sql.catalog.columns import Column
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.catalog.options import Option
+    from millstream.sql.catalog.schema import Column
     from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from millstream.errors import CatalogError
 from millstream.sql.catalog.schema import ResolvedSchema
-from millstream.sql.catalog.table_schema import TableSchema
-from millstream.sql.catalog.unresolved_schema import Schema
+from millstream.sql.catalog.unresolved_schema import Schema, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from millstream.errors import UnsupportedSqlError
+from millstream.runtime.operators.table.aggregate_calls import partial_fields
 from millstream.sql.planner.logical import row_of
 from millstream.types.bitmaps import has_extension
 from millstream.types.logical_type_info import LogicalTypeInfo
@@ -39,12 +40,16 @@ from millstream.types.logical_types import (
 )
 from millstream.types.structured_types import has_class
 from millstream.types.type_information import PickledBytesTypeInfo
-from millstream.types.types import RowTypeInfo, from_arrow_type
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo, from_arrow_type
 
 if TYPE_CHECKING:
+    from millstream.runtime.operators.table.plans import (
+        LocalGroupAggregatePlan,
+        LocalWindowAggregatePlan,
+    )
     from millstream.types.types import TypeInformation
 
-__all__ = ["external_type", "logical_row"]
+__all__ = ["external_type", "logical_row", "partial_type", "partial_window_type", "stream_type"]
 
 
 def external_type(row: RowType) -> RowTypeInfo:
@@ -136,3 +141,30 @@ def logical_row(kind: TypeInformation) -> RowType:
         own = {at: found for at, info in infos if (found := _own_type(info)) is not None}
         types = [own.get(at, found) for at, found in enumerate(types)]
     return row_of(schema.names, types)
+
+
+def stream_type(row: RowType) -> RowTypeInfo:
+    """The type of a stream of such rows."""
+    types = [ArrowTypeInfo(field.type.to_arrow()) for field in row.fields]
+    return RowTypeInfo(types, list(row.names))
+
+
+def partial_type(plan: LocalGroupAggregatePlan) -> RowTypeInfo:
+    """The type of a stream of partial aggregates."""
+    fields = partial_fields(plan.aggregates, plan.input_type, retracts=plan.retracts)
+    return _partial(plan, fields)
+
+
+def partial_window_type(plan: LocalWindowAggregatePlan) -> RowTypeInfo:
+    """The type of a stream of partial aggregates of slices of windows."""
+    fields = partial_fields(plan.aggregates, plan.input_type, retracts=False)
+    return _partial(plan, [*fields, *(pa.field(name, pa.int64()) for name in ("start", "end"))])
+
+
+def _partial(
+    plan: LocalGroupAggregatePlan | LocalWindowAggregatePlan, fields: list[pa.Field]
+) -> RowTypeInfo:
+    row = plan.input_type
+    kinds = [row.children[key].to_arrow() for key in plan.keys] + [each.type for each in fields]
+    names = [f"k{number}" for number in range(len(plan.keys))] + [each.name for each in fields]
+    return RowTypeInfo([ArrowTypeInfo(kind) for kind in kinds], names)

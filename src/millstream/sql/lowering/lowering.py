@@ -12,6 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
+from millstream.connectors.formats.file_format import BATCH_SIZE
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import UnsupportedSqlError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.nodes import Literal
@@ -38,15 +42,29 @@ from millstream.runtime.operators.table.sort import (
     ProctimeSortFactory,
     TemporalSortFactory,
 )
-from millstream.runtime.operators.table.specs import (
-    RankStrategy,
-    SortColumn,
-)
+from millstream.runtime.operators.table.specs import RankStrategy, SortColumn
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
-from millstream.sql.lowering.changelogs import changelog_factory
-from millstream.sql.lowering.matches import match_factory
-from millstream.sql.lowering.overs import goes_by_clock, over_factory
+from millstream.sql.lowering.conversion import partial_type, partial_window_type, stream_type
+from millstream.sql.lowering.operator_uids import MATERIALIZER, OPERATOR, Places
+from millstream.sql.lowering.operators import (
+    changelog_factory,
+    deduplicate,
+    goes_by_clock,
+    interval_join,
+    local_window_aggregate,
+    lookup_join,
+    match_factory,
+    normalize,
+    over_factory,
+    regular_join,
+    temporal_join,
+    top_n,
+    window_aggregate,
+    window_function,
+    window_join,
+    window_rank,
+)
 from millstream.sql.lowering.pieces import (
     aggregate_calls,
     parallelism_of,
@@ -54,42 +72,80 @@ from millstream.sql.lowering.pieces import (
     sink_parallelism,
     sort_columns,
 )
-from millstream.sql.lowering.places import MATERIALIZER, OPERATOR, Places
-from millstream.sql.lowering.stream_types import partial_type, partial_window_type, stream_type
-from millstream.sql.lowering.timed_joins import interval_join, lookup_join, temporal_join
-from millstream.sql.lowering.updating_rows import deduplicate, normalize, regular_join, top_n
-from millstream.sql.lowering.values_source import ValuesSource
 from millstream.sql.lowering.watermarks import idle_timeout_of, is_of_source, strategy_of
-from millstream.sql.lowering.windowed_rows import (
-    local_window_aggregate,
-    window_aggregate,
-    window_function,
-    window_join,
-    window_rank,
-)
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType, references, row_of
 from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical_batch import FinalRows
-from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
-from millstream.sql.planner.physical_sorts import TemporalSort
-from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
+from millstream.sql.planner.physical import (
+    ChangelogFunction,
+    FinalRows,
+    IntervalJoin,
+    LookupJoin,
+    TemporalJoin,
+    TemporalSort,
+    WindowAggregate,
+    WindowJoin,
+    WindowRank,
+)
 from millstream.types.field_access import KeyColumns
 from millstream.types.logical_types import IntType, MultisetType, TimestampKind
+from millstream.types.values import column_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from millstream.contracts.sink import Sink
+    from millstream.contracts.source import KnownSplits
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
-    from millstream.sql.lowering.options import LoweringOptions
+    from millstream.sql.lowering.operators import LoweringOptions
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.types.logical_types import RowType
     from millstream.types.types import TypeInformation
 
-__all__ = ["Lowering"]
+__all__ = ["Lowering", "ValuesSource"]
+
+
+class ValuesSource(Source):
+    """The rows of VALUES.
+
+    Args:
+        row: their type.
+        rows: tuples of values.
+    """
+
+    def __init__(self, row: RowType, rows: Sequence[tuple[object, ...]]) -> None:
+        self.row = row
+        self.rows = list(rows)
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """They end."""
+        return Boundedness.BOUNDED
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return stream_type(self.row)
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        """One split."""
+        return [] if "values" in known else [Split("values")]
+
+    def end_offset(self, split: Split) -> int:
+        """How many rows there are."""
+        del split
+        return len(self.rows)
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        del split
+        for at in range(start, min(stop, len(self.rows)), BATCH_SIZE):
+            rows = self.rows[at : min(at + BATCH_SIZE, stop)]
+            columns = [
+                column_of([row[i] for row in rows], field.type)
+                for i, field in enumerate(self.row.fields)
+            ]
+            schema = self.row.to_arrow_schema()
+            yield SourceBatch(arrow=pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 class Lowering:

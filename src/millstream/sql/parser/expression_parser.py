@@ -16,6 +16,7 @@ from millstream.sql.parser.expression_nodes import (
     ElementAccess,
     Exists,
     FieldAccess,
+    Identifier,
     InList,
     InQuery,
     IsDistinctFrom,
@@ -26,19 +27,24 @@ from millstream.sql.parser.expression_nodes import (
     MatchSemantics,
     PeriodPredicate,
     QuantifiedComparison,
+    Query,
     RowConstructor,
     ScalarQuery,
     UnaryOperation,
     WhenClause,
 )
 from millstream.sql.parser.function_parser import FunctionParser
-from millstream.sql.parser.keywords import RESERVED, RESERVED_FUNCTIONS
-from millstream.sql.parser.lexer import OPERATOR, QUOTED, WORD
-from millstream.sql.parser.syntax import Identifier, Query
-from millstream.sql.parser.token_stream import AN_EXPRESSION
+from millstream.sql.parser.tokens import (
+    AN_EXPRESSION,
+    OPERATOR,
+    QUOTED,
+    RESERVED,
+    RESERVED_FUNCTIONS,
+    WORD,
+)
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.syntax import Expression, Name
+    from millstream.sql.parser.expression_nodes import Expression, Name
 
 NOT_POWER: Final = 26
 IS_POWER: Final = 28

@@ -21,8 +21,7 @@ from millstream.sql.parser.expression_parser import (
     PREDICATE_POWER,
     SIGN_POWER,
 )
-from millstream.sql.parser.keywords import RESERVED, RESERVED_FUNCTIONS
-from millstream.sql.parser.strings import quote
+from millstream.sql.parser.tokens import RESERVED, RESERVED_FUNCTIONS, quote
 from millstream.types.logical_types import (
     BigIntType,
     BinaryType,

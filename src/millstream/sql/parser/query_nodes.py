@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from millstream.sql.parser.syntax import Expression, Identifier, Name, Node, Query, Relation
+from millstream.sql.parser.expression_nodes import (
+    Expression,
+    Identifier,
+    Name,
+    Node,
+    Query,
+    Relation,
+)
 
 if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import (

@@ -1,36 +1,467 @@
 """Queries: WITH, SELECT, VALUES, set operations, ORDER BY, LIMIT.
 
-Read next: ``table_parser.py``, ``statement_parser.py``.
+Read next: ``table_parser.py``, ``parser.py``.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.sql.parser.expression_nodes import Literal, RowConstructor, Star
-from millstream.sql.parser.lexer import NUMBER, OPERATOR
+from millstream.sql.parser.expression_nodes import (
+    FunctionCall,
+    Identifier,
+    IntervalLiteral,
+    Literal,
+    NamedArgument,
+    RowConstructor,
+    ScalarQuery,
+    Star,
+)
+from millstream.sql.parser.expression_nodes import TableArgument as TableArgumentNode
+from millstream.sql.parser.expression_parser import ExpressionParser
 from millstream.sql.parser.query_nodes import (
+    AfterMatch,
+    AliasedRelation,
     CommonTable,
+    DerivedTable,
     GroupingKind,
     GroupingSet,
     GroupingSets,
+    Hint,
+    Join,
+    JoinKind,
+    MatchRecognize,
+    Measure,
     NamedWindow,
     OrderedQuery,
+    PatternAlternatives,
+    PatternDefinition,
+    PatternExclusion,
+    PatternPermutation,
+    PatternQuantifier,
+    PatternSequence,
+    PatternSubset,
+    PatternVariable,
     Select,
     SelectItem,
     SetOperation,
     SetOperator,
+    SkipKind,
+    TableFunction,
     TableQuery,
+    TableReference,
+    Unnest,
     Values,
     WithQuery,
 )
-from millstream.sql.parser.relation_parser import RelationParser
-from millstream.sql.parser.syntax import Identifier
-from millstream.sql.parser.token_stream import A_NUMBER, A_QUERY
+from millstream.sql.parser.tokens import A_NAME, A_NUMBER, A_QUERY, NUMBER, OPERATOR, QUOTED
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.expression_nodes import SortItem
-    from millstream.sql.parser.syntax import Expression, Name, Query
+    from millstream.sql.parser.expression_nodes import Expression, Name, Query, Relation, SortItem
+    from millstream.sql.parser.query_nodes import PatternNode
+
+
+class MatchParser(ExpressionParser):
+    """MATCH_RECOGNIZE behind a relation."""
+
+    __slots__ = ()
+
+    def match_recognize(self, relation: Relation, start: int) -> MatchRecognize:
+        """Take ``MATCH_RECOGNIZE (...)``, the word itself already taken.
+
+        Args:
+            relation: What stands before it.
+            start: The index of the first token of that.
+        """
+        self.expect("(")
+        partition_by: tuple[Expression, ...] = ()
+        order_by: tuple[SortItem, ...] = ()
+        if self.accept("PARTITION"):
+            self.expect("BY")
+            partition_by = self.listed(self.expression)
+        if self.accept("ORDER"):
+            self.expect("BY")
+            order_by = self.order_by()
+        measures = self.listed(self._measure) if self.accept("MEASURES") else ()
+        all_rows = self._rows_per_match()
+        after_match = self._after_match() if self.accept("AFTER") else None
+        self.expect("PATTERN", "(")
+        anchored_start = self.accept("^")
+        pattern = self._alternatives()
+        anchored_end = self.accept("$")
+        self.expect(")")
+        within = self._within() if self.accept("WITHIN") else None
+        subsets = self.listed(self._subset) if self.accept("SUBSET") else ()
+        self.expect("DEFINE")
+        definitions = self.listed(self._definition)
+        self.expect(")")
+        return MatchRecognize(
+            relation,
+            pattern,
+            definitions,
+            partition_by,
+            order_by,
+            measures,
+            all_rows,
+            after_match,
+            anchored_start,
+            anchored_end,
+            within,
+            subsets,
+            position=self.span(start),
+        )
+
+    def _measure(self) -> Measure:
+        start = self.index
+        expression = self.expression()
+        self.expect("AS")
+        return Measure(expression, self.name(), position=self.span(start))
+
+    def _rows_per_match(self) -> bool | None:
+        if self.accept("ONE"):
+            self.expect("ROW", "PER", "MATCH")
+            return False
+        if not self.accept("ALL"):
+            return None
+        self.expect("ROWS", "PER", "MATCH")
+        if self.at("SHOW") or self.at("OMIT") or self.at("WITH"):
+            self.unsupported("a clause on empty or unmatched rows")
+        return True
+
+    def _after_match(self) -> AfterMatch:
+        start = self.index - 1
+        self.expect("MATCH", "SKIP")
+        if self.accept("PAST"):
+            self.expect("LAST", "ROW")
+            return AfterMatch(SkipKind.PAST_LAST_ROW, position=self.span(start))
+        self.expect("TO")
+        if self.accept("NEXT"):
+            self.expect("ROW")
+            return AfterMatch(SkipKind.TO_NEXT_ROW, position=self.span(start))
+        # FIRST and LAST are names as well: ``SKIP TO last`` is a variable of that name.
+        word = self.accept_any("FIRST", "LAST") if self.at_name(1) else ""
+        kind = SkipKind.TO_FIRST if word == "FIRST" else SkipKind.TO_LAST
+        return AfterMatch(kind, self.name(), position=self.span(start))
+
+    def _within(self) -> IntervalLiteral:
+        start = self.index
+        interval = self.expression()
+        if not isinstance(interval, IntervalLiteral):
+            self.refuse_span(self.span(start), "WITHIN takes an interval: INTERVAL '1' HOUR")
+        return interval
+
+    def _subset(self) -> PatternSubset:
+        start = self.index
+        name = self.name()
+        self.expect("=")
+        return PatternSubset(name, self.parenthesized(self.name), position=self.span(start))
+
+    def _definition(self) -> PatternDefinition:
+        start = self.index
+        variable = self.name()
+        self.expect("AS")
+        return PatternDefinition(variable, self.expression(), position=self.span(start))
+
+    # --- patterns
+
+    def _alternatives(self) -> PatternNode:
+        start = self.index
+        alternatives = [self._sequence()]
+        while self.accept("|"):
+            alternatives.append(self._sequence())
+        if len(alternatives) == 1:
+            return alternatives[0]
+        return PatternAlternatives(tuple(alternatives), position=self.span(start))
+
+    def _sequence(self) -> PatternNode:
+        start = self.index
+        parts = [self._quantified()]
+        while self.at_name() or self.words[self.index] in {"(", "{-", "PERMUTE"}:
+            parts.append(self._quantified())
+        return (
+            parts[0]
+            if len(parts) == 1
+            else PatternSequence(tuple(parts), position=self.span(start))
+        )
+
+    def _quantified(self) -> PatternNode:
+        start = self.index
+        pattern = self._primary_pattern()
+        bounds: tuple[int, int | None]
+        if sign := self.accept_any("*", "+", "?"):
+            bounds = {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
+        elif self.accept("{"):
+            bounds = self._bounds()
+        else:
+            return pattern
+        reluctant = self.accept("?")
+        return PatternQuantifier(pattern, *bounds, reluctant, position=self.span(start))
+
+    def _bounds(self) -> tuple[int, int | None]:
+        start = self.index
+        low = self.integer() if self.kinds[start] == NUMBER else None
+        high: int | None = low
+        if low is None or self.at(","):
+            self.expect(",")
+            high = self.integer() if low is None or self.kinds[self.index] == NUMBER else None
+        self.expect("}")
+        if high is not None and high < (low or 0):
+            self.refuse_token(start, f"no number of rows is at least {low} and at most {high}")
+        return low or 0, high
+
+    def _primary_pattern(self) -> PatternNode:
+        start = self.index
+        if self.accept("("):
+            pattern = self._alternatives()
+            self.expect(")")
+            return pattern
+        if self.accept("{-"):
+            excluded = self._alternatives()
+            self.expect("-}")
+            return PatternExclusion(excluded, position=self.span(start))
+        if self.accept("PERMUTE"):
+            patterns = self.parenthesized(self._alternatives)
+            return PatternPermutation(patterns, position=self.span(start))
+        if not self.at_name():
+            self.fail_for(A_NAME)
+        return PatternVariable(self.name(), position=self.span(start))
+
+
+_UNSUPPORTED: Final = {
+    "TABLESAMPLE": "filter by RAND() instead",
+    "PIVOT": "use aggregates with FILTER instead",
+    "UNPIVOT": "use CROSS JOIN UNNEST instead",
+    "EXTEND": "",
+}
+_SIDES: Final = {
+    "INNER": JoinKind.INNER,
+    "LEFT": JoinKind.LEFT,
+    "RIGHT": JoinKind.RIGHT,
+    "FULL": JoinKind.FULL,
+    "CROSS": JoinKind.CROSS,
+}
+_BEHIND_RELATIONS: Final = frozenset(
+    (
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "JOIN",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "INNER",
+        "CROSS",
+        "UNION",
+    )
+)
+_NO_SEMI_JOIN: Final = "a semi or anti join is written as [NOT] EXISTS or [NOT] IN"
+_OUTER: Final = frozenset({"LEFT", "RIGHT", "FULL"})
+
+
+class RelationParser(MatchParser):
+    """What stands in FROM."""
+
+    __slots__ = ()
+
+    def from_clause(self) -> Relation:
+        """Take what stands behind FROM."""
+        start = self.index
+        left = self.joined()
+        while self.accept(","):
+            right = self.joined()
+            left = Join(left, right, JoinKind.COMMA, position=self.span(start))
+        return left
+
+    def joined(self) -> Relation:
+        """Take a relation and all joins behind it."""
+        start = self.index
+        return self._joins(self._relation(), start)
+
+    def _joins(self, left: Relation, start: int) -> Relation:
+        while True:
+            begin = self.index
+            natural = self.accept("NATURAL")
+            side = self.accept_any(*_SIDES)
+            if side in _OUTER:
+                self.accept("OUTER")
+            if self.at("SEMI") or self.at("ANTI"):
+                self.refuse(_NO_SEMI_JOIN)
+            if not self.accept("JOIN"):
+                if side or natural:
+                    self.refuse_apply(side)
+                    self.fail()
+                self.index = begin
+                return left
+            kind = _SIDES.get(side, JoinKind.INNER)
+            left = self._join(left, kind, natural, start)
+
+    def refuse_apply(self, side: str) -> None:
+        """Raise if CROSS APPLY or OUTER APPLY comes next."""
+        if side == "CROSS" and self.words[self.index] == "APPLY":
+            self.refuse("APPLY is none of Flink's joins: write CROSS JOIN LATERAL TABLE(...)")
+
+    def _join(self, left: Relation, kind: JoinKind, natural: bool, start: int) -> Join:  # noqa: FBT001
+        right = self._relation()
+        condition: Expression | None = None
+        using: tuple[Name, ...] = ()
+        if self.accept("ON"):
+            condition = self.expression()
+        elif self.accept("USING"):
+            using = self.parenthesized(self.name)
+        if condition is not None or using:
+            if natural:
+                self.refuse_token(self.index - 1, "a NATURAL JOIN has no ON and no USING")
+            if kind is JoinKind.CROSS:
+                self.refuse_token(self.index - 1, "a CROSS JOIN has no ON and no USING")
+        elif not natural and kind is not JoinKind.CROSS:
+            # "INNER, LEFT, RIGHT or FULL join requires a condition", says Flink's validator.
+            self.fail()
+        return Join(left, right, kind, condition, using, natural, position=self.span(start))
+
+    # --- one relation
+
+    def _relation(self) -> Relation:
+        start = self.index
+        relation = self._plain_relation()
+        word = self.words[self.index]
+        if word in _UNSUPPORTED:
+            self.unsupported(word, _UNSUPPORTED[word])
+        if self.accept("MATCH_RECOGNIZE"):
+            relation = self.match_recognize(relation, start)
+        return self._aliased(relation, start)
+
+    def _aliased(self, relation: Relation, start: int) -> Relation:
+        if self.at_name():
+            if self.words[self.index] in {"SEMI", "ANTI"} and self.peek() == "JOIN":
+                self.refuse(_NO_SEMI_JOIN)
+            self.suggest(_BEHIND_RELATIONS)
+        elif not self.accept("AS"):
+            return relation
+        if isinstance(relation, Join):
+            self.refuse("a join in parentheses has no alias: its tables have")
+        alias = self.name()
+        columns = self.parenthesized(self.name) if self.at("(") else ()
+        aliased = AliasedRelation(relation, alias, columns, position=self.span(start))
+        if self.accept("MATCH_RECOGNIZE"):
+            return self._aliased(self.match_recognize(aliased, start), start)
+        if self.at("FOR", "SYSTEM_TIME"):
+            self.refuse("FOR SYSTEM_TIME AS OF stands before the alias")
+        if self.at("/*+"):
+            self.refuse("hints stand before the alias")
+        return aliased
+
+    def _plain_relation(self) -> Relation:
+        start = self.index
+        lateral = self.accept("LATERAL")
+        if self.accept("UNNEST"):
+            arguments = self.parenthesized(self.expression)
+            ordinality = self.accept("WITH")
+            if ordinality:
+                self.expect("ORDINALITY")
+            return Unnest(arguments, ordinality, position=self.span(start))
+        if self.at("TABLE", "("):
+            self.index += 2
+            call = self._function()
+            self.expect(")")
+            return TableFunction(call, lateral, position=self.span(start))
+        if self.at("("):
+            return self._in_parentheses_relation(lateral, start)
+        if lateral:
+            self.tried("TABLE")
+            self.fail()
+        return self._table_or_function(start)
+
+    def _in_parentheses_relation(self, lateral: bool, start: int) -> Relation:  # noqa: FBT001
+        self.expect("(")
+        if self.at_query() and not self.at("TABLE", "("):
+            query = self.query()
+            self.expect(")")
+            return DerivedTable(query, lateral, position=self.span(start))
+        begin = self.index
+        inner = self.joined()
+        if isinstance(inner, DerivedTable) and not lateral:
+            # Parentheses around a query: maybe the first part of a larger one.
+            query = self.query_from(inner.query, begin)
+            self.expect(")")
+            return DerivedTable(query, lateral, position=self.span(start))
+        if not isinstance(inner, Join) or lateral:
+            self.refuse_span(self.span(begin), "parentheses are for queries and joins")
+        self.expect(")")
+        return inner
+
+    def _function(self) -> FunctionCall:
+        start = self.index
+        name = self.identifier()
+        call = self.call(name, start)
+        return replace(call, arguments=tuple(map(_as_table, call.arguments)))
+
+    def _table_or_function(self, start: int) -> Relation:
+        end = self.index
+        while self.peek(end - self.index + 1) == ".":
+            end += 2
+        if self.peek(end - self.index + 1) == "(" and self.at_name():
+            return TableFunction(self._function(), position=self.span(start))
+        return self._table(start)
+
+    def _table(self, start: int) -> TableReference:
+        name: Identifier = self.identifier()
+        hints = self.hints()
+        as_of = None
+        if self.accept("FOR"):
+            self.expect("SYSTEM_TIME", "AS", "OF")
+            as_of = self.expression()
+        return TableReference(name, hints, as_of, position=self.span(start))
+
+    # --- hints
+
+    def hints(self) -> tuple[Hint, ...]:
+        """Take ``/*+ ... */`` if it comes next."""
+        if not self.accept("/*+"):
+            return ()
+        hints = [self._hint()]
+        while self.accept(","):
+            hints.append(self._hint())
+        self.expect("*/")
+        return tuple(hints)
+
+    def _hint(self) -> Hint:
+        start = self.index
+        name = self.name().value.upper()
+        arguments: list[str] = []
+        options: list[tuple[str, str]] = []
+        if self.accept("(") and not self.accept(")"):
+            while True:
+                argument = self._hint_argument()
+                if self.accept("="):
+                    options.append((argument, self._hint_argument()))
+                else:
+                    arguments.append(argument)
+                if not self.accept(","):
+                    break
+            self.expect(")")
+        return Hint(name, tuple(arguments), tuple(options), position=self.span(start))
+
+    def _hint_argument(self) -> str:
+        if self.at_string():
+            return self.string()
+        if self.kinds[self.index] == NUMBER:
+            self.index += 1
+            return self.tokens.source(self.index - 1)
+        if self.kinds[self.index] == QUOTED or self.at_name():
+            return str(self.identifier())
+        return self.any_name().value
+
+
+def _as_table(argument: Expression) -> Expression:
+    """A query as an argument of a function of tables is a table."""
+    if isinstance(argument, NamedArgument):
+        return replace(argument, value=_as_table(argument.value))
+    if isinstance(argument, ScalarQuery):
+        return TableArgumentNode(argument.query, position=argument.position)
+    return argument
+
 
 _BEHIND_ITEMS: Final = frozenset({"FROM"})
 _SET_POWERS: Final = {"UNION": 1, "EXCEPT": 1, "MINUS": 1, "INTERSECT": 2}

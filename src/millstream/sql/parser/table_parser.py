@@ -1,6 +1,6 @@
 """CREATE, ALTER and DROP of tables and views.
 
-Read next: ``statement_parser.py``.
+Read next: ``parser.py``.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.sql.parser.lexer import NUMBER
 from millstream.sql.parser.query_parser import QueryParser
-from millstream.sql.parser.table_nodes import (
+from millstream.sql.parser.statement_nodes import (
     AddedPartition,
     AddPartitions,
     AlterTable,
@@ -44,10 +43,11 @@ from millstream.sql.parser.table_nodes import (
     ViewColumn,
     Watermark,
 )
+from millstream.sql.parser.tokens import NUMBER
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.syntax import Expression, Name
-    from millstream.sql.parser.table_nodes import AlterAction
+    from millstream.sql.parser.expression_nodes import Expression, Name
+    from millstream.sql.parser.statement_nodes import AlterAction
     from millstream.types.logical_types import LogicalType
 
 _FEATURES: Final = (

@@ -16,7 +16,7 @@ from millstream.sql.parser.expression_unparser import (
     name_text,
     names_text,
 )
-from millstream.sql.parser.strings import quote
+from millstream.sql.parser.tokens import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

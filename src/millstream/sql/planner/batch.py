@@ -18,9 +18,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import exchange, is_rowtime
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical_batch import FinalRows
-from millstream.sql.planner.physical_joins import IntervalJoin
-from millstream.sql.planner.physical_windows import WindowAggregate
+from millstream.sql.planner.physical import FinalRows, IntervalJoin, WindowAggregate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

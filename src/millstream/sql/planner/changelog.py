@@ -20,11 +20,17 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.keys import smallest, upsert_keys
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical_batch import FinalRows
-from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
-from millstream.sql.planner.physical_sorts import TemporalSort
-from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
+from millstream.sql.planner.physical import (
+    ChangelogFunction,
+    FinalRows,
+    IntervalJoin,
+    LookupJoin,
+    TemporalJoin,
+    TemporalSort,
+    WindowAggregate,
+    WindowJoin,
+    WindowRank,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,24 +16,14 @@ from millstream.configuration.options import CDC_EVENTS_DUPLICATE
 from millstream.errors import ValidationError
 from millstream.expressions.context import EvaluationContext
 from millstream.sql.catalog.connectors import INSERT_ONLY
-from millstream.sql.planner import (
-    joins,
-    matches,
-    physical,
-    ranks,
-    temporal_joins,
-    windowed_rows,
-    windows,
-)
+from millstream.sql.planner import joins, matches, physical, ranks, temporal_joins, windows
 from millstream.sql.planner import logical as lp
+from millstream.sql.planner.aggregates import aggregate_of_nothing, group_aggregate
 from millstream.sql.planner.calcs import calc, columns_of, exchange
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.grouping_sets import expand, grouped_sets, grouping
-from millstream.sql.planner.known_empty import aggregate_of_nothing
 from millstream.sql.planner.logical import references, row_of
-from millstream.sql.planner.physical_batch import FinalRows
-from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.split_distinct import group_aggregate
+from millstream.sql.planner.physical import ChangelogFunction, FinalRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +171,7 @@ class Converter:
         if known is not None:
             return self._values(known)
         below = self.convert(node.input)
-        attached = windowed_rows.attached_aggregate(node, below)
+        attached = windows.attached_aggregate(node, below)
         if attached is not None:
             return attached
         sets = grouped_sets(node)

@@ -6,7 +6,7 @@ and be wrong from then on; they are refused.  Flink checks the same where
 ``table.optimizer.non-deterministic-update.strategy`` is ``TRY_RESOLVE``.
 What it is not: about tables that are looked up, which may change, too.
 
-Read next: ``sql/planner/advice.py``.
+Read next: ``sql/planner/explain.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import columns_of
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.keys import upsert_keys
-from millstream.sql.planner.physical_batch import FinalRows
+from millstream.sql.planner.physical import FinalRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

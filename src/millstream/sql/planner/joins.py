@@ -32,9 +32,9 @@ from millstream.sql.planner.logical import (
     references,
     row_of,
 )
-from millstream.sql.planner.physical_joins import IntervalJoin
-from millstream.sql.planner.times import keeps_time_attribute
-from millstream.sql.planner.windowed_rows import window_join
+from millstream.sql.planner.physical import IntervalJoin
+from millstream.sql.planner.time_attributes import keeps_time_attribute
+from millstream.sql.planner.windows import window_join
 from millstream.types.logical_types import (
     DayTimeIntervalType,
     LocalZonedTimestampType,

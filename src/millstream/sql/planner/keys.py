@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.expressions.nodes import Call, InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import JoinType
-from millstream.sql.planner.physical_batch import FinalRows
-from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
-from millstream.sql.planner.physical_sorts import TemporalSort
-from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
+from millstream.sql.planner.physical import (
+    FinalRows,
+    IntervalJoin,
+    LookupJoin,
+    TemporalJoin,
+    TemporalSort,
+    WindowAggregate,
+    WindowJoin,
+    WindowRank,
+)
 from millstream.types.logical_types import CharType, VarCharType
 from millstream.types.type_derivation import needs_no_cast
 from millstream.types.type_roots import TypeRoot

@@ -14,10 +14,10 @@ from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference, transform
 from millstream.runtime.operators.table.row_patterns import Aggregation, Navigation
 from millstream.sql.planner.calcs import Converts, calc, columns_of, exchange
+from millstream.sql.planner.formatting import columns_text, expression_text, order_text
 from millstream.sql.planner.logical import references, row_of
 from millstream.sql.planner.physical import PhysicalNode
-from millstream.sql.planner.texts import columns_text, expression_text, order_text
-from millstream.sql.planner.times import keeps_time_attribute
+from millstream.sql.planner.time_attributes import keeps_time_attribute
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression

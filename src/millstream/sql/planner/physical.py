@@ -13,8 +13,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from millstream.sql.planner.logical import JoinType
-from millstream.sql.planner.texts import (
+from millstream.sql.planner.formatting import (
     aggregate_text,
     columns_text,
     expression_text,
@@ -26,19 +25,21 @@ from millstream.sql.planner.texts import (
     right_name,
     window_text,
 )
+from millstream.sql.planner.logical import JoinType, LookupHint
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
-    from millstream.sql.catalog.columns import Column
-    from millstream.sql.catalog.connectors import TableSink, TableSource
+    from millstream.sql.catalog.connectors import TableLookup, TableSink, TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
+    from millstream.sql.catalog.schema import Column
     from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
     from millstream.types.logical_types import RowType
 
 __all__ = [
     "Calc",
+    "ChangelogFunction",
     "ChangelogNormalize",
     "Correlate",
     "DataStreamScan",
@@ -46,19 +47,29 @@ __all__ = [
     "DropUpdateBefore",
     "Exchange",
     "Expand",
+    "FinalRows",
     "GroupAggregate",
+    "IntervalJoin",
     "Join",
     "Limit",
     "LocalGroupAggregate",
+    "LocalWindowAggregate",
+    "LookupJoin",
     "OverAggregate",
     "PhysicalNode",
     "Rank",
     "SinkNode",
     "TableSourceScan",
+    "TemporalJoin",
+    "TemporalSort",
     "TwoInputs",
     "Union",
     "ValuesScan",
     "WatermarkAssigner",
+    "WindowAggregate",
+    "WindowJoin",
+    "WindowRank",
+    "WindowSpec",
     "WindowTableFunction",
 ]
 
@@ -560,3 +571,282 @@ class SinkNode(PhysicalNode):
         extra += "" if self.conflict is None else f", conflictStrategy=[{self.conflict}]"
         extra += "" if self.overwrite is None else ", overwrite=[true]"
         return f"table=[{self.name}], fields=[{self.fields_text()}]{extra}"
+
+
+@dataclass(eq=False, kw_only=True)
+class FinalRows(PhysicalNode):
+    """The rows that are there when the input is over, once each, as inserts."""
+
+    order: tuple[SortKey, ...] = ()
+    offset: int = 0
+    kind: ClassVar[str] = "FinalRows"
+
+    @property
+    def shown_kind(self) -> str:
+        return "Sort" if self.order else self.kind
+
+    def details(self) -> str:
+        parts = []
+        if self.order:
+            parts.append(f"orderBy=[{order_text(self.row, self.order)}]")
+        if self.offset:
+            parts.append(f"offset=[{self.offset}]")
+        return ", ".join([*parts, f"select=[{self.fields_text()}]"])
+
+
+@dataclass(eq=False, kw_only=True)
+class ChangelogFunction(PhysicalNode):
+    """Changes as rows with a code, or rows with a code as changes."""
+
+    #: The column of the codes in the input; None: changes become rows.
+    column: int | None
+    #: Kinds of changes, by their names, with a code; a code stands once if it is read.
+    codes: tuple[tuple[str, str], ...]
+    kind: ClassVar[str] = "ProcessTableFunction"
+
+    @property
+    def function(self) -> str:
+        """Its name in SQL."""
+        return "TO_CHANGELOG" if self.column is None else "FROM_CHANGELOG"
+
+    def details(self) -> str:
+        codes = ", ".join(f"{kind}={code}" for kind, code in self.codes)
+        return f"invocation=[{self.function}({codes})], select=[{self.fields_text()}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class LookupJoin(PhysicalNode):
+    """Each row of the left with the rows of a table outside as it is now."""
+
+    join: JoinType
+    identifier: ObjectIdentifier
+    table: CatalogTable
+    lookup: TableLookup
+    #: The columns that the table gives, and those that it is asked by.
+    table_row: RowType
+    names: tuple[str, ...]
+    #: The columns of the left with the values.
+    keys: tuple[int, ...]
+    #: What the keys are, for people.
+    texts: tuple[str, ...]
+    #: Over the columns of the table: the columns of the right, and which rows count.
+    right_row: RowType
+    projections: tuple[Expression, ...]
+    table_condition: Expression | None
+    #: Over both sides, beside the keys.
+    condition: Expression | None
+    #: Whether there is at most one row for a key.
+    is_one_row: bool
+    hint: LookupHint = field(default=LookupHint())
+    kind: ClassVar[str] = "LookupJoin"
+
+    def details(self) -> str:
+        pairs = zip(self.names, self.texts, strict=True)
+        path = self.identifier.as_summary_string()
+        if len(self.table_row) < len(self.table.schema.stored):
+            path += f", project=[{', '.join(self.table_row.names)}]"
+        parts = [
+            f"table=[{path}]",
+            f"joinType=[{self.join.value}]",
+            f"lookup=[{', '.join(f'{name}={text}' for name, text in pairs)}]",
+        ]
+        if self.table_condition is not None:
+            parts.append(f"where=[{expression_text(self.table_condition)}]")
+        if self.condition is not None:
+            parts.append(f"joinCondition=[{expression_text(self.condition)}]")
+        return ", ".join([*parts, f"select=[{self.fields_text()}]"]) + self.hint.text
+
+
+@dataclass(eq=False, kw_only=True)
+class IntervalJoin(TwoInputs):
+    """Pairs of rows whose times are near each other."""
+
+    left_time: int
+    right_time: int
+    #: Milliseconds: right - left lies between them.
+    lower: int
+    upper: int
+    is_rowtime: bool
+    kind: ClassVar[str] = "IntervalJoin"
+
+    def details(self) -> str:
+        bounds = (
+            f"isRowTime={str(self.is_rowtime).lower()}, leftLowerBound={-self.upper}, "
+            f"leftUpperBound={-self.lower}, leftTimeIndex={self.left_time}, "
+            f"rightTimeIndex={self.right_time}"
+        )
+        return (
+            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self.where()}], "
+            f"select=[{self.fields_text()}]"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class TemporalJoin(TwoInputs):
+    """Each row of the left with the version of the right at its event time."""
+
+    left_time: int
+    right_time: int
+    kind: ClassVar[str] = "TemporalJoin"
+
+    def details(self) -> str:
+        left, right = (each.row for each in self.inputs)
+        ours = columns_text(left, self.left_keys)
+        theirs = ", ".join(right_name(left, right, each) for each in self.right_keys)
+        condition = (
+            f"__TEMPORAL_JOIN_CONDITION({left.names[self.left_time]}, "
+            f"{right_name(left, right, self.right_time)}, "
+            f"__TEMPORAL_JOIN_CONDITION_PRIMARY_KEY({theirs}), "
+            f"__TEMPORAL_JOIN_LEFT_KEY({ours}), __TEMPORAL_JOIN_RIGHT_KEY({theirs}))"
+        )
+        where = self.where(condition)
+        return f"joinType=[{self.join.value}], where=[{where}], select=[{self.fields_text()}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class TemporalSort(PhysicalNode):
+    """Rows that are only added, in order of event time, then of other columns."""
+
+    order: tuple[SortKey, ...]
+    kind: ClassVar[str] = "TemporalSort"
+
+    def details(self) -> str:
+        return f"orderBy=[{order_text(self.row, self.order)}]"
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """How windows lie, and by what time; lengths in milliseconds."""
+
+    kind: str
+    size: int
+    step: int | None
+    offset: int
+    is_rowtime: bool
+    #: Whether they go by the clock of the session's time zone.
+    has_zone: bool
+
+    def text(self, row: RowType, start: int, end: int) -> str:
+        """Windows that are columns of a row, as Flink writes them."""
+        parts = [f"win_start=[{row.names[start]}]", f"win_end=[{row.names[end]}]"]
+        words = {"HOP": ("size", "slide"), "CUMULATE": ("max_size", "step"), "SESSION": ("gap", "")}
+        size, step = words.get(self.kind, ("size", ""))
+        parts.append(f"{size}=[{length_text(self.size)}]")
+        if step:
+            parts.append(f"{step}=[{length_text(self.step or 0)}]")
+        if self.offset:
+            parts.append(f"offset=[{length_text(self.offset)}]")
+        return f"{self.kind}({', '.join(parts)})"
+
+
+@dataclass(eq=False, kw_only=True)
+class WindowAggregate(TwoPhaseAggregate):
+    """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
+
+    window: str
+    time: int
+    size: int
+    step: int | None
+    offset: int
+    calls: tuple[AggregateCall, ...]
+    #: window_start, window_end, window_time behind the aggregates, in this order.
+    properties: tuple[str, ...]
+    #: Whether the input has the windows' columns already: (start, end).
+    attached: tuple[int, int] | None = None
+    is_rowtime: bool = True
+    kind: ClassVar[str] = "WindowAggregate"
+
+    def local(self) -> PhysicalNode:
+        return LocalWindowAggregate(row=self.input.row, inputs=self.input.inputs, aggregate=self)
+
+    def window_text(self) -> str:
+        """The window by the columns of the input, as Flink writes it."""
+        below = self.input.row
+        if self.attached is None:
+            return window_text(self.window, below, self.time, self.size, self.step, self.offset)
+        start, end = (below.names[each] for each in self.attached)
+        return f"{self.window}(win_start=[{start}], win_end=[{end}])"
+
+    def details(self) -> str:
+        below = self.input.row
+        shown = [below.names[key] for key in self.keys]
+        names = self.row.names[len(self.keys) :]
+        calls = [aggregate_text(call, below, "") for call in self.calls]
+        window = self.window_text()
+        if self.two_phase:
+            calls = [
+                f"{call.function}({partial_name(call, at)})" for at, call in enumerate(self.calls)
+            ]
+            if self.attached is None:
+                time = f"time_col=[{below.names[self.time]}]"
+                window = window.replace(time, "slice_end=[$slice_end]", 1)
+            else:
+                window = f"{self.window}(win_end=[$window_end])"
+        shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=False)]
+        shown += [
+            f"{each} AS {name}"
+            for each, name in zip(self.properties, names[len(self.calls) :], strict=True)
+        ]
+        return f"{self.group_text}window=[{window}], select=[{', '.join(shown)}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class LocalWindowAggregate(PhysicalNode):
+    """The aggregates of the slices of each batch by itself, ahead of the exchange.
+
+    It is only shown: what it does is a part of the aggregate that it belongs to.
+    """
+
+    aggregate: WindowAggregate
+    kind: ClassVar[str] = "LocalWindowAggregate"
+
+    def details(self) -> str:
+        whole = self.aggregate
+        shown = [self.row.names[key] for key in whole.keys]
+        shown += [
+            f"{aggregate_text(call, self.row, '')} AS {partial_name(call, number)}"
+            for number, call in enumerate(whole.calls)
+        ]
+        end = "$slice_end" if whole.attached is None else "$window_end"
+        shown.append(f"slice_end('w$) AS {end}")
+        window = whole.window_text()
+        return f"{whole.group_text}window=[{window}], select=[{', '.join(shown)}]"
+
+
+@dataclass(eq=False, kw_only=True)
+class WindowJoin(TwoInputs):
+    """Pairs of rows of one window."""
+
+    spec: WindowSpec
+    #: window_start and window_end of either side.
+    left_window: tuple[int, int]
+    right_window: tuple[int, int]
+    kind: ClassVar[str] = "WindowJoin"
+
+    def details(self) -> str:
+        left, right = (each.row for each in self.inputs)
+        return (
+            f"leftWindow=[{self.spec.text(left, *self.left_window)}], "
+            f"rightWindow=[{self.spec.text(right, *self.right_window)}], "
+            f"joinType=[{self.join.value}], where=[{self.where()}], select=[{self.fields_text()}]"
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class WindowRank(PhysicalNode):
+    """The rows of each partition and window whose number is in a range."""
+
+    spec: WindowSpec
+    window: tuple[int, int]
+    function: str
+    #: Beside the window.
+    partition: tuple[int, ...]
+    order: tuple[SortKey, ...]
+    start: int
+    end: int
+    outputs_rank: bool
+    kind: ClassVar[str] = "WindowRank"
+
+    def details(self) -> str:
+        below = self.input.row
+        return f"window=[{self.spec.text(below, *self.window)}], {ranked_text(self, below)}"

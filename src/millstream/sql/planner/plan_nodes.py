@@ -3,33 +3,49 @@
 What it is: the format, with its version.  Each node has a number, its kind, the numbers of its
 inputs, what EXPLAIN shows of it, the uid of its operator if that has one, and its fields.  Sources
 and sinks are tables, which their connectors make anew.
-What it is not: values within nodes (``sql/planner/plan_values.py``), or how a plan is run
+What it is not: values within nodes (``sql/planner/plan_nodes.py``), or how a plan is run
 (``sql/statements/plans.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+from dataclasses import MISSING, Field, fields, replace
+from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.errors import ValidationError
-from millstream.sql.planner import physical
+from millstream.errors import MillstreamError, ProgramError, ValidationError
+from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
+from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.expressions.resolution import resolve_definition
+from millstream.expressions.user_aggregates import UserAggregate
+from millstream.runtime.operators.table import row_patterns
+from millstream.sql.catalog.identifiers import ObjectIdentifier
+from millstream.sql.parser.parser import parse_type
+from millstream.sql.planner import logical, physical
 from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical_changelogs import ChangelogFunction
-from millstream.sql.planner.physical_joins import IntervalJoin, LookupJoin, TemporalJoin
-from millstream.sql.planner.physical_sorts import TemporalSort
-from millstream.sql.planner.physical_windows import WindowAggregate, WindowJoin, WindowRank
-from millstream.sql.planner.plan_values import omitted
+from millstream.sql.planner.physical import (
+    ChangelogFunction,
+    IntervalJoin,
+    LookupJoin,
+    TemporalJoin,
+    TemporalSort,
+    WindowAggregate,
+    WindowJoin,
+    WindowRank,
+)
+from millstream.types import logical_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Protocol
 
+    from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.connectors import TableSink, TableSource
-    from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
-    from millstream.sql.planner.plan_values import PlanValues
+    from millstream.types.logical_types import LogicalType
 
     class Tables(Protocol):
         """Writes tables, and makes sources and sinks of those that were written."""
@@ -52,7 +68,254 @@ if TYPE_CHECKING:
             """The table as a sink."""
 
 
-__all__ = ["read_nodes", "written_nodes"]
+__all__ = ["FunctionNames", "PlanValues", "omitted", "read_nodes", "written_nodes"]
+
+
+def _in(module: Any, base: type) -> list[type]:
+    return [
+        each for each in vars(module).values() if isinstance(each, type) and issubclass(each, base)
+    ]
+
+
+#: What objects may be, by name.
+_OBJECTS: Final[dict[str, type]] = {
+    each.__name__: each
+    for each in (
+        logical.AggregateCall,
+        logical.OverCall,
+        logical.SortKey,
+        physical.WindowSpec,
+        logical.LookupHint,
+        row_patterns.RowPattern,
+        row_patterns.PatternVariable,
+        row_patterns.Navigation,
+        row_patterns.Aggregation,
+        row_patterns.MatchTime,
+        InputReference,
+        Literal,
+        Call,
+        ObjectIdentifier,
+        logical_types.RowField,
+        *_in(logical_types, logical_types.LogicalType),
+    )
+}
+_ENUMS: Final[dict[str, type[Enum]]] = {
+    each.__name__: each
+    for each in (logical.JoinType, row_patterns.SkipTo, *_in(logical_types, Enum))
+}
+_PLAIN: Final = (str, bool, int)
+
+
+class FunctionNames:
+    """The functions of users, by the names that catalogs have for them."""
+
+    def __init__(
+        self,
+        known: Callable[[], Iterable[tuple[tuple[str, ...], FunctionDefinition]]],
+        find: Callable[[tuple[str, ...]], FunctionDefinition | None],
+    ) -> None:
+        """Take how all names with what they name are got, and how one is found."""
+        self._known = known
+        self._find = find
+
+    def name_of(self, wanted: FunctionDefinition | UserAggregate) -> tuple[str, ...]:
+        """The name of a function.
+
+        Raises:
+            ValidationError: no catalog has it.
+        """
+        for name, each in self._known():
+            reference: object = each.reference
+            if wanted is reference or (
+                isinstance(wanted, FunctionDefinition)
+                and (wanted.reference, wanted.kernel) == (each.reference, each.kernel)
+            ):
+                return name
+        message = (
+            f"Function '{wanted.name}' has no name in a catalog, so a plan cannot be compiled of "
+            "it; give it one by create_temporary_function() or CREATE FUNCTION."
+        )
+        raise ValidationError(message)
+
+    def definition_of(self, name: Sequence[str]) -> FunctionDefinition:
+        """The function of a name.
+
+        Raises:
+            ValidationError: there is none.
+        """
+        found = self._find(tuple(name))
+        if found is None:
+            message = f"The plan calls the function '{'.'.join(name)}', which is in no catalog."
+            raise ValidationError(message)
+        return found
+
+
+def omitted(each: Field[Any], value: Any) -> bool:
+    """Whether a field is as it is when nothing is said."""
+    default = each.default if each.default_factory is MISSING else each.default_factory()
+    return type(default) is type(value) and bool(default == value)
+
+
+class PlanValues:
+    """Writes and reads values of plans."""
+
+    def __init__(self, functions: FunctionNames) -> None:
+        """Take how functions of users are called."""
+        self._functions = functions
+        #: ``id`` of a user's aggregate that was read -> what it is.
+        self._aggregates: dict[int, FunctionDefinition] = {}
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(self, value: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - a table
+        """A value as what JSON has.
+
+        Raises:
+            ValidationError: it is of the program alone, such as a function without a name.
+        """
+        if value is None or type(value) in _PLAIN:
+            return value
+        if isinstance(value, float):
+            return {"double": value.hex()}
+        if isinstance(value, tuple | list):
+            return [self.write(each) for each in value]
+        if isinstance(value, Decimal):
+            return {"decimal": str(value)}
+        if isinstance(value, bytes):
+            return {"bytes": value.hex()}
+        if isinstance(value, frozenset):
+            return {"set": sorted(map(self.write, value), key=json.dumps)}
+        if isinstance(value, dict):
+            return {"map": [[self.write(key), self.write(each)] for key, each in value.items()]}
+        if isinstance(value, Enum):
+            return {"enum": type(value).__name__, "name": value.name}
+        if isinstance(value, logical_types.LogicalType):
+            text = _text_of(value)
+            if text is not None:
+                return {"logicalType": text}
+        if isinstance(value, FunctionDefinition):
+            return {"userFunction": list(self._functions.name_of(value)), "kind": value.kind.name}
+        if isinstance(value, UserAggregate):
+            return {"userAggregate": list(self._functions.name_of(value))}
+        if type(value).__name__ not in _OBJECTS:
+            message = (
+                f"A plan cannot be compiled with a value of {type(value).__name__}: {value!r}."
+            )
+            raise ValidationError(message)
+        return {"object": type(value).__name__, **self._fields(value)}
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, logical_types.LogicalType):
+            return {name: self.write(each) for name, each in value.arguments().items()}
+        return {
+            each.name: self.write(getattr(value, each.name))
+            for each in fields(value)
+            if not omitted(each, getattr(value, each.name))
+        }
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, value: Any) -> Any:  # noqa: C901, PLR0911 - a table
+        """The value that a text says.
+
+        Raises:
+            KeyError, TypeError, ValueError: it says none.
+            ValidationError: a function of a user is not there.
+        """
+        if isinstance(value, list):
+            return tuple(self.read(each) for each in value)
+        if not isinstance(value, dict):
+            return value
+        match value:
+            case {"double": str(text)}:
+                return float.fromhex(text)
+            case {"decimal": str(text)}:
+                return Decimal(text)
+            case {"bytes": str(text)}:
+                return bytes.fromhex(text)
+            case {"set": list(values)}:
+                return frozenset(self.read(each) for each in values)
+            case {"map": list(pairs)}:
+                return {self.read(key): self.read(each) for key, each in pairs}
+            case {"enum": str(name), "name": str(member)}:
+                return _ENUMS[name][member]
+            case {"logicalType": str(text)}:
+                return parse_type(text)
+            case {"userFunction": list(name), "kind": str(kind)}:
+                definition = self._functions.definition_of(name)
+                self._require(definition, name, is_aggregate=False)
+                return replace(definition, kind=FunctionKind[kind])
+            case {"userAggregate": list(name)}:
+                definition = self._functions.definition_of(name)
+                self._require(definition, name, is_aggregate=True)
+                self._aggregates[id(definition.reference)] = definition
+                return definition.reference
+            case {"object": str(name)}:
+                given: dict[str, Any] = {
+                    str(key): self.read(each) for key, each in value.items() if key != "object"
+                }
+                return self._fitting(_OBJECTS[name](**given))
+        message = f"nothing that a plan says: {json.dumps(value)[:200]}"
+        raise ValueError(message)
+
+    @staticmethod
+    def _require(
+        definition: FunctionDefinition, name: Sequence[str], *, is_aggregate: bool
+    ) -> None:
+        if (definition.kind is FunctionKind.AGGREGATE) != is_aggregate:
+            what = "an aggregate function" if is_aggregate else "no aggregate function"
+            message = (
+                f"The function '{'.'.join(name)}' was {what} when the plan was compiled, and is "
+                f"{definition.kind.value} now."
+            )
+            raise ValidationError(message)
+
+    def _fitting(self, made: Any) -> Any:
+        """What was read, if functions of users in it still take and give what they did.
+
+        Raises:
+            ValidationError: one does not.
+        """
+        if isinstance(made, Call) and made.definition is not None:
+            self._compare(made.definition, made.arguments, made.type)
+        elif isinstance(made, logical.AggregateCall) and made.user is not None:
+            # Arguments are columns below, which were cast to what it took.
+            self._compare(self._aggregates[id(made.user)], None, made.type)
+        return made
+
+    @staticmethod
+    def _compare(
+        definition: FunctionDefinition, arguments: Sequence[Expression] | None, kind: LogicalType
+    ) -> None:
+        now: LogicalType | None
+        try:
+            if arguments is None:
+                now = definition.signatures[0].result_type([], [])
+            else:
+                call = resolve_definition(definition, arguments, user=True)
+                now = call.type if call.arguments == tuple(arguments) else None
+        except ProgramError:
+            now = None
+        if now is None or now.with_nullability(nullable=True) != kind.with_nullability(
+            nullable=True
+        ):
+            was = kind.as_summary_string()
+            is_now = "takes other arguments" if now is None else f"gives {now.as_summary_string()}"
+            message = (
+                f"Function '{definition.name}' gave {was} when the plan was compiled, and now "
+                f"{is_now}; compile the plan anew."
+            )
+            raise ValidationError(message)
+
+
+def _text_of(kind: LogicalType) -> str | None:
+    """A type as SQL, where that says all of it."""
+    text = kind.as_serializable_string()
+    try:
+        return text if parse_type(text) == kind else None
+    except MillstreamError:
+        return None
+
 
 _KINDS: Final[dict[str, type[PhysicalNode]]] = {
     each.__name__: each

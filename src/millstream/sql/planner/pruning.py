@@ -12,29 +12,39 @@ Read next: ``sql/planner/changelog.py``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.connectors.formats.tables.codec import row_of_columns
-from millstream.expressions.nodes import InputReference, transform
+from millstream.expressions.evaluator import is_deterministic
+from millstream.expressions.nodes import Call, InputReference, transform, walk
 from millstream.sql.catalog.connectors import INSERT_ONLY
 from millstream.sql.planner import physical
-from millstream.sql.planner.calcs import columns_of
+from millstream.sql.planner.calcs import columns_of, conjunction, conjuncts
+from millstream.sql.planner.calcs import is_deterministic as calcs_is_deterministic
 from millstream.sql.planner.keys import upsert_keys
 from millstream.sql.planner.logical import references
-from millstream.sql.planner.physical_joins import LookupJoin
+from millstream.sql.planner.physical import (
+    IntervalJoin,
+    LookupJoin,
+    WindowAggregate,
+    WindowJoin,
+    WindowRank,
+)
 from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from millstream.expressions.nodes import Expression
+    from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.planner.logical import AggregateCall, SortKey
     from millstream.sql.planner.physical import PhysicalNode
 
     Node = TypeVar("Node", bound=PhysicalNode)
 
-__all__ = ["prune_columns"]
+__all__ = ["prune_columns", "prune_partitions", "share_parts"]
+
 
 #: Of a node of which nobody reads a column: rows are counted all the same.
 _SOME: Final = frozenset({0})
@@ -394,3 +404,132 @@ def _remapped(expression: Expression, kept: Sequence[int]) -> Expression:
         return each
 
     return transform(expression, change)
+
+
+def prune_partitions(sinks: Iterable[PhysicalNode]) -> None:
+    """Let scans read fewer partitions.
+
+    Args:
+        sinks: the ends of the plans of a job, whose scans are changed.
+    """
+    readers: dict[int, list[PhysicalNode]] = {}
+    scans: dict[int, physical.TableSourceScan] = {}
+    seen: set[int] = set()
+
+    def look(node: PhysicalNode) -> None:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        for below in node.inputs:
+            readers.setdefault(id(below), []).append(node)
+            if isinstance(below, physical.TableSourceScan):
+                scans[id(below)] = below
+            look(below)
+
+    for sink in sinks:
+        look(sink)
+    for number, scan in scans.items():
+        above = readers[number]
+        if scan.table.partition_keys and len(above) == 1 and isinstance(above[0], physical.Calc):
+            _prune(scan, above[0])
+
+
+def _prune(scan: physical.TableSourceScan, calc: physical.Calc) -> None:
+    keys = {scan.row.index_of(name) for name in scan.table.partition_keys}
+    condition = conjunction([e for e in conjuncts(calc.condition) if _is_about(e, keys)])
+    if condition is None:
+        return
+    pruned = scan.source.with_partitions(condition)
+    if pruned is not None:
+        scan.source, scan.partitions = pruned, condition
+
+
+def _is_about(condition: Expression, keys: set[int]) -> bool:
+    """Whether some columns decide a condition, and a function of a user is not asked."""
+    columns = columns_of(condition)
+    of_user = any(isinstance(e, Call) and e.definition is not None for e in walk(condition))
+    return bool(columns) and columns <= keys and not of_user and is_deterministic(condition)
+
+
+#: What the planner sets later, or what is looked at by itself.
+_NOT_COMPARED: Final = frozenset({"inputs", "kinds", "source", "table"})
+_SHARED: Final = (
+    physical.TableSourceScan,
+    physical.WatermarkAssigner,
+    physical.Calc,
+    physical.Exchange,
+    physical.GroupAggregate,
+    physical.WindowTableFunction,
+    WindowAggregate,
+    physical.Deduplicate,
+    physical.Rank,
+    physical.ChangelogNormalize,
+    physical.Join,
+    IntervalJoin,
+    physical.Union,
+    WindowJoin,
+    WindowRank,
+)
+
+
+def share_parts(plans: Sequence[Node]) -> list[Node]:
+    """Plans with the same rows at their ends, in which equal parts are one."""
+    sharing = _Sharing()
+    return [sharing.of(plan) for plan in plans]
+
+
+class _Sharing:
+    def __init__(self) -> None:
+        self._done: dict[int, PhysicalNode] = {}
+        self._known: dict[Hashable, PhysicalNode] = {}
+        #: The tables that are read, none of which equals another.
+        self._tables: list[CatalogTable] = []
+
+    def of(self, node: Node) -> Node:
+        """The node that stands for this one."""
+        found = self._done.get(id(node))
+        if found is None:
+            inputs = tuple(self.of(each) for each in node.inputs)
+            found = node
+            if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
+                found = replace(node, inputs=inputs)
+            key = self._key(found)
+            if key is not None:
+                found = self._known.setdefault(key, found)
+            self._done[id(node)] = found
+        return found  # type: ignore[return-value]
+
+    def _key(self, node: PhysicalNode) -> Hashable | None:
+        """What nodes are equal by; None: it equals no other."""
+        if not isinstance(node, _SHARED) or _reads_partitions(node):
+            return None
+        names = [each.name for each in fields(node) if each.name not in _NOT_COMPARED]
+        values = [getattr(node, name) for name in names]
+        if not all(map(_is_certain, values)):
+            return None
+        if isinstance(node, physical.TableSourceScan):
+            values.append(self._table(node.table))
+        key = (type(node), tuple(values), tuple(map(id, node.inputs)))
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _table(self, table: CatalogTable) -> int:
+        """The number of a table, with what hints say of it."""
+        if table not in self._tables:
+            self._tables.append(table)
+        return self._tables.index(table)
+
+
+def _reads_partitions(node: PhysicalNode) -> bool:
+    """Whether a filter may spare it files, which another reader's filter wants."""
+    return isinstance(node, physical.TableSourceScan) and bool(node.table.partition_keys)
+
+
+def _is_certain(value: Any) -> bool:
+    """Whether a property gives the same for the same rows."""
+    if isinstance(value, tuple):
+        return all(map(_is_certain, value))
+    return not isinstance(value, Call) or calcs_is_deterministic(value)

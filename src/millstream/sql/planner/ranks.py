@@ -24,10 +24,9 @@ from millstream.sql.planner.calcs import (
 )
 from millstream.sql.planner.changelog import kinds_of
 from millstream.sql.planner.logical import OverNode, ProjectNode, references, row_of
-from millstream.sql.planner.physical_batch import FinalRows
-from millstream.sql.planner.physical_sorts import TemporalSort
-from millstream.sql.planner.times import keeps_time_attribute
-from millstream.sql.planner.windowed_rows import window_rank
+from millstream.sql.planner.physical import FinalRows, TemporalSort
+from millstream.sql.planner.time_attributes import keeps_time_attribute
+from millstream.sql.planner.windows import window_rank
 from millstream.types.logical_types import BigIntType, TimestampKind
 
 if TYPE_CHECKING:

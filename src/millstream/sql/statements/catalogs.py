@@ -17,7 +17,7 @@ from millstream.sql.catalog.identifiers import quoted
 from millstream.sql.catalog.manager import CatalogDescription
 from millstream.sql.catalog.objects import CatalogDatabase
 from millstream.sql.parser import nodes
-from millstream.sql.statements.results import OK, RowsResult, texts
+from millstream.sql.statements.session import OK, RowsResult, texts
 from millstream.sql.suggestions import did_you_mean
 
 if TYPE_CHECKING:

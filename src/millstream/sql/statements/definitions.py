@@ -2,42 +2,136 @@
 
 What it is: one function per kind of statement.
 What it is not: those of catalogs (``sql/statements/catalogs.py``), or those that show
-(``sql/statements/showing.py``).
+(``sql/statements/show.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration.options import LOCAL_TIME_ZONE, RUNTIME_MODE
 from millstream.configuration.redaction import redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.time_zones import zone_of
+from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.names import repeated_name
-from millstream.sql.catalog.columns import PhysicalColumn
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
     CatalogFunction,
     CatalogTable,
     CatalogView,
 )
-from millstream.sql.catalog.schema import ResolvedSchema
+from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
 from millstream.sql.parser import nodes
-from millstream.sql.statements.altering import altered
-from millstream.sql.statements.results import OK, JobResult, RowsResult, texts
-from millstream.sql.statements.schemas import schema_of, source_text
-from millstream.sql.statements.views import expanded_view
+from millstream.sql.parser.expression_nodes import Node, identifier
+from millstream.sql.parser.parser import parse_query
+from millstream.sql.parser.unparser import unparse
+from millstream.sql.statements.alter import altered, schema_of, source_text
+from millstream.sql.statements.session import OK, JobResult, RowsResult, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.sql.binder.scope import BindingContext
     from millstream.sql.catalog.identifiers import ObjectIdentifier
-    from millstream.sql.parser.syntax import Query
+    from millstream.sql.parser.expression_nodes import Query
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "expanded_view"]
+
+
+def expanded_view(
+    session: Session, name: ObjectIdentifier, query: Query, text: str | None
+) -> tuple[LogicalNode, str]:
+    """The plan of the query of a view, and its text with all names in full.
+
+    Args:
+        session: where it is defined.
+        name: of the view, which cannot read itself.
+        query: its query.
+        text: of the statement.
+
+    Raises:
+        ValidationError: the query makes no sense, or reads the view.
+    """
+    context = replace(session.context(text), stars={})
+    if session.catalogs.find_table(name.parts) is not None:
+        context = replace(context, views=(name.parts,))
+    plan = query_binder(context).bind(query)
+    expanded = unparse(_Qualified(context, expands=True).node(query, frozenset()))
+    if not _means(context, expanded, plan):
+        # Columns of ``*`` may hide others, or move those that have no name of their own.
+        expanded = unparse(_Qualified(context, expands=False).node(query, frozenset()))
+    return plan, expanded
+
+
+def _means(context: BindingContext, text: str, plan: LogicalNode) -> bool:
+    """Whether a text gives columns of the same types."""
+    try:
+        found = query_binder(replace(context, text=text, stars=None)).bind(parse_query(text))
+    except ValidationError:
+        return False
+    return list(found.row.children) == list(plan.row.children)
+
+
+class _Qualified:
+    """Makes a query with names in full."""
+
+    def __init__(self, context: BindingContext, *, expands: bool) -> None:
+        """Take the surroundings, and whether ``*`` becomes columns."""
+        self._context = context
+        self._expands = expands
+
+    def node(self, node: Any, common: frozenset[str]) -> Any:
+        """The node with the names of tables in full, but those of WITH."""
+        if isinstance(node, nodes.WithQuery):
+            return self._with(node, common)
+        if isinstance(node, nodes.TableReference | nodes.TableQuery):
+            node = replace(node, name=self._name(node.name, common))
+        elif isinstance(node, nodes.TableArgument) and isinstance(node.table, nodes.Identifier):
+            node = replace(node, table=self._name(node.table, common))
+        elif isinstance(node, nodes.Select) and self._expands:
+            node = replace(node, items=tuple(self._items(node.items)))
+        changed = {}
+        for each in fields(node):
+            before = getattr(node, each.name)
+            after = self._inside(before, common)
+            if after is not before:
+                changed[each.name] = after
+        return replace(node, **changed) if changed else node
+
+    def _inside(self, value: Any, common: frozenset[str]) -> Any:
+        if isinstance(value, Node):
+            return self.node(value, common)
+        if isinstance(value, tuple):
+            after = tuple(self._inside(each, common) for each in value)
+            same = all(one is other for one, other in zip(value, after, strict=True))
+            return value if same else after
+        return value
+
+    def _with(self, node: nodes.WithQuery, common: frozenset[str]) -> nodes.WithQuery:
+        tables = []
+        for each in node.tables:
+            tables.append(replace(each, query=self.node(each.query, common)))
+            common |= {each.name.value}
+        return replace(node, tables=tuple(tables), query=self.node(node.query, common))
+
+    def _name(self, name: nodes.Identifier, common: frozenset[str]) -> nodes.Identifier:
+        is_own = len(name.names) == 1 and (
+            name.names[0] in common or name.names[0] in self._context.inline
+        )
+        found = None if is_own else self._context.catalogs.find_table(name.names)
+        return name if found is None else identifier(*found.identifier.parts)
+
+    def _items(self, items: Any) -> Any:
+        for item in items:
+            columns = (self._context.stars or {}).get(id(item.expression))
+            if columns is None:
+                yield item
+            else:
+                yield from (nodes.SelectItem(identifier(*parts)) for parts in columns)
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -103,7 +197,7 @@ def _selected(context: Any, node: Any, schema: ResolvedSchema, plan: LogicalNode
     """The schema of AS SELECT: the query's columns, and what the statement adds."""
     if node.query_columns:
         raise context.error(node, "Column names alone before AS SELECT are not in this release.")
-    from millstream.sql.binder.aggregates import plain_type
+    from millstream.sql.binder.calls import plain_type
 
     selected = [PhysicalColumn(each.name, plain_type(each.type)) for each in plan.row.fields]
     if schema.columns or schema.watermark is not None:
@@ -111,7 +205,7 @@ def _selected(context: Any, node: Any, schema: ResolvedSchema, plan: LogicalNode
         raise context.error(node, message)
     made = ResolvedSchema(selected)
     if node.primary_key is not None:
-        from millstream.sql.statements.schemas import with_key
+        from millstream.sql.statements.alter import with_key
 
         made = with_key(made, [each.value for each in node.primary_key.columns])
     return made
@@ -174,7 +268,7 @@ def _alter_table(session: Session, node: Any, text: str | None) -> RowsResult:
         session.catalogs.rename_table(found.identifier, node.action.to.last)
         return OK
     if isinstance(node.action, nodes.AddPartitions | nodes.DropPartitions):
-        from millstream.sql.statements.partitions import alter_partitions
+        from millstream.sql.statements.alter import alter_partitions
 
         return alter_partitions(session, found, node.action, text)
     table = altered(session.context(text), found.table, node.action)

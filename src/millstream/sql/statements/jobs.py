@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.configuration import options
 from millstream.errors import ProgramError
 from millstream.sql.parser import nodes
-from millstream.sql.statements.results import OK, RowsResult, texts
+from millstream.sql.statements.session import OK, RowsResult, texts
 from millstream.sql.suggestions import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.statements.session import Session
-    from millstream.sql.statements.session_jobs import SessionJob
+    from millstream.sql.statements.session import Session, SessionJob
 
 __all__ = ["HANDLERS", "describe_job", "show_jobs"]
 

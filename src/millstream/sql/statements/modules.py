@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import UnsupportedSqlError, ValidationError
-from millstream.sql.binder.errors import validation_error
+from millstream.sql.binder.scope import validation_error
 from millstream.sql.parser import nodes
-from millstream.sql.statements.results import OK
+from millstream.sql.statements.session import OK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.statements.results import RowsResult
-    from millstream.sql.statements.session import Session
+    from millstream.sql.statements.session import RowsResult, Session
 
 __all__ = ["HANDLERS"]
 

@@ -32,18 +32,16 @@ from millstream.errors import MillstreamError, UnsupportedSqlError, ValidationEr
 from millstream.graph.model import caller_location
 from millstream.sql.binder.calls import user_definition
 from millstream.sql.catalog import connectors
+from millstream.sql.catalog.file_catalog import read_object, text_of
 from millstream.sql.catalog.objects import CatalogTable
-from millstream.sql.catalog.stored_objects import read_object, text_of
 from millstream.sql.lowering.lowering import Lowering
-from millstream.sql.lowering.options import LoweringOptions
-from millstream.sql.lowering.places import Places
+from millstream.sql.lowering.operator_uids import Places
+from millstream.sql.lowering.operators import LoweringOptions
 from millstream.sql.parser import nodes
 from millstream.sql.planner.explain import explain_physical
-from millstream.sql.planner.plan_nodes import read_nodes, written_nodes
-from millstream.sql.planner.plan_values import FunctionNames, PlanValues
-from millstream.sql.statements.refused_options import refuse_options
-from millstream.sql.statements.results import OK
-from millstream.sql.statements.table_sizes import say_sizes
+from millstream.sql.planner.plan_nodes import FunctionNames, PlanValues, read_nodes, written_nodes
+from millstream.sql.statements.session import OK, refuse_options
+from millstream.sql.statements.show import say_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,8 +51,7 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.connectors import TableSink, TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.planner.physical import SinkNode
-    from millstream.sql.statements.results import JobResult, RowsResult
-    from millstream.sql.statements.session import Session, Target
+    from millstream.sql.statements.session import JobResult, RowsResult, Session, Target
 
 __all__ = [
     "HANDLERS",

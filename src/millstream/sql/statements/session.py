@@ -4,64 +4,178 @@ What it is: what the facade ``table/`` and the shell hold.  Queries are bound, p
 here.
 What it is not: an engine; ``Program`` says where transformations go.
 
-Read next: ``sql/statements/running.py``, which runs statements of all kinds in a session.
+Read next: ``sql/statements/dispatch.py``, which runs statements of all kinds in a session.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 import tempfile
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.configuration import options
 from millstream.configuration.accepted import say_once
 from millstream.connectors.basic.collect import CollectSink
 from millstream.directories.run_directory import run_directory
-from millstream.errors import ValidationError
+from millstream.errors import UnsupportedSqlError, ValidationError
 from millstream.expressions.context import AsyncCalls
 from millstream.graph.model import caller_location
 from millstream.sql.binder.binding import query_binder
-from millstream.sql.binder.context import BindingContext
 from millstream.sql.binder.hints import table_options
-from millstream.sql.binder.inserts import bound_insert, with_metadata
-from millstream.sql.binder.partitions import static_partition
+from millstream.sql.binder.inserts import bound_insert, static_partition, with_metadata
+from millstream.sql.binder.scope import BindingContext
 from millstream.sql.catalog import connectors
 from millstream.sql.catalog.manager import CatalogManager
 from millstream.sql.catalog.modules import Modules
 from millstream.sql.catalog.objects import CatalogTable
-from millstream.sql.lowering.conversion import external_type
+from millstream.sql.lowering.conversion import external_type, stream_type
 from millstream.sql.lowering.lowering import Lowering
-from millstream.sql.lowering.options import LoweringOptions
-from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.lowering.operators import LoweringOptions
+from millstream.sql.planner.aggregates import aggregate_in_two_phases, fold_changes
 from millstream.sql.planner.batch import in_batch_mode
 from millstream.sql.planner.changelog import SinkRules, plan_changes
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.determinism import check_determinism
-from millstream.sql.planner.partitions import prune_partitions
-from millstream.sql.planner.phases import aggregate_in_two_phases, fold_changes
+from millstream.sql.planner.logical import row_of
 from millstream.sql.planner.physical import SinkNode
-from millstream.sql.planner.pruning import prune_columns
-from millstream.sql.planner.sharing import share_parts
-from millstream.sql.statements.refused_options import refuse_options
-from millstream.sql.statements.results import JobResult, QueryResult
-from millstream.sql.statements.session_jobs import SessionJobs
-from millstream.types.logical_types import RowField, RowType
+from millstream.sql.planner.pruning import prune_columns, prune_partitions, share_parts
+from millstream.types.logical_types import RowField, RowType, VarCharType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
-    from millstream.execution.job_client import JobClient
+    from millstream.execution.job_client import JobClient, JobHandle
     from millstream.expressions.nodes import Literal
     from millstream.graph.model import JobGraph
     from millstream.graph.transformation import Transformation
     from millstream.sql.catalog.identifiers import ObjectIdentifier
+    from millstream.sql.parser.expression_nodes import Query
     from millstream.sql.parser.statement_nodes import Insert
-    from millstream.sql.parser.syntax import Query
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["Program", "Session", "Target"]
+__all__ = [
+    "OK",
+    "JobResult",
+    "Program",
+    "QueryResult",
+    "RowsResult",
+    "Session",
+    "SessionJob",
+    "SessionJobs",
+    "Target",
+    "refuse_options",
+    "texts",
+]
+
+
+#: How many that have ended are remembered.
+_ENDED: Final = 100
+
+
+@dataclass(frozen=True)
+class SessionJob:
+    """A job that a statement has started."""
+
+    name: str
+    job: JobHandle
+    started: dt.datetime
+    #: Whether it collects the rows of a query, which are gone when it ends.
+    is_query: bool = False
+
+    def shown(self) -> tuple[str, str, str, str]:
+        """Id, name, status and start (UTC), as SHOW JOBS has them."""
+        start = self.started.isoformat(timespec="milliseconds")
+        return self.job.get_job_id(), self.name, self.job.get_job_status().name, start
+
+
+class SessionJobs:
+    """The jobs of a session, the oldest first."""
+
+    def __init__(self) -> None:
+        self._jobs: list[SessionJob] = []
+
+    def add(self, name: str, job: JobHandle, *, is_query: bool = False) -> None:
+        """Remember a job."""
+        now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+        ended = [each for each in self._jobs if each.job.get_job_status().is_terminal_state()]
+        forgotten = ended[: max(len(ended) - _ENDED + 1, 0)]
+        kept = [each for each in self._jobs if each not in forgotten]
+        self._jobs = [*kept, SessionJob(name, job, now, is_query)]
+
+    def all(self) -> list[SessionJob]:
+        """Return those that run, and the latest INSERT jobs that have ended."""
+        return [
+            each
+            for each in self._jobs
+            if not (each.is_query and each.job.get_job_status().is_terminal_state())
+        ]
+
+    def find(self, job_id: str) -> SessionJob | None:
+        """The latest job of an id; None if there is none."""
+        found = [each for each in self._jobs if each.job.get_job_id() == job_id]
+        return found[-1] if found else None
+
+
+@dataclass(frozen=True)
+class RowsResult:
+    """Rows that are at hand."""
+
+    row: RowType
+    rows: Sequence[tuple[object, ...]] = field(default=())
+    #: Whether the statement only says that it is done.
+    is_ok: bool = False
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """A job that writes tables."""
+
+    client: JobClient
+    #: The tables it writes, in full.
+    targets: tuple[str, ...]
+    #: Whether the statement is done only when the job has ended.
+    waits: bool = False
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """A job that collects the rows of a query."""
+
+    client: JobClient
+    row: RowType
+    #: Of the collect sink, which keeps columns.
+    directory: str
+    #: In which TIMESTAMP_LTZ is shown.
+    time_zone: str
+    #: Whether there are only the rows that are there at the end.
+    is_batch: bool = False
+    #: Most characters of a column that is printed.
+    max_column_width: int = 30
+
+
+def texts(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> RowsResult:
+    """Rows of texts."""
+    row = row_of(names, [VarCharType()] * len(names))
+    return RowsResult(row, [tuple(each) for each in rows])
+
+
+#: What DDL gives.
+OK = RowsResult(row_of(["result"], [VarCharType()]), [("OK",)], is_ok=True)
+
+
+def refuse_options(configuration: Configuration) -> None:
+    """Check the options of a session (``configuration/flink_options.py`` lists those refused).
+
+    Raises:
+        UnsupportedSqlError: an option has a value that is not in this release.
+    """
+    refusal = configuration.refusal()
+    if refusal is not None:
+        raise UnsupportedSqlError(refusal)
 
 
 class Program(Protocol):

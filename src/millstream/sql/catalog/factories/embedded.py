@@ -19,8 +19,15 @@ from millstream.sql.catalog.connectors import (
     TableSink,
     TableSource,
 )
-from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
-from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, duration, integer, text
+from millstream.sql.catalog.options import (
+    IDLE_TIMEOUT,
+    LOOKUP_OPTIONS,
+    Options,
+    caching_of,
+    duration,
+    integer,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,9 +25,16 @@ from millstream.sql.catalog.connectors import (
     TableSink,
     TableSource,
 )
-from millstream.sql.catalog.lookup_options import LOOKUP_OPTIONS, caching_of
-from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, integer, text
-from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.catalog.options import (
+    IDLE_TIMEOUT,
+    LOOKUP_OPTIONS,
+    Options,
+    caching_of,
+    choice,
+    integer,
+    text,
+)
+from millstream.sql.lowering.conversion import stream_type
 from millstream.types.logical_types import (
     ArrayType,
     DecimalType,

@@ -10,19 +10,17 @@ Read next: ``connectors/kafka/table_records.py``.
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.tables.codec import row_of_columns
-from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
+from millstream.connectors.kafka.client import KafkaTopicPartition
+from millstream.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.source import KafkaSource
-from millstream.connectors.kafka.table_records import (
-    TableMessages,
-    TableRecords,
-    TableRecordsPlan,
-)
+from millstream.connectors.kafka.table_records import TableMessages, TableRecords, TableRecordsPlan
 from millstream.contracts.sink import DeliveryGuarantee
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
@@ -33,10 +31,9 @@ from millstream.sql.catalog.connectors import (
     TableSink,
     TableSource,
 )
-from millstream.sql.catalog.factories import kafka_positions as positions
 from millstream.sql.catalog.formats import chosen_format
 from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, duration, integer, text
-from millstream.sql.lowering.stream_types import stream_type
+from millstream.sql.lowering.conversion import stream_type
 from millstream.sql.suggestions import listed
 from millstream.types.logical_types import (
     ArrayType,
@@ -60,7 +57,108 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.formats import ChosenFormat
     from millstream.types.types import TypeInformation
 
-__all__ = ["OPTIONS", "sink", "source"]
+__all__ = ["BOUNDED", "OPTIONS", "STARTUP", "begin", "end", "sink", "source", "topics"]
+
+
+STARTUP: Final = (
+    choice(
+        "scan.startup.mode",
+        ("earliest-offset", "latest-offset", "group-offsets", "timestamp", "specific-offsets"),
+        "group-offsets",
+    ),
+    integer("scan.startup.timestamp-millis"),
+    text("scan.startup.specific-offsets"),
+)
+BOUNDED: Final = (
+    choice(
+        "scan.bounded.mode",
+        ("unbounded", "latest-offset", "group-offsets", "timestamp", "specific-offsets"),
+        "unbounded",
+    ),
+    integer("scan.bounded.timestamp-millis"),
+    text("scan.bounded.specific-offsets"),
+)
+_PLACE: Final = re.compile(r"partition:([0-9]+),offset:([0-9]+)")
+
+
+def topics(options: Options) -> list[str]:
+    """The topics of the option ``topic``."""
+    return [each.strip() for each in (options["topic"] or "").split(";") if each.strip()]
+
+
+def _check(options: Options, word: str) -> None:
+    """The options of each mode go with it alone."""
+    mode = options[f"scan.{word}.mode"]
+    for wanted, key in (
+        ("timestamp", "timestamp-millis"),
+        ("specific-offsets", "specific-offsets"),
+    ):
+        option = f"scan.{word}.{key}"
+        if (mode == wanted) != (options[option] is not None):
+            message = f"{options.owner}: '{option}' goes with 'scan.{word}.mode' = '{wanted}'."
+            raise ValidationError(message)
+
+
+def _given(options: Options, key: str) -> dict[KafkaTopicPartition, int]:
+    named = topics(options)
+    if len(named) != 1:
+        message = f"{options.owner}: '{key}' is of a single topic."
+        raise ValidationError(message)
+    found = {}
+    for part in str(options[key]).strip(";").split(";"):
+        place = _PLACE.fullmatch(part.strip())
+        if place is None:
+            message = (
+                f"{options.owner}: '{key}' should follow the format "
+                f"'partition:0,offset:42;partition:1,offset:300', but is '{options[key]}'."
+            )
+            raise ValidationError(message)
+        found[KafkaTopicPartition(named[0], int(place[1]))] = int(place[2])
+    return found
+
+
+def begin(options: Options) -> KafkaOffsetsInitializer:
+    """Where reading begins."""
+    _check(options, "startup")
+    mode = options["scan.startup.mode"]
+    if mode == "timestamp":
+        return KafkaOffsetsInitializer.timestamp(options["scan.startup.timestamp-millis"])
+    if mode == "specific-offsets":
+        return KafkaOffsetsInitializer.offsets(_given(options, "scan.startup.specific-offsets"))
+    if mode == "group-offsets":
+        return KafkaOffsetsInitializer.committed_offsets(_reset(options))
+    made: dict[str, Any] = {
+        "earliest-offset": KafkaOffsetsInitializer.earliest,
+        "latest-offset": KafkaOffsetsInitializer.latest,
+    }
+    found: KafkaOffsetsInitializer = made[mode]()
+    return found
+
+
+def _reset(options: Options) -> KafkaOffsetResetStrategy:
+    given = options.given.get("properties.auto.offset.reset", "none").lower()
+    by_name = {each.name.lower(): each for each in KafkaOffsetResetStrategy}
+    if given not in by_name:
+        message = (
+            f"{options.owner}: 'properties.auto.offset.reset' is one of "
+            f"{', '.join(sorted(by_name))}, not '{given}'."
+        )
+        raise ValidationError(message)
+    return by_name[given]
+
+
+def end(options: Options) -> KafkaOffsetsInitializer | None:
+    """Where reading ends; None: it does not."""
+    _check(options, "bounded")
+    mode = options["scan.bounded.mode"]
+    if mode == "timestamp":
+        return KafkaOffsetsInitializer.timestamp(options["scan.bounded.timestamp-millis"])
+    if mode == "specific-offsets":
+        return KafkaOffsetsInitializer.offsets(_given(options, "scan.bounded.specific-offsets"))
+    if mode == "group-offsets":
+        return KafkaOffsetsInitializer.committed_offsets(KafkaOffsetResetStrategy.LATEST)
+    return KafkaOffsetsInitializer.latest() if mode == "latest-offset" else None
+
 
 _BOTH: Final = (
     text("topic"),
@@ -70,7 +168,7 @@ _BOTH: Final = (
     text("value.format"),
     text("key.fields-prefix", ""),
     choice("value.fields-include", ("all", "except_key"), "all"),
-    *positions.BOUNDED,
+    *BOUNDED,
     IDLE_TIMEOUT,
     duration("scan.topic-partition-discovery.interval"),
     choice("sink.delivery-guarantee", ("exactly-once", "at-least-once", "none"), "at-least-once"),
@@ -81,7 +179,7 @@ _PLAIN: Final = (
     *_BOTH,
     text("format"),
     text("key.fields"),
-    *positions.STARTUP,
+    *STARTUP,
     choice("sink.partitioner", ("default",), "default"),
 )
 _UPSERT: Final = (
@@ -273,8 +371,8 @@ class _KafkaTable(TableSource):
             raise ValidationError(message)
         #: Names of the columns that somebody reads; None: all.
         self._read: frozenset[str] | None = None
-        self._end = positions.end(options)
-        self._begin = None if layout.upsert else positions.begin(options)
+        self._end = end(options)
+        self._begin = None if layout.upsert else begin(options)
         layout.value.decoder(layout.value_row, options)
         if layout.key is not None:
             layout.key.decoder(layout.key_row, options)
@@ -295,7 +393,7 @@ class _KafkaTable(TableSource):
         if interval is not None:
             builder.set_property("partition.discovery.interval.ms", str(interval))
         if options["topic"] is not None:
-            builder.set_topics(*positions.topics(options))
+            builder.set_topics(*topics(options))
         else:
             builder.set_topic_pattern(options["topic-pattern"])
         # All of an upsert table is read: what is there is known by what was before.
@@ -358,7 +456,7 @@ class _KafkaTableSink(TableSink):
         self._options = options = layout.options
         self.parallelism = options["sink.parallelism"]
         said = {each.key for each in layout.context.table.schema.persisted if each.is_metadata()}
-        one = len(positions.topics(options)) == 1 and options["topic-pattern"] is None
+        one = len(topics(options)) == 1 and options["topic-pattern"] is None
         if not one and "topic" not in said:
             message = f"{options.owner} needs one 'topic' to be written, or the metadata 'topic'."
             raise ValidationError(message)
@@ -399,7 +497,7 @@ class _KafkaTableSink(TableSink):
         persisted = layout.context.table.schema.persisted
         physical = [at for at, each in enumerate(persisted) if each.is_physical()]
         metadata = {each.key: at for at, each in enumerate(persisted) if each.is_metadata()}
-        named = positions.topics(options)
+        named = topics(options)
         key = layout.key
         return TableMessages(
             None if "topic" in metadata else named[0],

@@ -11,10 +11,14 @@ Read next: ``sql/catalog/catalog.py``.
 
 from __future__ import annotations
 
+import errno
+import shutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from millstream.connectors.files.partition_names import directory_of, values_of
+from millstream.connectors.files.pending_files import local_directory
 from millstream.errors import (
     CatalogError,
     PartitionAlreadyExistsError,
@@ -22,16 +26,210 @@ from millstream.errors import (
     PartitionSpecInvalidError,
     TableNotPartitionedError,
 )
+from millstream.sql.catalog.identifiers import CatalogPartitionSpec
 from millstream.sql.catalog.objects import CatalogBaseTable, CatalogPartition, CatalogTable
-from millstream.sql.catalog.partition_directories import PartitionDirectories
-from millstream.sql.catalog.statistics import CatalogColumnStatistics, CatalogTableStatistics
+from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from millstream.sql.catalog.identifiers import CatalogPartitionSpec, ObjectPath
+    from millstream.sql.catalog.identifiers import ObjectPath
 
-__all__ = ["FactsOfTables", "TableFacts"]
+__all__ = [
+    "CatalogColumnStatistics",
+    "CatalogTableStatistics",
+    "FactsOfTables",
+    "PartitionDirectories",
+    "TableFacts",
+]
+
+
+class PartitionDirectories:
+    """The directories of a partitioned table.
+
+    Args:
+        table: of files; see ``are_of``.
+
+    Raises:
+        CatalogError: it does not say where its files are.
+    """
+
+    def __init__(self, table: CatalogTable) -> None:
+        if "path" not in table.options:
+            message = "The table does not say where its files are: the option 'path' is missing."
+            raise CatalogError(message)
+        self._keys = table.partition_keys
+        self.base: Path = local_directory(table.options["path"])
+
+    @staticmethod
+    def are_of(table: CatalogTable) -> bool:
+        """Whether the partitions of a table are directories."""
+        return table.options.get("connector") == "filesystem"
+
+    def name_of(self, spec: CatalogPartitionSpec) -> str:
+        """The directory of a partition of which all columns are said, below the table's."""
+        return directory_of((key, spec.values[key]) for key in self._keys)
+
+    def names(self) -> list[str]:
+        """The partitions that there are, by their directories below the table's, sorted."""
+        levels = [self.base]
+        for key in self._keys:
+            below = (each for level in levels if level.is_dir() for each in level.iterdir())
+            levels = [
+                each
+                for each in below
+                if each.is_dir() and list(values_of(each.name)) == [key] and "=" in each.name
+            ]
+        return sorted(str(each.relative_to(self.base)) for each in levels)
+
+    def specs(self) -> list[CatalogPartitionSpec]:
+        """The partitions that there are, in the order of ``names``."""
+        return [CatalogPartitionSpec(values_of(each)) for each in self.names()]
+
+    def has(self, spec: CatalogPartitionSpec) -> bool:
+        """Whether there is a partition; of a name that no directory can have there is none."""
+        try:
+            return (self.base / self.name_of(spec)).is_dir()
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return False
+            raise self._failed(spec, "looked for", error) from error
+
+    def make(self, spec: CatalogPartitionSpec) -> None:
+        """Make a partition, unless it is there; CatalogError if it cannot be."""
+        try:
+            (self.base / self.name_of(spec)).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._failed(spec, "made", error) from error
+
+    def drop(self, spec: CatalogPartitionSpec) -> None:
+        """Delete a partition and its files, unless it is gone.
+
+        Of a directory that is a link the link alone goes: what it leads to is not the table's.
+
+        Raises:
+            CatalogError: it is outside of the table's directory, by a link above it, or cannot be
+                deleted.
+        """
+        directory = self.base / self.name_of(spec)
+        above = directory.parent.resolve()
+        if not above.is_relative_to(self.base.resolve()):
+            message = (
+                f"Partition {self.name_of(spec)} is a link out of {self.base}, to {above}: its "
+                "files are not deleted. Take the link away."
+            )
+            raise CatalogError(message)
+        try:
+            if directory.is_symlink():
+                directory.unlink()
+            elif directory.is_dir():
+                shutil.rmtree(directory)
+        except OSError as error:
+            raise self._failed(spec, "dropped", error) from error
+
+    def _failed(self, spec: CatalogPartitionSpec, what: str, error: OSError) -> CatalogError:
+        name, reason = self.name_of(spec), error.strerror
+        return CatalogError(f"Partition {name} in {self.base} cannot be {what}: {reason}.")
+
+
+_UNKNOWN: Final = -1
+#: What can be said of a column.
+_FIGURES: Final = (
+    "min",
+    "max",
+    "ndv",
+    "null_count",
+    "avg_length",
+    "max_length",
+    "true_count",
+    "false_count",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTableStatistics:
+    """How large a table, or a partition of one, is; None: nobody knows."""
+
+    row_count: int | None = None
+    #: Of files; the name is PyFlink's.
+    field_count: int | None = None
+    #: Bytes, as they are kept.
+    total_size: int | None = None
+    #: Bytes, before they are compressed.
+    raw_data_size: int | None = None
+    properties: Mapping[str, str] | None = None
+
+    def get_row_count(self) -> int:
+        """How many rows there are; -1 if nobody knows."""
+        return _known(self.row_count)
+
+    def get_field_count(self) -> int:
+        """How many files there are; -1 if nobody knows."""
+        return _known(self.field_count)
+
+    def get_total_size(self) -> int:
+        """How many bytes are kept; -1 if nobody knows."""
+        return _known(self.total_size)
+
+    def get_raw_data_size(self) -> int:
+        """How many bytes there are before they are compressed; -1 if nobody knows."""
+        return _known(self.raw_data_size)
+
+    def get_properties(self) -> dict[str, str]:
+        """What else was said."""
+        return dict(self.properties or {})
+
+    def copy(self) -> CatalogTableStatistics:
+        """The same again."""
+        return replace(self)
+
+
+def _known(value: int | None) -> int:
+    return _UNKNOWN if value is None else value
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogColumnStatistics:
+    """What the columns of a table, or of a partition of one, hold.
+
+    Args:
+        column_statistics_data: by column, figures by name: ``min``, ``max``, ``ndv`` (different
+            values), ``null_count``, ``avg_length``, ``max_length``, ``true_count``,
+            ``false_count``; as many of them as are known.
+        properties: what else is to be kept.
+
+    Raises:
+        CatalogError: a figure has another name.
+    """
+
+    column_statistics_data: Mapping[str, Mapping[str, object]] | None = None
+    properties: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the names of the figures."""
+        for column, figures in self.get_column_statistics_data().items():
+            for name in figures:
+                if name not in _FIGURES:
+                    hint = did_you_mean(name, _FIGURES)
+                    message = (
+                        f"Statistics of column '{column}' have no '{name}'.{hint} There are: "
+                        f"{listed(_FIGURES)}."
+                    )
+                    raise CatalogError(message)
+
+    def get_column_statistics_data(self) -> dict[str, dict[str, object]]:
+        """The figures of each column of which something is known."""
+        return {name: dict(each) for name, each in (self.column_statistics_data or {}).items()}
+
+    def get_properties(self) -> dict[str, str]:
+        """What else was said."""
+        return dict(self.properties or {})
+
+    def copy(self) -> CatalogColumnStatistics:
+        """The same again."""
+        return replace(self)
+
 
 _V = TypeVar("_V")
 

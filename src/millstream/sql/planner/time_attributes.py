@@ -13,8 +13,7 @@ from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import is_rowtime
-from millstream.sql.planner.physical_joins import LookupJoin, TemporalJoin
-from millstream.sql.planner.physical_windows import WindowJoin, WindowRank
+from millstream.sql.planner.physical import LookupJoin, TemporalJoin, WindowJoin, WindowRank
 
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode

@@ -3,7 +3,7 @@
 What it is: the way from a text to a result.
 What it is not: any statement's work.
 
-Read next: ``sql/statements/definitions.py``, ``sql/statements/showing.py``.
+Read next: ``sql/statements/definitions.py``, ``sql/statements/show.py``.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import UnsupportedSqlError
-from millstream.sql.binder.errors import validation_error
+from millstream.sql.binder.scope import validation_error
 from millstream.sql.parser import nodes
+from millstream.sql.parser.expression_nodes import Query
 from millstream.sql.parser.parser import parse_statement
-from millstream.sql.parser.syntax import Query
-from millstream.sql.statements import catalogs, definitions, jobs, modules, plans, showing
+from millstream.sql.statements import catalogs, definitions, jobs, modules, plans, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.parser.syntax import Statement
-    from millstream.sql.statements.results import JobResult, QueryResult, RowsResult
-    from millstream.sql.statements.session import Session
+    from millstream.sql.parser.expression_nodes import Statement
+    from millstream.sql.statements.session import JobResult, QueryResult, RowsResult, Session
 
 __all__ = ["execute", "run"]
+
 
 _HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
     **definitions.HANDLERS,
     **catalogs.HANDLERS,
     **jobs.HANDLERS,
     **modules.HANDLERS,
-    **showing.HANDLERS,
+    **show.HANDLERS,
     **plans.HANDLERS,
 }
 #: Why there is none, and what to do instead.

@@ -13,32 +13,129 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.configuration import options
 from millstream.configuration.redaction import masked_statement, redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError
+from millstream.expressions.functions.definition import FunctionKind
 from millstream.expressions.functions.registry import built_in_functions
-from millstream.sql.binder.aggregates import AGGREGATES, RANKS
+from millstream.sql.binder.calls import AGGREGATES, RANKS, user_definition, user_function
 from millstream.sql.catalog.identifiers import quoted
 from millstream.sql.catalog.modules import CORE
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
-from millstream.sql.planner.advice import advice_on
-from millstream.sql.planner.explain import explain_logical, explain_physical
+from millstream.sql.planner import physical
+from millstream.sql.planner.explain import advice_on, explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
 from millstream.sql.statements.catalogs import describe_catalog, show_create_catalog
-from millstream.sql.statements.described_functions import describe_function
 from millstream.sql.statements.jobs import describe_job, show_jobs
-from millstream.sql.statements.results import RowsResult, texts
-from millstream.sql.statements.table_sizes import say_sizes
+from millstream.sql.statements.session import RowsResult, texts
+from millstream.sql.suggestions import did_you_mean
 from millstream.types.logical_types import BooleanType, VarCharType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.graph.transformation import Transformation
+    from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.manager import FoundTable
     from millstream.sql.catalog.schema import ResolvedSchema
-    from millstream.sql.planner.physical import SinkNode
+    from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.sql.statements.session import Session
 
-__all__ = ["HANDLERS", "explain", "explain_targets"]
+__all__ = ["HANDLERS", "describe_function", "explain", "explain_targets", "say_sizes"]
+
+
+def describe_function(session: Session, node: Any, text: str | None) -> RowsResult:
+    """The rows of DESCRIBE FUNCTION.
+
+    Raises:
+        ValidationError: there is no such function.
+    """
+    names: tuple[str, ...] = node.name.names
+    own = user_function(session.context(text), node)
+    if own is not None:
+        is_system, is_temporary = session.catalogs.place_of_function(names)
+        rows = [_said("is system function", is_system), _said("is temporary", is_temporary)]
+        if not is_temporary:
+            rows += [["class name", own.get_class_name()]]
+            rows += [["function language", own.get_function_language()]]
+        if node.extended:
+            rows += _extended(user_definition(session.context(text), node.name, own), names[-1])
+        return texts(["info name", "info value"], rows)
+    built_in = built_in_functions()
+    definition = built_in.get(names[0].upper()) if len(names) == 1 else None
+    if definition is None:
+        hint = did_you_mean(names[-1].upper(), [*built_in, *_upper(session)])
+        message = f"Function with the identifier '{node.name}' doesn't exist.{hint}"
+        raise session.context(text).error(node.name, message)
+    rows = [_said("is system function", True), _said("is temporary", False)]  # noqa: FBT003
+    if node.extended:
+        rows += _extended(definition, definition.name)
+    return texts(["info name", "info value"], rows)
+
+
+def _upper(session: Session) -> Sequence[str]:
+    return [each.upper() for each in session.catalogs.function_names()]
+
+
+def _said(name: str, value: bool) -> list[str]:  # noqa: FBT001 - what is said
+    return [name, "true" if value else "false"]
+
+
+def _extended(definition: FunctionDefinition, name: str) -> list[list[str]]:
+    return [
+        ["kind", definition.kind.name],
+        ["requirements", "[]"],
+        _said("is deterministic", definition.deterministic),
+        _said("supports constant folding", definition.is_foldable),
+        ["signature", _signatures(definition, name)],
+    ]
+
+
+def _signatures(definition: FunctionDefinition, name: str) -> str:
+    """One line for each way to call it, with what the arguments may be."""
+    if definition.syntax is not None and definition.kind is FunctionKind.SCALAR:
+        return definition.syntax  # as no call is written
+    lines = []
+    for signature in definition.signatures:
+        shown = [f"<{argument.text}>" for argument in signature.arguments]
+        for count in range(len(shown) - signature.optional, len(shown) + 1):
+            more = ["..."] if signature.repeats and count == len(shown) else []
+            lines.append(f"{name}({', '.join([*shown[:count], *more])})")
+    return "\n".join(dict.fromkeys(lines)) or f"{name}(*)"
+
+
+def say_sizes(session: Session, plans: Iterable[PhysicalNode]) -> None:
+    """Have the scans of some plans say how many rows their tables have."""
+    nodes: list[PhysicalNode] = list(plans)
+    seen: set[int] = set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        nodes += node.inputs
+        if isinstance(node, physical.TableSourceScan):
+            node.known_rows = _rows_of(session, node.identifier)
+
+
+def _rows_of(session: Session, identifier: ObjectIdentifier) -> int | None:
+    """The rows of a table; those of its partitions together, if they are known of each."""
+    found = session.catalogs.find_table(identifier.parts)
+    if found is None or found.is_temporary:
+        return None
+    catalog, path = session.catalogs.catalog(identifier.catalog_name), identifier.path
+    rows = catalog.get_table_statistics(path).get_row_count()
+    if rows >= 0:
+        return rows
+    table = found.table
+    if not isinstance(table, CatalogTable) or not table.partition_keys:
+        return None
+    if not catalog.facts_of(path).partition_statistics:
+        return None  # and its directories need not be looked at
+    parts = [
+        each.get_row_count()
+        for each in catalog.bulk_get_partition_statistics(path, catalog.list_partitions(path))
+    ]
+    return sum(parts) if parts and min(parts) >= 0 else None
 
 
 # -- SHOW ----------------------------------------------------------------------------------------
@@ -206,7 +303,7 @@ def _describe(session: Session, node: Any, text: str | None) -> RowsResult:
 
 
 def _show_partitions(session: Session, node: Any, text: str | None) -> RowsResult:
-    from millstream.sql.statements.partitions import show_partitions
+    from millstream.sql.statements.alter import show_partitions
 
     return show_partitions(session, node, text)
 

@@ -1,0 +1,427 @@
+"""Windows: the operators of their aggregates, joins and rankings.
+
+What it is: from a node of the physical plan to the factory of its operator.
+What it is not: their inputs and names (``sql/lowering/lowering.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import UnsupportedSqlError
+from millstream.expressions.context import AsyncCalls
+from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
+from millstream.runtime.operators.table import factories
+from millstream.runtime.operators.table.base import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from millstream.runtime.operators.table.batch_over import BatchOverFactory, Frame
+from millstream.runtime.operators.table.changelog_codes import (
+    FromChangelogFactory,
+    ToChangelogFactory,
+)
+from millstream.runtime.operators.table.factories import (
+    IntervalJoinFactory,
+    LocalWindowAggregateFactory,
+    MatchFactory,
+    TemporalJoinFactory,
+    WindowAggregateFactory,
+    WindowFunctionFactory,
+    WindowRankFactory,
+)
+from millstream.runtime.operators.table.lookup_join import Asking, LookupJoinFactory
+from millstream.runtime.operators.table.row_patterns import Aggregation, Navigation
+from millstream.runtime.operators.table.specs import JoinKind, JoinSide, RankStrategy
+from millstream.runtime.operators.table.window_join import WindowJoinFactory
+from millstream.sql.lowering.pieces import aggregate_calls, sort_columns
+from millstream.sql.planner.calcs import is_rowtime
+from millstream.sql.planner.keys import smallest, upsert_keys
+from millstream.types.logical_types import TimestampKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.contracts.operator import OperatorFactory
+    from millstream.expressions.context import EvaluationContext
+    from millstream.expressions.nodes import Expression
+    from millstream.runtime.operators.table.row_patterns import Slot
+    from millstream.sql.planner import physical
+    from millstream.sql.planner.matches import Match
+    from millstream.sql.planner.physical import (
+        ChangelogFunction,
+        IntervalJoin,
+        LookupJoin,
+        TemporalJoin,
+        WindowAggregate,
+        WindowJoin,
+        WindowRank,
+        WindowTableFunction,
+    )
+
+__all__ = [
+    "LoweringOptions",
+    "changelog_factory",
+    "deduplicate",
+    "goes_by_clock",
+    "interval_join",
+    "local_window_aggregate",
+    "lookup_join",
+    "match_factory",
+    "normalize",
+    "over_factory",
+    "regular_join",
+    "slot_texts",
+    "temporal_join",
+    "top_n",
+    "window_aggregate",
+    "window_function",
+    "window_join",
+    "window_rank",
+]
+
+
+def window_function(
+    node: WindowTableFunction, evaluation: EvaluationContext
+) -> WindowFunctionFactory:
+    """The operator of a window TVF by itself."""
+    return WindowFunctionFactory(
+        input_type=node.input.row,
+        window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
+        time=node.time,
+        is_rowtime=is_rowtime(node.input.row.fields[node.time].type),
+        time_zone=evaluation.time_zone,
+    )
+
+
+def window_aggregate(
+    node: WindowAggregate, evaluation: EvaluationContext
+) -> WindowAggregateFactory:
+    """The operator of an aggregate per window."""
+    is_session = node.window == "SESSION" and node.attached is None
+    return WindowAggregateFactory(
+        input_type=node.input.row,
+        window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
+        time=node.time,
+        keys=node.keys,
+        aggregates=aggregate_calls(node.calls, evaluation.job_parameters, merges=is_session),
+        properties=node.properties,
+        is_rowtime=node.is_rowtime,
+        attached=node.attached,
+        time_zone=evaluation.time_zone,
+        merges=node.two_phase,
+    )
+
+
+def local_window_aggregate(final: WindowAggregateFactory) -> LocalWindowAggregateFactory:
+    """The operator ahead of the exchange, of an aggregate in two phases."""
+    return LocalWindowAggregateFactory(
+        final.input_type,
+        final.window,
+        final.time,
+        final.keys,
+        final.aggregates,
+        final.attached,
+        final.time_zone,
+    )
+
+
+def window_join(node: WindowJoin, evaluation: EvaluationContext) -> WindowJoinFactory:
+    """The operator of a join of rows of one window."""
+    left, right = node.inputs
+    return WindowJoinFactory(
+        left_type=left.row,
+        right_type=right.row,
+        kind=JoinKind[node.join.name],
+        left=JoinSide(node.left_keys),
+        right=JoinSide(node.right_keys),
+        filter_nulls=node.filter_nulls,
+        ends=(node.left_window[1], node.right_window[1]),
+        condition=node.condition,
+        evaluation=evaluation,
+        time_zone=evaluation.time_zone if node.spec.has_zone else None,
+    )
+
+
+def window_rank(node: WindowRank, evaluation: EvaluationContext) -> WindowRankFactory:
+    """The operator of numbered rows of one window."""
+    return WindowRankFactory(
+        input_type=node.input.row,
+        keys=node.partition,
+        order=sort_columns(node.order),
+        start=node.start,
+        end=node.end,
+        output_rank=node.outputs_rank,
+        window_end=node.window[1],
+        time_zone=evaluation.time_zone if node.spec.has_zone else None,
+    )
+
+
+@dataclass(frozen=True)
+class LoweringOptions:
+    """Options of the session that operators are made with; times in milliseconds."""
+
+    time_zone: str = "UTC"
+    state_ttl: int = 0
+    mini_batch: bool = False
+    idle_timeout: int | None = None
+    drop_nulls: bool = False
+    #: Whether what is written is brought to the length of its column.
+    trim_pad: bool = False
+    query_start: int = 0
+    job_parameters: dict[str, str] = field(default_factory=dict)
+    async_calls: AsyncCalls = field(default_factory=AsyncCalls)
+
+
+def goes_by_clock(factory: OperatorFactory) -> bool:
+    """Return whether an operator has frames that end when the clock has gone on."""
+    if not isinstance(factory, factories.OverFactory) or factory.rowtime is not None:
+        return False
+    return not factory.is_rows and factory.preceding is not None
+
+
+def over_factory(
+    node: physical.OverAggregate, parameters: Mapping[str, str], state_ttl: int
+) -> OperatorFactory:
+    """Return what makes the operator of a node.
+
+    Args:
+        node: the aggregates, their order and frame.
+        parameters: of the job, for functions of users.
+        state_ttl: after how many milliseconds state goes; 0: never.
+
+    Raises:
+        UnsupportedSqlError: there is a FILTER.
+    """
+    first = node.calls[0]
+    if any(each.call.filter is not None for each in node.calls):
+        message = "FILTER with OVER is not in this release."
+        raise UnsupportedSqlError(message)
+    retracts = first.preceding is not None and not (node.updating or node.batch)
+    calls = aggregate_calls([each.call for each in node.calls], parameters, retracts=retracts)
+    below = node.input.row
+    preceding = None if first.preceding is None else int(first.preceding)
+    if node.batch:
+        return BatchOverFactory(
+            input_type=below,
+            keys=node.partition,
+            order=sort_columns(node.order),
+            calls=calls,
+            frame=Frame(first.is_rows, first.preceding, first.following),
+        )
+    if node.updating:
+        return factories.UpdatingOverFactory(
+            input_type=below,
+            keys=node.partition,
+            order=sort_columns(node.order),
+            aggregates=calls,
+            is_rows=first.is_rows,
+            preceding=preceding,
+            update_before=node.update_before,
+            state_ttl=state_ttl,
+        )
+    time = node.order[0].column
+    attribute = getattr(below.fields[time].type, "kind", None)
+    return factories.OverFactory(
+        input_type=below,
+        keys=node.partition,
+        aggregates=calls,
+        rowtime=time if attribute is TimestampKind.ROWTIME else None,
+        is_rows=first.is_rows,
+        preceding=preceding,
+        state_ttl=state_ttl,
+    )
+
+
+def interval_join(node: IntervalJoin, evaluation: EvaluationContext) -> IntervalJoinFactory:
+    """The operator of an interval join, by event time or by processing time."""
+    return IntervalJoinFactory(
+        **_sides(node, evaluation),
+        lower=node.lower,
+        upper=node.upper,
+        is_rowtime=node.is_rowtime,
+    )
+
+
+def temporal_join(node: TemporalJoin, evaluation: EvaluationContext) -> TemporalJoinFactory:
+    """The operator of a join with the versions of a table."""
+    return TemporalJoinFactory(**_sides(node, evaluation))
+
+
+def lookup_join(node: LookupJoin, evaluation: EvaluationContext) -> LookupJoinFactory:
+    """The operator of a join with a table that is asked for rows."""
+    return LookupJoinFactory(
+        left_type=node.input.row,
+        table_type=node.table_row,
+        right_type=node.right_row,
+        kind=JoinKind[node.join.name],
+        source=node.lookup.source,
+        table=node.identifier.as_summary_string(),
+        names=node.names,
+        keys=node.keys,
+        projections=node.projections,
+        table_condition=node.table_condition,
+        condition=node.condition,
+        caching=node.lookup.caching,
+        asking=_asking(node),
+        evaluation=evaluation,
+    )
+
+
+def _asking(node: LookupJoin) -> Asking:
+    hint, lookup = node.hint, node.lookup
+    return Asking(
+        max_retries=lookup.max_retries,
+        miss_attempts=hint.max_attempts,
+        miss_delay=hint.retry_delay,
+        capacity=hint.capacity if hint.is_async else 0,
+        unordered=hint.is_unordered,
+        timeout=hint.timeout,
+    )
+
+
+def _sides(node: Any, evaluation: EvaluationContext) -> dict[str, Any]:
+    left, right = node.inputs
+    return {
+        "left_type": left.row,
+        "right_type": right.row,
+        "kind": JoinKind[node.join.name],
+        "left": JoinSide(node.left_keys),
+        "right": JoinSide(node.right_keys),
+        "filter_nulls": node.filter_nulls,
+        "left_time": node.left_time,
+        "right_time": node.right_time,
+        "condition": node.condition,
+        "evaluation": evaluation,
+    }
+
+
+#: By their names in plans.
+_STRATEGIES: Final = {
+    "append": RankStrategy.APPEND,
+    "retract": RankStrategy.RETRACT,
+    "update fast": RankStrategy.UPDATE_FAST,
+}
+
+
+def deduplicate(
+    node: physical.Deduplicate, options: LoweringOptions
+) -> factories.DeduplicateFactory:
+    """The operator that keeps the first or the last row of each key."""
+    return factories.DeduplicateFactory(
+        input_type=node.input.row,
+        keys=node.keys,
+        rowtime=node.rowtime,
+        keep_last=node.keep_last,
+        update_before=node.update_before,
+        mini_batch=options.mini_batch,
+        state_ttl=options.state_ttl,
+    )
+
+
+def top_n(node: physical.Rank, options: LoweringOptions) -> factories.TopNFactory:
+    """The operator that keeps the first rows of each partition."""
+    return factories.TopNFactory(
+        input_type=node.input.row,
+        keys=node.partition,
+        order=sort_columns(node.order),
+        start=node.start,
+        end=node.end,
+        output_rank=node.outputs_rank,
+        strategy=_STRATEGIES[node.strategy],
+        update_before=node.update_before,
+        row_key=node.row_key,
+        state_ttl=options.state_ttl,
+        mini_batch=options.mini_batch,
+    )
+
+
+def normalize(
+    node: physical.ChangelogNormalize, options: LoweringOptions
+) -> factories.ChangelogNormalizeFactory:
+    """The operator that makes a changelog by keys one in which rows are taken back whole."""
+    return factories.ChangelogNormalizeFactory(
+        input_type=node.input.row,
+        keys=node.keys,
+        update_before=node.update_before,
+        mini_batch=options.mini_batch,
+        state_ttl=options.state_ttl,
+    )
+
+
+def regular_join(
+    node: physical.Join, evaluation: EvaluationContext, ttls: tuple[int, int]
+) -> factories.JoinFactory:
+    """The operator of a join that keeps the rows of both sides.
+
+    Args:
+        node: of the plan.
+        evaluation: of its condition.
+        ttls: milliseconds for which the rows of each side are kept; 0: for good.
+    """
+    left, right = node.inputs
+    keys = smallest(upsert_keys(left)), smallest(upsert_keys(right))
+    return factories.JoinFactory(
+        left_type=left.row,
+        right_type=right.row,
+        kind=JoinKind[node.join.name],
+        left=JoinSide(node.left_keys, keys[0]),
+        right=JoinSide(node.right_keys, keys[1]),
+        filter_nulls=node.filter_nulls,
+        condition=node.condition,
+        evaluation=evaluation,
+        left_ttl=ttls[0],
+        right_ttl=ttls[1],
+        mini_batch=node.mini_batch,
+    )
+
+
+def match_factory(node: Match, evaluation: EvaluationContext) -> MatchFactory:
+    """The factory of the operator of a node."""
+    below = node.input.row
+    time = node.order[0].column
+    return MatchFactory(
+        input_type=below,
+        keys=node.partition,
+        pattern=node.pattern,
+        conditions=node.conditions,
+        measures=node.measures,
+        slots=node.slots,
+        rowtime=time if is_rowtime(below.fields[time].type) else None,
+        order=sort_columns(node.order[1:]),
+        evaluation=evaluation,
+    )
+
+
+def slot_texts(
+    node: Match, below: Sequence[str], text: Callable[[Expression | None, Sequence[str]], str]
+) -> list[str]:
+    """What each slot is made of, by what the columns of the input are made of."""
+
+    def variable(slot: Any) -> str:
+        return "*" if slot.variable is None else node.pattern.variables[slot.variable].name
+
+    def shown(slot: Slot) -> str:
+        if isinstance(slot, Navigation):
+            end = "FIRST" if slot.first else "LAST"
+            return f"{end}({variable(slot)}.[{below[slot.column]}], {slot.offset})"
+        if isinstance(slot, Aggregation):
+            inside = ", ".join(text(each, below) for each in slot.arguments)
+            return f"{slot.function}({variable(slot)}.[{inside}])"
+        return "MATCH_ROWTIME"
+
+    return [shown(slot) for slot in node.slots]
+
+
+_KINDS: Final = {
+    "INSERT": INSERT,
+    "UPDATE_BEFORE": UPDATE_BEFORE,
+    "UPDATE_AFTER": UPDATE_AFTER,
+    "DELETE": DELETE,
+}
+
+
+def changelog_factory(node: ChangelogFunction) -> OperatorFactory:
+    """What makes the operator of a node."""
+    if node.column is None:
+        return ToChangelogFactory(tuple((int(_KINDS[kind]), code) for kind, code in node.codes))
+    kinds = tuple((code, int(_KINDS[kind])) for kind, code in node.codes)
+    return FromChangelogFactory(node.column, kinds)
