@@ -285,10 +285,10 @@ def _clients_that_rest(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _end_clients() -> None:
-    from millstream.connectors.kafka import producers, ranges
+    from millstream.connectors.kafka import producers, reader
 
     producers.discard_producers()
-    ranges.close_consumers()
+    reader.close_consumers()
 
 
 @pytest.fixture(scope="session")

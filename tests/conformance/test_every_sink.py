@@ -21,10 +21,10 @@ import millstream.engines.spark
 from millstream.common import Encoder, Row, SimpleStringSchema, Types
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.connectors.basic.print_sink import PrintSink
-from millstream.connectors.files.partition_commit import PartitionCommit
+from millstream.connectors.files.partitions import PartitionCommit
 from millstream.connectors.files.sink import FileSink, OutputFileConfig
 from millstream.connectors.files.table_sink import TableFileSink
-from millstream.connectors.formats.csv_writer import CsvWriterFactory
+from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.connectors.postgres.sink import PostgresSink

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.reference import ReferenceSink
 
 from millstream.common import Types
-from millstream.connectors.commit_protocols.write_ahead import GenericWriteAheadSink
+from millstream.connectors.commit_protocols.staged_values import GenericWriteAheadSink
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import DeliveryGuarantee
 from millstream.testing.conformance import ConformanceError, check_sink

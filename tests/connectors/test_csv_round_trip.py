@@ -174,7 +174,7 @@ def test_lists_that_could_not_be_told_apart_are_refused(tmp_path: Path) -> None:
 
 
 def test_untyped_records_with_other_characters(tmp_path: Path) -> None:
-    from millstream.connectors.formats.csv_writer import CsvWriterFactory
+    from millstream.connectors.formats.csv_format import CsvWriterFactory
 
     factory = CsvWriterFactory(delimiter=";", quote="'", null_text="NULL", line_separator="\r\n")
     values: list[object] = [

@@ -15,13 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.connectors.basic.collection import CollectionSource
-from millstream.connectors.basic.data_generator import DataGeneratorSource
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import DataGeneratorSource, NumberSequenceSource
 from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats import line_format, parquet_format
-from millstream.connectors.formats.avro_files import AvroInputFormat, AvroParquetFormat
-from millstream.connectors.formats.avro_types import AvroSchema
+from millstream.connectors.formats.avro_files import AvroInputFormat, AvroParquetFormat, AvroSchema
 from millstream.testing.conformance import check_cursors
 from millstream.testing.sources import ScriptedSource
 from millstream.types.types import Types

@@ -14,9 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.integration.job_runs import examples
 
-from millstream.connectors.formats.few_records import FewRecords, few_json_texts
-from millstream.connectors.formats.json_columns import read_json
-from millstream.connectors.formats.json_text import json_lines, json_texts
+from millstream.connectors.formats.json_format import (
+    FewRecords,
+    few_json_texts,
+    json_lines,
+    json_texts,
+    read_json,
+)
 
 COLUMNS = pa.schema(
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.integration.job_runs import examples
 
 from millstream.connectors.formats.file_format import MalformedPolicy
-from millstream.connectors.kafka.deserialization import ValueOnly, decode
+from millstream.connectors.kafka.source import ValueOnly, decode
 from millstream.contracts.serialization import NO_RECORD, ByteArraySchema, SimpleStringSchema
 from millstream.datastream.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from millstream.datastream.formats.json import (

@@ -15,9 +15,9 @@ from millstream.connectors.basic.collection import CollectionSource
 from millstream.connectors.basic.data_generator import (
     DataGeneratorSource,
     GeneratorFunction,
+    NumberSequenceSource,
     RateLimiterStrategy,
 )
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
 from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.contracts.source import Boundedness, SourceBatch
 from millstream.datastream import GlobalWindows, StreamExecutionEnvironment

@@ -11,9 +11,9 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Configuration, Types
 from millstream.configuration import options
 from millstream.connectors.commit_protocols import two_phase as two_phase_sink
+from millstream.connectors.commit_protocols.staged_values import GenericWriteAheadSink
 from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
 from millstream.connectors.commit_protocols.upsert import UpsertSink
-from millstream.connectors.commit_protocols.write_ahead import GenericWriteAheadSink
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import (
     CommitRequest,

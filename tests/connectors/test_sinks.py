@@ -28,8 +28,8 @@ from millstream.connectors.files.sink import (
     OutputFileConfig,
     RollingPolicy,
 )
-from millstream.connectors.formats.csv_writer import CsvWriterFactory
-from millstream.connectors.formats.json_text import json_lines
+from millstream.connectors.formats.csv_format import CsvWriterFactory
+from millstream.connectors.formats.json_format import json_lines
 from millstream.contracts.batch import Batch
 from millstream.contracts.serialization import Encoder
 from millstream.contracts.sink import CommitRequest, DeliveryGuarantee, Sink, WriterContext

@@ -12,7 +12,7 @@ from tests.databases.targets import TARGETS
 from tests.databases.test_refusals import ALL, change
 
 from millstream.common import Row
-from millstream.connectors.commit_protocols.table_rows import table_parts
+from millstream.connectors.commit_protocols.commit_table import table_parts
 from millstream.connectors.embedded.duckdb import DuckDbSink
 from millstream.connectors.embedded.sqlite import SqliteSink
 from millstream.connectors.postgres.sink import PostgresSink

@@ -15,8 +15,7 @@ from tests.databases.server import execute
 
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.connectors.postgres import source as postgres_source
-from millstream.connectors.postgres.keys import key_range
-from millstream.connectors.postgres.source import PostgresSource
+from millstream.connectors.postgres.source import PostgresSource, key_range
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import SourceError
 from millstream.functions.watermark_strategy import WatermarkStrategy

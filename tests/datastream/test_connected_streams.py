@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.connectors.basic.blackhole import BlackholeSink
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream import (
     CoFlatMapFunction,
     CoMapFunction,

@@ -12,7 +12,7 @@ import pytest
 from millstream.configuration.configuration import Configuration
 from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.collect import CollectSink
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.contracts.sink import DeliveryGuarantee, Sink, SinkKind
 from millstream.datastream import (
     CheckpointingMode,

@@ -19,8 +19,7 @@ from kafka import KafkaAdminClient
 from millstream.cli.main import main
 from millstream.connectors.kafka import producers
 from millstream.connectors.kafka.client import KafkaCluster, KafkaTopicPartition
-from millstream.connectors.kafka.hanging import find_hanging
-from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.connectors.kafka.transactions import TransactionControl, find_hanging
 from millstream.errors import SinkError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, Message
 
 from kafka import KafkaProducer
 from millstream.common import SimpleStringSchema
-from millstream.connectors.kafka import cursor as kafka_cursor
-from millstream.connectors.kafka import ranges
+from millstream.connectors.kafka import reader as kafka_cursor
 from millstream.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from millstream.errors import SourceError
 from millstream.testing.conformance import check_cursors
@@ -32,7 +31,7 @@ PATIENCE = 60
 @pytest.fixture(autouse=True)
 def consumers() -> Iterator[None]:
     yield
-    ranges.close_consumers()
+    kafka_cursor.close_consumers()
 
 
 def _strings(broker: Broker, topic: str) -> KafkaSourceBuilder:

@@ -10,7 +10,7 @@ from tests.kafka.test_source_jobs import run
 from millstream.common import Row, SimpleStringSchema, Types, WatermarkStrategy
 from millstream.common.watermark_strategy import TimestampAssigner
 from millstream.connectors.basic.collect import CollectSink, read_collected
-from millstream.connectors.kafka import producers, ranges
+from millstream.connectors.kafka import producers, reader
 from millstream.datastream import SinkFunction, SourceFunction, StreamExecutionEnvironment
 from millstream.datastream.connectors.kafka import (
     DeliveryGuarantee,
@@ -38,7 +38,7 @@ GROUP = {"bootstrap.servers": "nowhere:1", "group.id": "g"}
 @pytest.fixture(autouse=True)
 def no_clients() -> Iterator[None]:
     yield
-    ranges.close_consumers()
+    reader.close_consumers()
     producers.discard_producers()
 
 

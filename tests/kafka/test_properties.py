@@ -13,9 +13,8 @@ from tests.kafka.broker import running_broker
 from tests.kafka.test_sink import context, strings, texts
 
 from millstream.common import SimpleStringSchema
-from millstream.connectors.kafka import client, client_log, producers, properties, ranges, reader
-from millstream.connectors.kafka.client import KafkaTopicPartition
-from millstream.connectors.kafka.client_log import ClientLog
+from millstream.connectors.kafka import client, producers, reader
+from millstream.connectors.kafka.client import ClientLog, KafkaTopicPartition
 from millstream.datastream.connectors.kafka import DeliveryGuarantee, KafkaSink, KafkaSource
 from millstream.errors import ConfigurationError, SinkError, SourceError
 
@@ -32,8 +31,8 @@ NOWHERE = "127.0.0.1:1"
 def no_clients() -> Iterator[None]:
     yield
     producers.discard_producers()
-    ranges.close_consumers()
-    client_log._warned.clear()
+    reader.close_consumers()
+    client._warned.clear()
 
 
 def sink(servers: str = NOWHERE, topic: str = "results", **set_: str) -> KafkaSink:
@@ -52,7 +51,7 @@ def source(servers: str = NOWHERE, topic: str = "events", **set_: str) -> KafkaS
 
 
 def test_the_names_are_librdkafkas() -> None:
-    for name in properties._ANY | properties._PRODUCERS | properties._CONSUMERS:
+    for name in client._ANY | client._PRODUCERS | client._CONSUMERS:
         try:
             Producer({name: "?", "logger": ClientLog("")})
         except (KafkaException, TypeError) as error:  # what "?" is not good for
@@ -160,7 +159,7 @@ def test_brokers_that_are_down(
         list(from_topic.read(split, 0, 1))
         os.killpg(own.pid, signal.SIGKILL)
         monkeypatch.setattr(reader, "PATIENCE", 2.0)  # of the message
-        monkeypatch.setattr(ranges, "PATIENCE", 2.0)
+        monkeypatch.setattr(reader, "PATIENCE", 2.0)
         monkeypatch.setattr(client, "TIMEOUT", 2.0)
         caplog.clear()
         writer.write(texts("y"))
@@ -168,7 +167,7 @@ def test_brokers_that_are_down(
             writer.prepare_commit()
         writer.abort()
         with pytest.raises(SourceError, match=r"cannot read .* 1 to 2: .*refused.*, for 2 s\. Che"):
-            list(ranges.read_range(from_topic.properties, KafkaTopicPartition(topic, 0), 1, 2))
+            list(reader.read_range(from_topic.properties, KafkaTopicPartition(topic, 0), 1, 2))
         with pytest.raises(SinkError, match=r"no answer from the brokers"):
             committer.abort_orphans("other", "uid", [], 1)
         with pytest.raises(SinkError, match=r"Kafka sink to .*: no answer .*refused"):
@@ -179,5 +178,5 @@ def test_brokers_that_are_down(
     assert len(said) == 1
     assert said[0].startswith(f"no Kafka broker of '{own.servers}' can be reached: ")
     producers.discard_producers()
-    ranges.close_consumers()
+    reader.close_consumers()
     assert capfd.readouterr().err == ""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.connectors.kafka import cursor, ranges
+from millstream.connectors.kafka import reader
 from millstream.connectors.kafka.client import KafkaTopicPartition
-from millstream.connectors.kafka.ranges import RangeConsumer
+from millstream.connectors.kafka.reader import RangeConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +48,8 @@ def test_ranges_in_any_order(
     consumer: RangeConsumer, topic: str, seed: int, waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They mostly follow each other; some are repeated, and some are of another place."""
-    monkeypatch.setattr(cursor, "_MOST_WAITING", waiting)
-    monkeypatch.setattr(ranges, "BATCH_SIZE", 37)
+    monkeypatch.setattr(reader, "_MOST_WAITING", waiting)
+    monkeypatch.setattr(reader, "BATCH_SIZE", 37)
     numbers = random.Random(seed)
     at = dict.fromkeys(range(PARTITIONS), 0)
     for _ in range(60):
@@ -74,7 +74,7 @@ def test_a_partition_that_is_not_read_any_more_is_let_go(
     read(consumer, second, 0, 10)
     client = consumer.partitions.opened.client
     assert {place.partition for place in client.assignment()} == {0, 1}
-    monkeypatch.setattr(ranges, "_UNUSED", 0.0)
+    monkeypatch.setattr(reader, "_UNUSED", 0.0)
     read(consumer, second, 10, 20)
     assert [place.partition for place in client.assignment()] == [1]
     read(consumer, first, 10, 20)

@@ -13,7 +13,7 @@ from tests.kafka.test_sink import context, exactly_once, texts
 from kafka import KafkaAdminClient
 from millstream.common import SimpleStringSchema, Types
 from millstream.connectors.kafka import producers
-from millstream.connectors.kafka.refusals import DeliveryFailures
+from millstream.connectors.kafka.producers import DeliveryFailures
 from millstream.connectors.kafka.transactions import TransactionControl
 from millstream.contracts.batch import Batch
 from millstream.datastream.connectors.kafka import (

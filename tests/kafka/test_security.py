@@ -11,8 +11,7 @@ from tests.kafka.kafka_job import environment
 from tests.kafka.secure_front import SecureFront
 
 from millstream.cli.main import main
-from millstream.connectors.kafka.properties import translated
-from millstream.connectors.kafka.security import python_client_options
+from millstream.connectors.kafka.client import python_client_options, translated
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.source import KafkaSource
 from millstream.errors import ConfigurationError, MillstreamError

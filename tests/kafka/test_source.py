@@ -15,7 +15,7 @@ from kafka.structs import TopicPartition
 
 from kafka import KafkaAdminClient, KafkaProducer
 from millstream.common import ByteArraySchema, SimpleStringSchema, Types
-from millstream.connectors.kafka import client, ranges
+from millstream.connectors.kafka import client, reader
 from millstream.datastream.connectors.kafka import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.broker import Broker
 
-    from millstream.connectors.kafka.deserialization import KafkaRecord
+    from millstream.connectors.kafka.source import KafkaRecord
 
 ROW = Types.ROW_NAMED(["name", "count"], [Types.STRING(), Types.LONG()])
 
@@ -42,7 +42,7 @@ ROW = Types.ROW_NAMED(["name", "count"], [Types.STRING(), Types.LONG()])
 @pytest.fixture(autouse=True)
 def consumers() -> Iterator[None]:
     yield
-    ranges.close_consumers()
+    reader.close_consumers()
 
 
 def strings(broker: Broker, *topics: str) -> KafkaSourceBuilder:
@@ -304,7 +304,7 @@ def test_errors(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_silent_broker_is_given_up(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "PATIENCE", 0.3)
+    monkeypatch.setattr(reader, "PATIENCE", 0.3)
     topic = broker.topic()
     source = strings(broker, topic).build()
     (split,) = source.discover(frozenset())

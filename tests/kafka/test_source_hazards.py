@@ -18,7 +18,7 @@ from tests.kafka.test_source import strings, texts
 
 from kafka import KafkaProducer, TopicPartition
 from millstream.common import WatermarkStrategy
-from millstream.connectors.kafka import ranges, reader
+from millstream.connectors.kafka import reader
 from millstream.connectors.kafka.client import KafkaCluster
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.kafka import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def consumers() -> Iterator[None]:
     yield
-    ranges.close_consumers()
+    reader.close_consumers()
 
 
 def job(source: KafkaSource) -> JobGraph:
@@ -120,7 +120,7 @@ def test_an_end_that_is_not_there_yet(
 def test_an_abandoned_reading_does_not_end_the_next(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "BATCH_SIZE", 100)
+    monkeypatch.setattr(reader, "BATCH_SIZE", 100)
     topic, other = broker.topic(), broker.topic()
     broker.send(topic, texts(range(300)))
     broker.send(other, texts(range(300)))
@@ -160,7 +160,7 @@ def test_a_long_aborted_transaction_is_fetched_once(
     (split,) = source.discover(frozenset())
     stop = source.end_offset(split)
     assigned = []
-    shared = ranges.range_consumer(source.properties).partitions.opened
+    shared = reader.range_consumer(source.properties).partitions.opened
     client = shared.client
 
     class Counted:

@@ -11,7 +11,7 @@ from kafka.structs import TopicPartition
 
 from millstream.common import Duration, SimpleStringSchema, Types, WatermarkStrategy
 from millstream.connectors.basic.collect import CollectSink, read_collected
-from millstream.connectors.kafka import ranges
+from millstream.connectors.kafka import reader
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.aggregates import Count
 from millstream.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
@@ -35,7 +35,7 @@ SECOND = 1000
 @pytest.fixture(autouse=True)
 def consumers() -> Iterator[None]:
     yield
-    ranges.close_consumers()
+    reader.close_consumers()
 
 
 def strings(broker: Broker) -> KafkaSourceBuilder:

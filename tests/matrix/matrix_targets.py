@@ -27,10 +27,10 @@ from tests.databases.targets import (
 from kafka import KafkaConsumer, TopicPartition
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.connectors.commit_protocols.staged_values import staged_part
-from millstream.connectors.commit_protocols.write_ahead import (
+from millstream.connectors.commit_protocols.staged_values import (
     CheckpointCommitter,
     GenericWriteAheadSink,
+    staged_part,
 )
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.kafka.client import KafkaCluster, KafkaTopicPartition

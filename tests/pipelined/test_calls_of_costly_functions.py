@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.common import Time, Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream import AsyncDataStream, AsyncFunction
 from millstream.table import DataTypes, StreamTableEnvironment
 from millstream.table.udf import udf

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.common import Configuration, Encoder, Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream.connectors import FileSink
 from millstream.runtime.frames import DATA_PICKLE
 from millstream.runtime.pipelined.links import (

@@ -23,7 +23,7 @@ from tests.pipelined.processes import lives, stopped
 from tests.support.slot_proxy import DRIVER, SlotProxy
 
 from millstream.common import Encoder, Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream import (
     JobClient,
     JobStatus,

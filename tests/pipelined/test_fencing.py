@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.common import Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream import MapFunction, RuntimeContext
 from millstream.datastream.connectors import DiscardingSink
 from millstream.engines.pipelined.engine import PipelinedEngine

@@ -13,7 +13,7 @@ from tests.pipelined.test_backpressure import LONG, RECORDS, Clock, Slots, job, 
 
 from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Time, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.contracts.sink import (
     DeliveryGuarantee,
     Sink,

@@ -9,7 +9,7 @@ import pytest
 from tests.support.environments import wait_until
 
 from millstream.common import Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream import JobStatus, MapFunction, RuntimeContext
 from millstream.engines.pipelined.checkpoints import Checkpoints
 

@@ -20,8 +20,7 @@ from millstream.common import (
     WatermarkStrategy,
 )
 from millstream.common.watermark_strategy import TimestampAssigner
-from millstream.connectors.basic.data_generator import DataGeneratorSource
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import DataGeneratorSource, NumberSequenceSource
 from millstream.contracts.source import Boundedness
 from millstream.datastream import JobStatus, TumblingEventTimeWindows
 from millstream.datastream.connectors import FileSink

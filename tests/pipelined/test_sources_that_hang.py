@@ -12,7 +12,7 @@ from tests.pipelined.test_stop import Seconds
 
 from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Duration, Encoder, Time, Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.contracts.source import Boundedness
 from millstream.datastream import JobStatus, MapFunction, TumblingEventTimeWindows
 from millstream.datastream.connectors import DiscardingSink, FileSink

@@ -11,7 +11,7 @@ from tests.support.environments import environments
 from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Duration, Encoder, Time, Types, WatermarkStrategy
 from millstream.common.watermark_strategy import TimestampAssigner
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream import JobStatus, StreamExecutionEnvironment, TumblingEventTimeWindows
 from millstream.datastream.connectors import FileSink
 from millstream.errors import JobError, ProgramError

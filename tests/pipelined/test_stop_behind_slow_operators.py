@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Encoder, Types, WatermarkStrategy
-from millstream.connectors.basic.number_sequence import NumberSequenceSource
+from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream.connectors import FileSink
 from millstream.engines.pipelined import run_loop
 from millstream.engines.pipelined.run_loop import Stopping

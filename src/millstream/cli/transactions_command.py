@@ -26,9 +26,12 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program import labels
 from millstream.checkpoint.signature import seal_of
-from millstream.connectors.kafka.committer import prepared_of
-from millstream.connectors.kafka.hanging import find_hanging
-from millstream.connectors.kafka.transactions import Outcome, TransactionControl
+from millstream.connectors.kafka.transactions import (
+    Outcome,
+    TransactionControl,
+    find_hanging,
+    prepared_of,
+)
 from millstream.connectors.output_names import OutputNames, TransactionalIdParts
 from millstream.errors import CheckpointError, SinkError
 

@@ -61,13 +61,11 @@ from millstream.types.time import Duration, Instant, Time
 from millstream.types.types import BasicTypeInfo, TypeInformation, Types
 
 if TYPE_CHECKING:
-    from millstream.connectors.formats.csv_messages import (
-        CsvRowDeserializationSchema,
-        CsvRowSerializationSchema,
-    )
     from millstream.connectors.formats.message_formats import (
         AvroRowDeserializationSchema,
         AvroRowSerializationSchema,
+        CsvRowDeserializationSchema,
+        CsvRowSerializationSchema,
         JsonRowDeserializationSchema,
         JsonRowSerializationSchema,
     )
@@ -134,7 +132,8 @@ if not TYPE_CHECKING:  # a type checker knows them from above
     def __getattr__(name: str) -> Any:
         """The row schemas, which PyFlink offers here as well."""
         if name in _SCHEMAS:
-            from millstream.connectors.formats import csv_messages, message_formats
+            from millstream.connectors.formats import message_formats
+            from millstream.connectors.formats import message_formats as csv_messages
 
             return getattr(csv_messages if name.startswith("Csv") else message_formats, name)
         message = f"module {__name__!r} has no attribute {name!r}"

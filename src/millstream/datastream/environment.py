@@ -621,7 +621,7 @@ class StreamExecutionEnvironment(JobSettings):
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """The numbers from ``start`` to ``end``, both included; in order per subtask."""
-        from millstream.connectors.basic.number_sequence import (
+        from millstream.connectors.basic.data_generator import (
             NumberSequenceSource,
         )
 

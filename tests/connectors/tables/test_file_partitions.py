@@ -14,7 +14,7 @@ import pytest
 from tests.support.query_running import changelog, environment
 
 from millstream import crash_points
-from millstream.connectors.files.partition_commit import PartitionTime
+from millstream.connectors.files.partitions import PartitionTime
 from millstream.errors import MillstreamError, ValidationError
 from millstream.sql.parser.parser import parse_statement
 from millstream.sql.statements import plans

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from millstream.connectors.formats.json_columns import JsonColumns
+from millstream.connectors.formats.json_format import JsonColumns
 from millstream.connectors.formats.tables.codec import arrow_schema, columns_of_rows
 from millstream.errors import ValidationError
 from millstream.sql.catalog.formats import chosen_format

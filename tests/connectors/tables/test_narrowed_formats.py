@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.connectors.tables.test_message_formats import codec
 from tests.support.examples import examples
 
-from millstream.connectors.formats.tables import avro_blocks, change_blocks
+from millstream.connectors.formats.tables import avro_rows, change_json
 from millstream.connectors.formats.tables.codec import (
     arrow_schema,
     columns_of_rows,
@@ -72,7 +72,7 @@ def found(decoder: RowDecoder, each: bytes) -> Any:
 @pytest.fixture(scope="module", autouse=True)
 def _few_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (avro_blocks, change_blocks):
+        for module in (avro_rows, change_json):
             patch.setattr(module, "_FEW", 1)
         yield
 
@@ -248,7 +248,7 @@ def test_agree_on_what_is_no_avro(rows: list[tuple[Any, ...]], data: st.DataObje
 
 def test_few_and_nested_records_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codec("avro", "a ARRAY<INT>").columns([b"\0"]) is None
-    monkeypatch.setattr(avro_blocks, "_FEW", 3)
+    monkeypatch.setattr(avro_rows, "_FEW", 3)
     decoder = codec("avro", "a INT NOT NULL")
     assert decoder.columns([b"\2", b"\4"]) is None
     assert decoder.columns([b"\2", b"\4", b"\6"]).to_pydict() == {"a": [1, 2, 3]}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.connectors.basic.row_texts import RowTexts
+from millstream.connectors.basic.print_sink import RowTexts
 from millstream.contracts.batch import Batch
 from millstream.sql.lowering.conversion import stream_type
 from millstream.types.logical_types import (

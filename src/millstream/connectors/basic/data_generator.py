@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
+import pyarrow as pa
 
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.contracts.source import Boundedness, FollowingCursor, Source, SourceBatch, Split
@@ -27,13 +28,18 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.types import TypeInformation
 
-__all__ = ["DataGeneratorSource", "GeneratorFunction", "RateLimiterStrategy"]
+__all__ = [
+    "DataGeneratorSource",
+    "GeneratorFunction",
+    "NumberSequenceSource",
+    "RateLimiterStrategy",
+]
+
 
 UNLIMITED = 1 << 62
 
@@ -203,3 +209,53 @@ class DataGeneratorSource(Source):
 
 def _part(split: Split) -> tuple[int, int]:
     return cast("int", split.properties["part"]), cast("int", split.properties["parts"])
+
+
+class NumberSequenceSource(Source):
+    """The integers ``start`` to ``end``, both included.
+
+    Args:
+        start: the first.
+        end: the last; less than ``start`` makes an empty sequence.
+        splits: how many contiguous parts can be read side by side.
+    """
+
+    def __init__(self, start: int, end: int, *, splits: int = 4) -> None:
+        if splits < 1:
+            message = f"splits={splits} must be at least 1"
+            raise ConfigurationError(message)
+        self.start_value = start
+        self.end_value = end
+        self.splits = splits
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.BOUNDED
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return Types.LONG()
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        """The parts of the range, none of them empty."""
+        count = max(self.end_value - self.start_value + 1, 0)
+        cuts = [self.start_value + count * i // self.splits for i in range(self.splits + 1)]
+        parts = [
+            Split(f"numbers-{i}", {"first": cuts[i], "count": cuts[i + 1] - cuts[i]})
+            for i in range(self.splits)
+            if cuts[i + 1] > cuts[i]
+        ]
+        return [split for split in parts if split.id not in known]
+
+    def end_offset(self, split: Split) -> int:
+        """How many numbers the part has."""
+        return cast("int", split.properties["count"])
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """The numbers at ``[start, stop)`` of the part."""
+        first = cast("int", split.properties["first"])
+        stop = min(stop, self.end_offset(split))
+        for at in range(start, stop, BATCH_SIZE):
+            end = min(at + BATCH_SIZE, stop)
+            numbers = np.arange(first + at, first + end, dtype=np.int64)
+            yield SourceBatch(arrow=pa.RecordBatch.from_arrays([pa.array(numbers)], names=["f0"]))

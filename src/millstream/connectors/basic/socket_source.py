@@ -27,7 +27,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors.formats.text_format import TextLineFormat
+from millstream.connectors.formats.line_format import TextLineFormat
 from millstream.contracts.source import Boundedness, FollowingCursor, Source, SourceBatch, Split
 from millstream.directories.run_directory import run_directory
 from millstream.errors import SourceError

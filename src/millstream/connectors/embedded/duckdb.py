@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import identifier
-from millstream.connectors.embedded.changes import GONE, merge_text
+from millstream.connectors.commit_protocols.commit_table import identifier
 from millstream.connectors.embedded.sink import (
+    GONE,
     EmbeddedDatabase,
     EmbeddedSession,
     EmbeddedSink,
     database_path,
+    merge_text,
 )
 from millstream.errors import SinkError
 

@@ -5,7 +5,7 @@ pending Parquet file beside the database (``connectors/files/pending_files.py``)
 they are inserted and rolled back, so that a row the table refuses fails the epoch, not the commit.
 The committer inserts the rows of all subtasks and enters them in one transaction
 (``connectors/commit_protocols/commit_table.py``).  A reader sees an epoch whole or not at all.
-With a key rows are changes (``connectors/embedded/changes.py``).
+With a key rows are changes (``connectors/embedded/sink.py``).
 
 What it is not: for many writers at a time: an embedded database has one.  What is tried in the
 tasks waits its turn for up to ``timeout`` seconds.  A driver that is stopped within its transaction
@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.connectors.commit_protocols.commit_table import CommitTable, CommitTableCommitter
-from millstream.connectors.commit_protocols.table_rows import (
+from millstream.connectors.commit_protocols.commit_table import (
     REFUSED,
+    CommitTable,
+    CommitTableCommitter,
     dot_advice,
     first_refused,
     identifier,
@@ -35,36 +37,141 @@ from millstream.connectors.commit_protocols.table_rows import (
     refuse_changes,
     table_parts,
 )
-from millstream.connectors.embedded.changes import (
-    GONE,
-    ChangesWriter,
-    merge_text,
-    refuse_null_keys,
-)
-from millstream.connectors.files.file_locks import locked_by
-from millstream.connectors.files.file_writers import ParquetWriterFactory
+from millstream.connectors.files.file_writers import BulkWriter, ParquetWriterFactory
 from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
     local_directory,
+    locked_by,
 )
+from millstream.contracts.batch import Batch
 from millstream.contracts.sink import Sink, SinkWriter
 from millstream.errors import PermanentSinkError, SinkError
+from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from millstream.connectors.commit_protocols.commit_table import OutputPart
-    from millstream.connectors.files.file_writers import BulkWriter
-    from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, Committer, WriterContext
     from millstream.types.types import TypeInformation
 
+__all__ = [
+    "GONE",
+    "ChangesWriter",
+    "EmbeddedDatabase",
+    "EmbeddedSession",
+    "EmbeddedSink",
+    "database_path",
+    "delete_text",
+    "last_rows",
+    "merge_text",
+    "refuse_null_keys",
+]
+
+
+#: The staged column that says whether a row is taken away.
+GONE: Final = "millstream_gone"
+
+
+class ChangesWriter(BulkWriter):
+    """Writes changes to a Parquet file: the columns, and whether the row is gone.
+
+    Args:
+        stream: of the file.
+        type_info: of the records; it must have columns.
+    """
+
+    def __init__(self, stream: IO[bytes], type_info: TypeInformation) -> None:
+        schema = type_info.arrow_schema
+        if schema is None:
+            message = (
+                "changes by key need a stream with types; give the operator before the sink an"
+                " output_type"
+            )
+            raise PermanentSinkError(message)
+        kinds = [ArrowTypeInfo(field.type) for field in schema]
+        kinds.append(ArrowTypeInfo(pa.bool_()))
+        self._type = RowTypeInfo(kinds, [*schema.names, GONE])
+        self._writer = ParquetWriterFactory("none").create(stream, self._type)
+
+    def write(self, batch: Batch) -> None:
+        arrow, kinds = batch.arrow, batch.row_kinds
+        gone = np.zeros(len(batch), np.bool_) if kinds is None else (kinds & 1).astype(np.bool_)
+        columns = [*arrow.columns, pa.array(gone)]
+        staged = pa.RecordBatch.from_arrays(columns, names=[*arrow.schema.names, GONE])
+        self._writer.write(Batch(self._type, arrow=staged))
+
+    def finish(self) -> None:
+        self._writer.finish()
+
+    def abandon(self) -> None:
+        self._writer.abandon()
+
+
+def refuse_null_keys(rows: pa.Table, key: Sequence[str], target: str) -> None:
+    """Refuse rows without a key, which no constraint would find again.
+
+    Args:
+        rows: columns with the names of the table's.
+        key: columns of the table.
+        target: for messages.
+
+    Raises:
+        PermanentSinkError: there is one.
+    """
+    for name in key:
+        if rows.column(name).null_count:
+            message = f"{target}: a row has no value in {name!r}, a column of its key"
+            raise PermanentSinkError(message)
+
+
+def last_rows(
+    rows: Iterable[tuple[Any, ...]], places: Sequence[int]
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """What counts of rows whose last value says whether they are gone.
+
+    Args:
+        rows: in order.
+        places: of the values that are the key.
+
+    Returns:
+        The keys that are gone, and the rows to merge, without their last value.
+    """
+    last: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for row in rows:
+        key = tuple(row[place] for place in places)
+        last.pop(key, None)  # in the order of their last changes
+        last[key] = row
+    gone = [key for key, row in last.items() if row[-1]]
+    return gone, [row[:-1] for row in last.values() if not row[-1]]
+
+
+def merge_text(table: str, columns: Sequence[str], key: Sequence[str], rows: str) -> str:
+    """The statement that inserts rows, or replaces those of the same key.
+
+    Args:
+        table: in SQL.
+        columns: of the table.
+        key: columns with a unique constraint.
+        rows: ``VALUES ...``, or a query.
+    """
+    names, keys = ", ".join(map(identifier, columns)), ", ".join(map(identifier, key))
+    others = [identifier(name) for name in columns if name not in key]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in others)
+    action = f"UPDATE SET {changes}" if changes else "NOTHING"
+    return f"INSERT INTO {table} ({names}) {rows} ON CONFLICT ({keys}) DO {action}"
+
+
+def delete_text(table: str, key: Sequence[str]) -> str:
+    """The statement that deletes the row of a key, given as parameters."""
+    wanted = " AND ".join(f"{identifier(name)} = ?" for name in key)
+    return f"DELETE FROM {table} WHERE {wanted}"
+
+
 #: What to do when the table refuses rows that cannot be changed any more.
 _IN_THE_WAY = "Change the table, or the row in it that is in the way"
-
-__all__ = ["EmbeddedDatabase", "EmbeddedSession", "EmbeddedSink", "database_path"]
 
 
 class EmbeddedSession(ABC):

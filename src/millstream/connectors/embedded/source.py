@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import (
+from millstream.connectors.commit_protocols.commit_table import (
     identifier,
     quoted_parts,
     table_parts,
 )
-from millstream.connectors.embedded.sqlite_reading import column_of, quoted_table, read_only
+from millstream.connectors.embedded.sqlite import column_of, quoted_table, read_only
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import SourceError

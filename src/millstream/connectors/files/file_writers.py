@@ -5,7 +5,7 @@ making Python objects.  Records of an untyped stream become columns by their own
 keys of a dict, the fields of a Row or dataclass, ``f0``, ``f1``, ... of a tuple, ``f0`` of
 anything else.
 
-What it is not: the writer of CSV (``connectors/formats/csv_writer.py``), nor about names,
+What it is not: the writer of CSV (``connectors/formats/csv_format.py``), nor about names,
 durability or commits; that is ``connectors/files/sink.py``.
 
 Read next: ``connectors/files/sink.py``.
@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.connectors.formats.json_text import json_lines, json_text
+from millstream.connectors.formats.json_format import json_lines, json_text
 from millstream.connectors.formats.text_values import texts_of_batch
 from millstream.contracts.serialization import Encoder, SimpleStringEncoder
 from millstream.errors import MillstreamError, PermanentSinkError

@@ -33,7 +33,7 @@ from millstream.connectors.files.pending_files import (
     PendingFileCommitter,
     local_directory,
 )
-from millstream.connectors.formats.csv_writer import CsvWriterFactory
+from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.output_names import OutputNames
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext

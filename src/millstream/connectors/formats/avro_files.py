@@ -8,9 +8,11 @@ Read next: ``connectors/formats/file_format.py``, ``connectors/files/file_writer
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -21,19 +23,19 @@ from millstream.connectors.files.file_writers import (
     named_values,
 )
 from millstream.connectors.files.source import FileSource
-from millstream.connectors.formats.avro_types import AvroSchema, GenericRecordAvroTypeInfo
 from millstream.connectors.formats.file_format import (
     BATCH_SIZE,
     BulkFormat,
     StreamFormat,
     open_file,
+    row_type_of,
     split_path,
 )
 from millstream.connectors.formats.parquet_format import ParquetFormat
-from millstream.connectors.formats.schema import row_type_of
 from millstream.contracts.batch import Batch
 from millstream.contracts.source import SourceBatch
-from millstream.errors import PermanentSinkError, SourceError
+from millstream.errors import ConfigurationError, PermanentSinkError, SourceError
+from millstream.types.type_information import PickledBytesTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +49,182 @@ __all__ = [
     "AvroInputFormat",
     "AvroParquetFormat",
     "AvroParquetWriterFactory",
+    "AvroSchema",
     "AvroWriterFactory",
+    "GenericRecordAvroTypeInfo",
+    "arrow_schema_of_avro",
+    "parsed_avro_schema",
 ]
+
+
+_PRIMITIVE: Final[dict[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+#: What fastavro gives dates and times as: instants have the zone UTC.
+_LOGICAL: Final[dict[str, pa.DataType]] = {
+    "date": pa.date32(),
+    "time-millis": pa.time64("us"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+_MAX_PRECISION: Final = 38
+
+
+class _NoCounterpartError(Exception):
+    """Arrow cannot say it."""
+
+
+def arrow_schema_of_avro(record: dict[str, Any]) -> pa.Schema | None:
+    """The fields of an Avro record.
+
+    Args:
+        record: the schema, as ``fastavro.parse_schema`` gives it.
+
+    Returns:
+        None: a field has no counterpart in Arrow, or there are no fields.
+    """
+    try:
+        fields = list(_type_of(record, {}))
+    except _NoCounterpartError:
+        return None
+    return pa.schema(fields) if fields else None
+
+
+def _type_of(avro: Any, known: dict[str, pa.DataType]) -> pa.DataType:
+    """The type; ``known`` has the named ones that are complete."""
+    if isinstance(avro, list):
+        others = [branch for branch in avro if branch != "null"]
+        if len(others) != 1:
+            raise _NoCounterpartError
+        return _type_of(others[0], known)
+    if isinstance(avro, str):
+        found = _PRIMITIVE.get(avro) or known.get(avro)
+        if found is None:
+            raise _NoCounterpartError
+        return found
+    made = _complex(avro, known)
+    if "name" in avro:
+        known[avro["name"]] = made
+    return made
+
+
+def _complex(avro: dict[str, Any], known: dict[str, pa.DataType]) -> pa.DataType:
+    kind, logical = avro["type"], avro.get("logicalType")
+    if logical == "decimal":
+        if avro["precision"] > _MAX_PRECISION:
+            raise _NoCounterpartError
+        return pa.decimal128(avro["precision"], avro.get("scale", 0))
+    if logical is not None:
+        if logical not in _LOGICAL:
+            raise _NoCounterpartError
+        return _LOGICAL[logical]
+    if kind == "record":
+        return pa.struct([(each["name"], _type_of(each["type"], known)) for each in avro["fields"]])
+    if kind == "array":
+        return pa.list_(_type_of(avro["items"], known))
+    if kind == "map":
+        return pa.map_(pa.string(), _type_of(avro["values"], known))
+    return _type_of(kind, known)
+
+
+def parsed_avro_schema(text: str) -> Any:
+    """A schema of records as fastavro wants it.
+
+    Raises:
+        ConfigurationError: it is none, or fastavro is not installed.
+    """
+    try:
+        import fastavro
+    except ImportError as error:
+        message = "Avro needs the package fastavro: pip install 'millstream[kafka]'"
+        raise ConfigurationError(message) from error
+    try:
+        schema: Any = json.loads(text)
+        parsed: Any = fastavro.parse_schema(schema)
+    except (ValueError, fastavro.schema.SchemaParseException) as error:
+        message = f"this is not an Avro schema: {error}"
+        raise ConfigurationError(message) from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        message = "the Avro schema must be that of a record"
+        raise ConfigurationError(message)
+    return parsed
+
+
+class AvroSchema:
+    """An Avro schema, as PyFlink's; made by ``parse_string`` or ``parse_file``.
+
+    Args:
+        json_schema: the schema of a record, as JSON.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+
+    def __init__(self, json_schema: str) -> None:
+        self._text = json_schema
+        #: The schema as fastavro wants it.
+        self.parsed = parsed_avro_schema(json_schema)
+
+    @staticmethod
+    def parse_string(json_schema: str) -> AvroSchema:
+        """The schema that a text holds; raises ConfigurationError if it is none."""
+        return AvroSchema(json_schema)
+
+    @staticmethod
+    def parse_file(file_path: str) -> AvroSchema:
+        """The schema that a file holds; raises ConfigurationError if it cannot be read."""
+        try:
+            return AvroSchema(Path(file_path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"the Avro schema {file_path} cannot be read: {error}"
+            raise ConfigurationError(message) from error
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The Arrow columns of the records.
+
+        Raises:
+            ConfigurationError: a field has no counterpart in Arrow.
+        """
+        columns = arrow_schema_of_avro(self.parsed)
+        if columns is None:
+            message = "the Avro schema has fields that no column can hold, or none at all"
+            raise ConfigurationError(message)
+        return columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AvroSchema) and json.loads(self._text) == json.loads(other._text)
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(json.loads(self._text), sort_keys=True))
+
+    def __str__(self) -> str:
+        return json.dumps(json.loads(self._text), separators=(",", ":"))
+
+
+class GenericRecordAvroTypeInfo(PickledBytesTypeInfo):
+    """Records of an Avro schema, which are dicts in Python; they travel pickled.
+
+    Args:
+        schema: of the records.
+    """
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self.schema = schema
+
+    def __str__(self) -> str:
+        return f"GenericRecordAvroTypeInfo({self.schema})"
 
 
 class AvroBlocks(BulkFormat):

@@ -11,21 +11,24 @@ Read next: ``connectors/formats/line_format.py`` (CSV, JSON lines, text),
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import pyarrow as pa
 from pyarrow import fs
 
 from millstream.configuration.redaction import redacted_text
 from millstream.contracts.source import RangeCursor
-from millstream.errors import ConfigurationError, SourceError
+from millstream.errors import ConfigurationError, ProgramError, SourceError
+from millstream.types.types import TypeInformation, Types, from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.contracts.source import SourceBatch, Split, SplitCursor
-    from millstream.types.types import TypeInformation
 
 __all__ = [
     "BATCH_SIZE",
@@ -33,11 +36,16 @@ __all__ = [
     "FileFormat",
     "MalformedPolicy",
     "SchemaFormat",
+    "SchemaLike",
     "StreamFormat",
+    "columns_of",
     "is_local",
     "open_file",
+    "row_type_of",
     "split_path",
+    "type_of_schema",
 ]
+
 
 #: Records per batch: small enough that watermarks move within an epoch.
 BATCH_SIZE: Final = 16_384
@@ -172,3 +180,50 @@ def open_file(path: str) -> Any:
     except OSError as error:
         message = f"cannot open {path!r}: {error}; a file must stay in place until it is read"
         raise SourceError(message) from error
+
+
+#: A ROW or DATACLASS type, an Arrow schema, a dataclass, or names with types.
+SchemaLike: TypeAlias = "TypeInformation | pa.Schema | type | Mapping[str, TypeInformation]"
+
+
+def type_of_schema(schema: SchemaLike) -> TypeInformation:
+    """The record type that a schema describes.
+
+    Raises:
+        ProgramError: it is not a schema, or has no columns.
+    """
+    if isinstance(schema, pa.Schema):
+        return row_type_of(schema)
+    if isinstance(schema, Mapping):
+        return Types.ROW_NAMED(list(schema), list(schema.values()))
+    if isinstance(schema, type) and dataclasses.is_dataclass(schema):
+        return Types.DATACLASS(schema)
+    if isinstance(schema, TypeInformation):
+        columns_of(schema)
+        return schema
+    message = (
+        f"{schema!r} is not a schema; give Types.ROW_NAMED(names, types), a dataclass, "
+        "a pyarrow.Schema or a mapping of names to types"
+    )
+    raise ProgramError(message)
+
+
+def row_type_of(schema: pa.Schema) -> TypeInformation:
+    """The ROW type of an Arrow schema; columns that hold nothing but nulls become strings."""
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema
+    ]
+    return from_arrow_schema(pa.schema(fields), list(schema.names))
+
+
+def columns_of(type_info: TypeInformation) -> pa.Schema:
+    """The Arrow columns of a record type.
+
+    Raises:
+        ProgramError: it has none.
+    """
+    schema = type_info.arrow_schema
+    if schema is None:
+        message = f"{type_info} has no columns: a schema needs types that Arrow can hold"
+        raise ProgramError(message)
+    return schema

@@ -13,6 +13,7 @@ Read next: ``connectors/formats/csv_format.py``.
 
 from __future__ import annotations
 
+import codecs
 import re
 from abc import abstractmethod
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.connectors.formats.file_format import (
     BATCH_SIZE,
@@ -32,7 +34,8 @@ from millstream.connectors.formats.file_format import (
     split_path,
 )
 from millstream.contracts.source import SourceBatch
-from millstream.errors import MalformedRecordError, SourceError
+from millstream.errors import ConfigurationError, MalformedRecordError, SourceError
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +43,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.source import Split
+    from millstream.types.types import TypeInformation
 
-__all__ = ["COMPRESSIONS", "FaultyRecord", "LineFormat", "head_of_file"]
+__all__ = ["COMPRESSIONS", "FaultyRecord", "LineFormat", "TextLineFormat", "head_of_file"]
+
 
 BLOCK_SIZE: Final = 1 << 20
 #: How much of the first file schema inference looks at.
@@ -424,3 +429,46 @@ def _line_start(file: Any, position: int, size: int) -> int:
             return int(at + found + 1)
         at += len(chunk)
     return size
+
+
+class TextLineFormat(LineFormat):
+    """Lines of text in a charset."""
+
+    blank_is_record = True
+
+    def __init__(
+        self, charset_name: str = "UTF-8", malformed: str | MalformedPolicy = MalformedPolicy.FAIL
+    ) -> None:
+        super().__init__(malformed)
+        try:
+            self.charset = codecs.lookup(charset_name).name
+        except LookupError as error:
+            message = f"unknown charset {charset_name!r}"
+            raise ConfigurationError(message) from error
+        if "\n".encode(self.charset) != b"\n":
+            message = (
+                f"charset {charset_name!r} does not end lines with the byte 10; convert to UTF-8"
+            )
+            raise ConfigurationError(message)
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return Types.STRING()
+
+    def is_blank(self, record: bytes) -> bool:
+        """No line is passed over: an empty line is an empty string."""
+        del record
+        return False
+
+    def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
+        del path, header
+        return self._split
+
+    def _split(self, block: bytes) -> pa.Table:
+        if self.charset not in {"utf-8", "ascii"}:
+            block = block.decode(self.charset).encode()
+        if b"\r\n" in block:
+            block = block.replace(b"\r\n", b"\n")
+        text = pa.array([block.removesuffix(b"\n")], pa.binary()).cast(pa.large_string())
+        lines = pc.list_flatten(pc.split_pattern(text, "\n")).cast(pa.string())
+        return pa.table({"f0": lines})

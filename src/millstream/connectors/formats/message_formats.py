@@ -1,51 +1,158 @@
 """Rows as messages: JSON and Avro, one record per message.
 
 What it is: PyFlink's row schemas (``pyflink.datastream.formats``).  JSON messages of a batch are
-parsed together by pyarrow, as lines (so are those of CSV, in ``csv_messages.py``); only if they do
-not come out as one row each are they looked at one by one.
+parsed together by pyarrow, as lines (so are those of CSV, in ``message_formats.py``); only if they
+do not come out as one row each are they looked at one by one.
 
 What it is not: a client of a schema registry; Avro messages hold the bare record.
 
-Read next: ``contracts/serialization.py``, ``connectors/formats/csv_messages.py``.
+Read next: ``contracts/serialization.py``.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any, Self, cast
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
 import pyarrow as pa
 
 from millstream.connectors.files.file_writers import named_values
-from millstream.connectors.formats.avro_types import arrow_schema_of_avro, parsed_avro_schema
-from millstream.connectors.formats.few_records import few_json_texts
-from millstream.connectors.formats.json_columns import JsonColumns
-from millstream.connectors.formats.json_schema import type_of_json_schema
-from millstream.connectors.formats.json_text import json_text, json_texts
-from millstream.connectors.formats.schema import SchemaLike, columns_of, type_of_schema
-from millstream.contracts.serialization import (
-    NO_RECORD,
-    DeserializationSchema,
-    SerializationSchema,
+from millstream.connectors.formats.avro_files import arrow_schema_of_avro, parsed_avro_schema
+from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions, single_character
+from millstream.connectors.formats.file_format import SchemaLike, columns_of, type_of_schema
+from millstream.connectors.formats.json_format import (
+    JsonColumns,
+    few_json_texts,
+    json_text,
+    json_texts,
 )
+from millstream.contracts.serialization import NO_RECORD, DeserializationSchema, SerializationSchema
 from millstream.errors import ConfigurationError, TypeMismatchError
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.row import Row
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from millstream.types.types import TypeInformation
 
 __all__ = [
     "AvroRowDeserializationSchema",
     "AvroRowSerializationSchema",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
     "JsonRowDeserializationSchema",
     "JsonRowSerializationSchema",
     "RowDeserialization",
+    "type_of_json_schema",
     "with_names",
 ]
+
+
+_FORMATS: Final = {
+    "date": Types.SQL_DATE,
+    "time": Types.SQL_TIME,
+    "date-time": Types.SQL_TIMESTAMP,
+}
+
+
+def type_of_json_schema(text: str) -> TypeInformation:
+    """The row type that a JSON schema describes.
+
+    Raises:
+        ConfigurationError: it is no JSON schema of an object, or one that no type describes.
+    """
+    try:
+        root = json.loads(text)
+    except (TypeError, ValueError) as error:
+        message = f"this is no JSON schema: {error}"
+        raise ConfigurationError(message) from error
+    if not isinstance(root, dict) or root.get("type") != "object":
+        message = "a JSON schema of messages must be of type 'object'"
+        raise ConfigurationError(message)
+    return _Converter(root).convert("", root)
+
+
+class _Converter:
+    """Walks one schema; messages name the place in it."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        #: References that are being followed: a schema that contains itself has no type.
+        self._open: list[str] = []
+
+    def convert(self, place: str, node: Any) -> TypeInformation:
+        """The type of a part of the schema."""
+        if not isinstance(node, dict):
+            self._refuse(place, "is no schema")
+        if "$ref" in node:
+            return self._referred(place, str(node["$ref"]))
+        if "oneOf" in node:
+            return self._one_of(place, list(node["oneOf"]))
+        kinds = node.get("type")
+        if isinstance(kinds, list):
+            return self._one_of(place, [{**node, "type": kind} for kind in kinds])
+        convert = getattr(self, f"_{kinds}", None) if isinstance(kinds, str) else None
+        if convert is None:
+            self._refuse(place, f"is of type {kinds!r}")
+        found: TypeInformation = convert(place, node)
+        return found
+
+    def _refuse(self, place: str, reason: str) -> NoReturn:
+        message = f"the JSON schema has no row type: {place or 'it'} {reason}"
+        raise ConfigurationError(message)
+
+    def _referred(self, place: str, reference: str) -> TypeInformation:
+        if not reference.startswith("#") or reference in self._open:
+            self._refuse(place, f"refers to {reference!r}")
+        node: Any = self._root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            if step:
+                node = node.get(step) if isinstance(node, dict) else None
+        self._open.append(reference)
+        try:
+            return self.convert(place, node)
+        finally:
+            self._open.pop()
+
+    def _one_of(self, place: str, nodes: list[Any]) -> TypeInformation:
+        """Of two of which one is null the other; every field can be null."""
+        others = [node for node in nodes if node != {"type": "null"} and node.get("type") != "null"]
+        if len(others) != 1:
+            self._refuse(place, "may be of several types")
+        return self.convert(place, others[0])
+
+    def _object(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        fields = node.get("properties")
+        if not fields:
+            self._refuse(place, "is an object without properties")
+        types = [self.convert(f"{place}.{name}".lstrip("."), part) for name, part in fields.items()]
+        return Types.ROW_NAMED(list(fields), types)
+
+    def _array(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        items = node.get("items")
+        if not isinstance(items, dict):
+            self._refuse(place, "is an array of more than one type of items")
+        return Types.OBJECT_ARRAY(self.convert(f"{place}[]", items))
+
+    def _string(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        if node.get("contentEncoding") == "base64":
+            self._refuse(place, "is base64; read it as a string and decode it")
+        return _FORMATS.get(str(node.get("format")), Types.STRING)()
+
+    def _number(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        del place, node
+        return Types.BIG_DEC()
+
+    _integer = _number
+
+    def _boolean(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        del place, node
+        return Types.BOOLEAN()
 
 
 class RowDeserialization(DeserializationSchema):
@@ -280,8 +387,6 @@ class AvroRowDeserializationSchema(DeserializationSchema):
     @property
     def produced_type(self) -> TypeInformation:
         """The row type, if there is one, else untyped."""
-        from millstream.types.types import Types
-
         return self._type or Types.PICKLED_BYTE_ARRAY()
 
     def deserialize(self, message: bytes) -> object:
@@ -351,3 +456,275 @@ def _given(value: SchemaLike | None, method: str) -> SchemaLike:
         message = f"call {method}(...) before build()"
         raise ConfigurationError(message)
     return value
+
+
+_LINE_DELIMITERS: Final = ("", "\n", "\r", "\r\n")
+_ARRAY_DELIMITER: Final = ";"
+
+
+class _Lines(CsvFormat):
+    """The reader of files, given lines without a header."""
+
+    def read_lines(self, block: bytes, *, multi_line: bool) -> pa.Table:
+        """The rows; an empty line is a row of one empty value."""
+        parse_options = self._parse_options(multi_line=multi_line)
+        parse_options.ignore_empty_lines = False
+        return self._table_reader(columns_of(self.produced_type).names, parse_options)(block)
+
+
+class CsvRowDeserializationSchema(RowDeserialization):
+    """Messages that are one line of CSV each, columns by position.
+
+    Args:
+        type_info: the row type.
+        delimiter: between values.
+        quote: around values that hold special characters; None: quotes are ordinary characters.
+        options: all of that and more; goes before the two.
+        ignore_parse_errors: whether messages that do not parse are passed over.
+    """
+
+    def __init__(
+        self,
+        type_info: SchemaLike,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        *,
+        options: CsvOptions | None = None,
+        ignore_parse_errors: bool = False,
+    ) -> None:
+        super().__init__(type_info, ignore_parse_errors=ignore_parse_errors)
+        given = options or CsvOptions(delimiter=delimiter, quote=quote)
+        self._comments = given.comments
+        self._lines = _Lines(self._type, options=replace(given, header=False, multi_line=False))
+
+    class Builder:
+        """Builds a CsvRowDeserializationSchema, as PyFlink's."""
+
+        def __init__(self, type_info: SchemaLike) -> None:
+            self._type = type_info
+            self._options = CsvOptions()
+            self._array_delimiter = _ARRAY_DELIMITER
+            self._ignore_parse_errors = False
+
+        def set_field_delimiter(self, delimiter: str) -> Self:
+            """Set what is between values: one character."""
+            delimiter = single_character(delimiter, "field delimiter")
+            self._options = replace(self._options, delimiter=delimiter)
+            return self
+
+        def set_allow_comments(self, allow_comments: bool) -> Self:  # noqa: FBT001 - PyFlink's
+            """Set whether messages that begin with ``#`` are passed over."""
+            self._options = replace(self._options, comments=allow_comments)
+            return self
+
+        def set_array_element_delimiter(self, delimiter: str) -> Self:
+            """Set what is between the elements of lists, ``;`` unless set."""
+            self._array_delimiter = delimiter
+            return self
+
+        def set_quote_character(self, c: str) -> Self:
+            """Set what is around values that hold special characters."""
+            self._options = replace(self._options, quote=single_character(c, "quote character"))
+            return self
+
+        def disable_quote_character(self) -> Self:
+            """Let quotes be ordinary characters."""
+            self._options = replace(self._options, quote=None)
+            return self
+
+        def set_escape_character(self, c: str) -> Self:
+            """Set what takes the meaning from the next character."""
+            self._options = replace(self._options, escape=single_character(c, "escape character"))
+            return self
+
+        def set_null_literal(self, null_literal: str) -> Self:
+            """Set the text that means null, if it does not stand in quotes."""
+            self._options = replace(
+                self._options,
+                null_values=(null_literal,),
+                null_strings=True,
+                null_in_quotes=False,
+            )
+            return self
+
+        def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> Self:  # noqa: FBT001 - PyFlink's
+            """Set whether messages that do not parse are passed over."""
+            self._ignore_parse_errors = ignore_parse_errors
+            return self
+
+        def build(self) -> CsvRowDeserializationSchema:
+            """The schema."""
+            names = columns_of(type_of_schema(self._type)).names
+            separators = dict.fromkeys(names, self._array_delimiter)
+            return CsvRowDeserializationSchema(
+                self._type,
+                options=replace(self._options, array_separators=separators),
+                ignore_parse_errors=self._ignore_parse_errors,
+            )
+
+    def deserialize(self, message: bytes) -> object:
+        if self._comments and message.startswith(b"#"):
+            return NO_RECORD
+        return super().deserialize(message)
+
+    def _read(self, block: bytes, breaks: int) -> pa.Table:
+        if block.count(b"\n") != breaks and breaks:
+            message = "a message has several lines"
+            raise ValueError(message)
+        if self._comments and (block.startswith(b"#") or b"\n#" in block):
+            message = "a message is a comment"
+            raise ValueError(message)
+        if not breaks:
+            block = block.removesuffix(b"\n").removesuffix(b"\r")
+        return self._lines.read_lines(block + b"\n", multi_line=not breaks)
+
+
+@dataclass(frozen=True)
+class _Characters:
+    """How a line is written."""
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    null: str = ""
+    #: None: lists are written as JSON.
+    array_delimiter: str | None = None
+    line_delimiter: str = ""
+
+    @property
+    def special(self) -> str:
+        """A regular expression of what cannot stand without quotes."""
+        given = [self.delimiter, self.quote, self.escape, "\r", "\n"]
+        special = "[" + "".join(re.escape(char) for char in given if char) + "]"
+        # In quotes it is not null.
+        return special + (f"|^{re.escape(self.null)}$" if self.null else "")
+
+
+class CsvRowSerializationSchema(SerializationSchema):
+    """Records as lines of CSV without a header and, unless set, without a line break.
+
+    Args:
+        delimiter: between values.
+        characters: all that and more; made by the builder.
+        type_info: the row type, whose fields are the columns; None: that of the stream.
+    """
+
+    def __init__(
+        self,
+        delimiter: str = ",",
+        characters: _Characters | None = None,
+        type_info: TypeInformation | None = None,
+    ) -> None:
+        self._type = type_info
+        self._characters = characters or _Characters(delimiter)
+        self._search: Callable[[str], object] = re.compile(self._characters.special).search
+
+    class Builder:
+        """Builds a CsvRowSerializationSchema, as PyFlink's."""
+
+        def __init__(self, type_info: TypeInformation) -> None:
+            self._type = type_of_schema(type_info)
+            self._characters = _Characters(array_delimiter=_ARRAY_DELIMITER)
+
+        def set_field_delimiter(self, c: str) -> Self:
+            """Set what is between values: one character."""
+            return self._set(delimiter=single_character(c, "field delimiter"))
+
+        def set_line_delimiter(self, delimiter: str) -> Self:
+            r"""Set what is behind the last value: nothing (as unless set) or a line break."""
+            if delimiter not in _LINE_DELIMITERS:
+                message = f"the line delimiter must be a line break or nothing, not {delimiter!r}"
+                raise ConfigurationError(message)
+            return self._set(line_delimiter=delimiter)
+
+        def set_array_element_delimiter(self, delimiter: str) -> Self:
+            """Set what is between the elements of lists, ``;`` unless set."""
+            return self._set(array_delimiter=delimiter)
+
+        def disable_quote_character(self) -> Self:
+            """Write no quotes; values that need them are refused, or escaped if that is set."""
+            return self._set(quote=None)
+
+        def set_quote_character(self, c: str) -> Self:
+            """Set what is around values that hold special characters."""
+            return self._set(quote=single_character(c, "quote character"))
+
+        def set_escape_character(self, c: str) -> Self:
+            """Set what goes before quotes within quotes, which are doubled unless it is set."""
+            return self._set(escape=single_character(c, "escape character"))
+
+        def set_null_literal(self, s: str) -> Self:
+            """Set the text that is written for null, the empty one unless set."""
+            return self._set(null=s)
+
+        def _set(self, **values: str | None) -> Self:
+            self._characters = replace(self._characters, **values)  # type: ignore[arg-type]
+            return self
+
+        def build(self) -> CsvRowSerializationSchema:
+            """The schema.
+
+            Raises:
+                ConfigurationError: two characters with a meaning are the same.
+            """
+            chosen = self._characters
+            given = [c for c in (chosen.delimiter, chosen.quote, chosen.escape) if c is not None]
+            if len(set(given)) < len(given):
+                message = f"the characters of CSV must differ: {', '.join(map(repr, given))}"
+                raise ConfigurationError(message)
+            return CsvRowSerializationSchema(characters=chosen, type_info=self._type)
+
+    def serialize(self, element: object) -> bytes:
+        """One line; raises ValueError for a value that cannot be written without quotes."""
+        if self._type is None:
+            return self._line(named_values(element).values())
+        return self._line(with_names(element, self._type).values())
+
+    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
+        """All lines, values in the order of the columns."""
+        if self._type is not None:
+            names = columns_of(self._type).names
+            if set(names) == set(batch.schema.names):
+                batch = batch.select(names)
+        columns = [column.to_pylist() for column in batch.columns]
+        return [self._line(values) for values in zip(*columns, strict=True)]
+
+    def _line(self, values: Iterable[object]) -> bytes:
+        chosen = self._characters
+        cells = [self._cell(value) for value in values]
+        if chosen.quote and (cells == [""] or cells[0].startswith("#")):
+            # To some readers an empty line is no record, and this a comment.
+            cells[0] = self._quoted(cells[0])
+        return (chosen.delimiter.join(cells) + chosen.line_delimiter).encode()
+
+    def _cell(self, value: Any) -> str:
+        if value is None:
+            return self._characters.null
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, list | tuple) and self._characters.array_delimiter is not None:
+            text = self._characters.array_delimiter.join(map(self._plain, value))
+        else:
+            text = self._plain(value)
+        return self._quoted(text) if self._search(text) else text
+
+    def _plain(self, value: object) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if value is None:
+            return self._characters.null
+        return json_text(value) if isinstance(value, dict | list | tuple) else str(value)
+
+    def _quoted(self, text: str) -> str:
+        quote, escape = self._characters.quote, self._characters.escape
+        if quote is not None and escape is None:
+            return f"{quote}{text.replace(quote, quote * 2)}{quote}"
+        if escape is not None:
+            text = text.replace(escape, escape * 2)
+            if quote is not None:
+                return f"{quote}{text.replace(quote, escape + quote)}{quote}"
+            escaped = text.replace(self._characters.delimiter, escape + self._characters.delimiter)
+            if not re.search(r"[\r\n]", escaped) and escaped != self._characters.null:
+                return escaped
+        message = f"the value {text!r:.100} needs quotes, which are disabled"
+        raise ValueError(message)

@@ -20,18 +20,20 @@ from millstream.connectors.formats.file_format import (
     BATCH_SIZE,
     BulkFormat,
     SchemaFormat,
+    columns_of,
     is_local,
     open_file,
+    row_type_of,
     split_path,
+    type_of_schema,
 )
-from millstream.connectors.formats.schema import columns_of, row_type_of, type_of_schema
 from millstream.contracts.source import SourceBatch
 from millstream.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.connectors.formats.schema import SchemaLike
+    from millstream.connectors.formats.file_format import SchemaLike
     from millstream.contracts.source import Split
 
 __all__ = ["ParquetFormat"]

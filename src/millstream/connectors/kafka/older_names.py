@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
-from millstream.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from millstream.connectors.kafka.sink import KafkaSink
-from millstream.connectors.kafka.source import KafkaSource
+from millstream.connectors.kafka.source import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaSource,
+)
 from millstream.contracts.sink import DeliveryGuarantee
 from millstream.errors import ConfigurationError
 from millstream.functions.functions import SinkFunction, SourceFunction

@@ -8,7 +8,7 @@ acknowledgement waits for their delivery; with NONE nobody waits but the end of 
 
 What it is not: a maker of topics; they must exist.
 
-Read next: ``connectors/kafka/committer.py``, ``connectors/kafka/producers.py``.
+Read next: ``connectors/kafka/transactions.py``, ``connectors/kafka/producers.py``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from millstream.connectors.kafka.client import KafkaCluster
-from millstream.connectors.kafka.committer import KafkaCommitter, committable_of
+from millstream.connectors.kafka.client import KafkaCluster, python_client_options, shown
 from millstream.connectors.kafka.producers import (
     PooledProducer,
     catch_up,
@@ -29,13 +28,16 @@ from millstream.connectors.kafka.producers import (
     flush_plain,
     plain_producer,
     ready_producer,
+    refused,
     release,
     transactional_producer,
 )
-from millstream.connectors.kafka.properties import shown
-from millstream.connectors.kafka.refusals import refused
-from millstream.connectors.kafka.security import python_client_options
-from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionControl
+from millstream.connectors.kafka.transactions import (
+    KafkaCommitter,
+    PreparedTransaction,
+    TransactionControl,
+    committable_of,
+)
 from millstream.connectors.outage import require_outlives
 from millstream.contracts.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
 from millstream.crash_points import crash_point

@@ -7,8 +7,7 @@ to a consumer group is for monitoring only.
 
 What it is not: a member of a consumer group: no rebalancing, no automatic commits.
 
-Read next: ``connectors/kafka/ranges.py``, ``connectors/kafka/cursor.py``,
-``connectors/kafka/offsets.py``.
+Read next: ``connectors/kafka/reader.py``.
 """
 
 from __future__ import annotations
@@ -17,35 +16,344 @@ import os
 import re
 import time
 import weakref
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.connectors.kafka.client import (
+    TIMEOUT,
     KafkaCluster,
     KafkaTopicPartition,
     client_configuration,
+    shown,
 )
-from millstream.connectors.kafka.cursor import KafkaCursor, PartitionsConsumer
-from millstream.connectors.kafka.deserialization import (
-    KafkaRecordDeserializationSchema,
-    decode,
+from millstream.connectors.kafka.reader import (
+    KafkaCursor,
+    PartitionsConsumer,
+    check_properties,
+    read_range,
 )
-from millstream.connectors.kafka.offsets import KafkaOffsetsInitializer
-from millstream.connectors.kafka.properties import shown
-from millstream.connectors.kafka.ranges import read_range
-from millstream.connectors.kafka.reader import check_properties
+from millstream.contracts.serialization import NO_RECORD
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
-from millstream.errors import ConfigurationError, SourceError
+from millstream.errors import ConfigurationError, MalformedRecordError, SourceError
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from millstream.contracts.serialization import DeserializationSchema
     from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.types import TypeInformation
 
-__all__ = ["KafkaSource", "KafkaSourceBuilder"]
+__all__ = [
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "dead_letter",
+    "decode",
+    "kafka_record",
+    "malformed_error",
+]
+
+
+class KafkaOffsetResetStrategy(Enum):
+    """Where to begin if the wanted offset does not exist."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOffsetsInitializer:
+    """Which offset of each partition; made by the static methods."""
+
+    kind: str
+    time: int = 0
+    reset: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE
+    given: Mapping[KafkaTopicPartition, int] = field(default_factory=dict)
+
+    @staticmethod
+    def earliest() -> KafkaOffsetsInitializer:
+        """The first record that the broker still has."""
+        return KafkaOffsetsInitializer("earliest")
+
+    @staticmethod
+    def latest() -> KafkaOffsetsInitializer:
+        """Behind the last record."""
+        return KafkaOffsetsInitializer("latest")
+
+    @staticmethod
+    def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
+        """The first record with this timestamp (milliseconds) or a later one."""
+        return KafkaOffsetsInitializer("timestamp", time=timestamp)
+
+    @staticmethod
+    def committed_offsets(
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
+    ) -> KafkaOffsetsInitializer:
+        """What the consumer group committed; where it did not, as the reset strategy says."""
+        return KafkaOffsetsInitializer("committed", reset=offset_reset_strategy)
+
+    @staticmethod
+    def offsets(
+        offsets: Mapping[KafkaTopicPartition, int],
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
+    ) -> KafkaOffsetsInitializer:
+        """The given offsets; for other partitions as the reset strategy says."""
+        return KafkaOffsetsInitializer("offsets", reset=offset_reset_strategy, given=dict(offsets))
+
+    def resolve(
+        self,
+        partitions: Sequence[KafkaTopicPartition],
+        cluster: KafkaCluster,
+        properties: Mapping[str, str],
+        *,
+        committed_only: bool,
+    ) -> dict[KafkaTopicPartition, int]:
+        """The offset of each partition.
+
+        Raises:
+            SourceError: the group committed none and the reset strategy is NONE.
+        """
+        if self.kind in {"earliest", "latest"}:
+            return cluster.offsets(
+                dict.fromkeys(partitions, self.kind), committed_only=committed_only
+            )
+        if self.kind == "timestamp":
+            found = cluster.offsets(dict.fromkeys(partitions, self.time))
+            late = [partition for partition, offset in found.items() if offset < 0]
+            ends = cluster.offsets(dict.fromkeys(late, "latest"), committed_only=committed_only)
+            return found | ends
+        known = dict(self.given) if self.kind == "offsets" else _committed(partitions, properties)
+        found = {partition: known[partition] for partition in partitions if partition in known}
+        missing = [partition for partition in partitions if partition not in found]
+        if not missing:
+            return found
+        if self.reset is KafkaOffsetResetStrategy.NONE:
+            message = (
+                f"no start offset is known for {', '.join(map(str, missing))}: the group"
+                f" {properties.get('group.id')!r} has committed none. Give a reset strategy:"
+                " committed_offsets(KafkaOffsetResetStrategy.EARLIEST)"
+            )
+            raise SourceError(message)
+        kind = self.reset.value
+        return found | cluster.offsets(dict.fromkeys(missing, kind), committed_only=committed_only)
+
+
+def _committed(
+    partitions: Sequence[KafkaTopicPartition], properties: Mapping[str, str]
+) -> dict[KafkaTopicPartition, int]:
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    if not properties.get("group.id"):
+        message = "committed offsets are those of a consumer group: call set_group_id(...)"
+        raise ConfigurationError(message)
+    consumer = Consumer(client_configuration(properties, kind="consumer"))
+    try:
+        asked = [TopicPartition(partition.topic, partition.partition) for partition in partitions]
+        answers = consumer.committed(asked, timeout=TIMEOUT)
+    except KafkaException as error:
+        message = f"cannot ask for the committed offsets: {error.args[0].str()}"
+        raise SourceError(message) from error
+    finally:
+        consumer.close()
+    for answer in answers:
+        if answer.error is not None:  # not "none committed": reading would begin elsewhere
+            message = f"cannot ask for the committed offset of {answer}: {answer.error.str()}"
+            raise SourceError(message)
+    by_partition = dict(zip(partitions, answers, strict=True))
+    return {
+        partition: answer.offset for partition, answer in by_partition.items() if answer.offset >= 0
+    }
+
+
+#: Characters of a malformed record that an error shows.
+_SHOWN: Final = 200
+_ADVICE: Final = (
+    "correct the producer, or use set_malformed('dead-letter') to set such records aside"
+)
+_NO_TIMESTAMP: Final = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """A record as it is in Kafka."""
+
+    topic: str
+    partition: int
+    offset: int
+    #: Milliseconds; the minimum long if the record has none.
+    timestamp: int
+    key: bytes | None
+    #: None is a tombstone.
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class KafkaRecordDeserializationSchema(ABC):
+    """Makes a record of the stream from a record of Kafka; pickled to the workers."""
+
+    @property
+    @abstractmethod
+    def produced_type(self) -> TypeInformation:
+        """The type of the records."""
+
+    @abstractmethod
+    def deserialize(self, record: KafkaRecord) -> object:
+        """The record of the stream; raises ValueError if it does not parse."""
+
+    def batch(self, messages: Sequence[Any], policy: MalformedPolicy) -> SourceBatch:
+        """A batch of confluent's messages as a batch of the stream.
+
+        Raises:
+            MalformedRecordError: a message does not parse, and the policy is to fail.
+        """
+        return _one_by_one(self, messages, policy)
+
+    @staticmethod
+    def value_only(schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:
+        """Look at the value alone; tombstones are passed over."""
+        return ValueOnly(schema)
+
+    @staticmethod
+    def of(
+        function: Callable[[KafkaRecord], object], output_type: TypeInformation | None = None
+    ) -> KafkaRecordDeserializationSchema:
+        """Call a function with each KafkaRecord."""
+        return _Function(function, output_type or Types.PICKLED_BYTE_ARRAY())
+
+
+class ValueOnly(KafkaRecordDeserializationSchema):
+    """The value by a DeserializationSchema."""
+
+    def __init__(self, schema: DeserializationSchema) -> None:
+        self.schema = schema
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return self.schema.produced_type
+
+    def deserialize(self, record: KafkaRecord) -> object:
+        return self.schema.deserialize(record.value or b"")
+
+    def batch(self, messages: Sequence[Any], policy: MalformedPolicy) -> SourceBatch:
+        contents = [message.value() for message in messages]
+        if None in contents:
+            messages = [message for message in messages if message.value() is not None]
+            contents = [content for content in contents if content is not None]
+        columns = self.schema.deserialize_columns(contents) if contents else None
+        if columns is not None:
+            return SourceBatch(arrow=columns, timestamps=_timestamps(messages))
+        return _one_by_one(self, messages, policy)
+
+
+class _Function(KafkaRecordDeserializationSchema):
+    def __init__(
+        self, function: Callable[[KafkaRecord], object], output_type: TypeInformation
+    ) -> None:
+        self._function = function
+        self._type = output_type
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return self._type
+
+    def deserialize(self, record: KafkaRecord) -> object:
+        return self._function(record)
+
+
+def kafka_record(message: Any) -> KafkaRecord:
+    """A message of confluent-kafka as a KafkaRecord."""
+    return KafkaRecord(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp=_timestamp(message),
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )
+
+
+def _timestamp(message: Any) -> int:
+    kind, milliseconds = message.timestamp()
+    return int(milliseconds) if kind else _NO_TIMESTAMP
+
+
+def _timestamps(messages: Sequence[Any]) -> list[int]:
+    # No tuple outlives its turn: thousands of them would have the whole heap collected.
+    return [pair[1] if (pair := message.timestamp())[0] else _NO_TIMESTAMP for message in messages]
+
+
+def decode(
+    schema: KafkaRecordDeserializationSchema, messages: Sequence[Any], policy: MalformedPolicy
+) -> SourceBatch:
+    """A batch of confluent's messages as a batch of the stream.
+
+    Raises:
+        MalformedRecordError: a message does not parse, and the policy is to fail.
+    """
+    return schema.batch(messages, policy)
+
+
+def _one_by_one(
+    schema: KafkaRecordDeserializationSchema, messages: Sequence[Any], policy: MalformedPolicy
+) -> SourceBatch:
+    values: list[object] = []
+    timestamps: list[int] = []
+    letters: list[tuple[str, str, str]] = []
+    for message in messages:
+        record = kafka_record(message)
+        try:
+            value = schema.deserialize(record)
+        except (ValueError, ArithmeticError, LookupError, TypeError) as error:
+            if policy is MalformedPolicy.FAIL:
+                raise malformed_error(record, error) from error
+            letters.append(dead_letter(record, error))
+            continue
+        if value is not NO_RECORD:
+            values.append(value)
+            timestamps.append(record.timestamp)
+    kind = schema.produced_type
+    if kind.arrow_schema is None:
+        return SourceBatch(values=values, timestamps=timestamps, dead_letters=letters)
+    return SourceBatch(arrow=kind.to_arrow(values), timestamps=timestamps, dead_letters=letters)
+
+
+def dead_letter(record: KafkaRecord, error: Exception) -> tuple[str, str, str]:
+    """A record that does not parse, as sources report it."""
+    place = f"{record.topic}-{record.partition}:{record.offset}"
+    return place, _shown(record), str(error)
+
+
+def _shown(record: KafkaRecord) -> str:
+    return (record.value or b"").decode("utf-8", "backslashreplace")
+
+
+def malformed_error(
+    record: KafkaRecord, error: Exception, advice: str = _ADVICE
+) -> MalformedRecordError:
+    """The error for a record that does not parse.
+
+    Args:
+        record: the record.
+        error: what its decoder said.
+        advice: what to do about it.
+    """
+    raw = _shown(record)
+    shown = raw if len(raw) <= _SHOWN else raw[:_SHOWN] + "..."
+    return MalformedRecordError(
+        f"topic {record.topic!r}, partition {record.partition}, offset {record.offset}: malformed"
+        f" record: {error}; the value is {shown!r}; {advice}"
+    )
+
 
 #: Seconds that an answer about ends of partitions is used: the planner asks several times over.
 _ENDS_VALID: Final = 0.02

@@ -5,7 +5,7 @@ the value's, and Kafka itself (topic, offset, headers, ...); a message without a
 row of an upsert table.
 What it is not: the formats (``connectors/formats/tables/codec.py``).
 
-Read next: ``connectors/kafka/deserialization.py``, ``connectors/kafka/serialization.py``.
+Read next: ``connectors/kafka/source.py``, ``connectors/kafka/serialization.py``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from millstream.connectors.formats.tables.codec import (
     arrow_schema,
     columns_of_rows,
 )
-from millstream.connectors.kafka.deserialization import (
+from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema, Messages
+from millstream.connectors.kafka.source import (
     KafkaRecord,
     KafkaRecordDeserializationSchema,
     dead_letter,
     kafka_record,
     malformed_error,
 )
-from millstream.connectors.kafka.serialization import KafkaRecordSerializationSchema, Messages
 from millstream.contracts.source import SourceBatch
 from millstream.errors import PermanentSinkError
 from millstream.types.row import with_kind_column

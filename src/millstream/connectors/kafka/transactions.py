@@ -9,8 +9,6 @@ Brokers alone do not tell: a producer keeps its id and epoch from one transactio
 some answer an EndTxn(commit) for a transaction that was aborted as if all were well.
 
 What it is not: a producer.
-
-Read next: ``connectors/kafka/committer.py``.
 """
 
 from __future__ import annotations
@@ -22,25 +20,39 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from millstream.connectors.kafka.client_log import quiet_python_client
-from millstream.connectors.kafka.security import python_client_options
+from millstream.connectors.kafka.client import (
+    KafkaCluster,
+    KafkaTopicPartition,
+    python_client_options,
+    quiet_python_client,
+)
+from millstream.connectors.output_names import OutputNames, generation_of
+from millstream.contracts.sink import Committer
+from millstream.crash_points import crash_point
 from millstream.errors import ConfigurationError, PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import TypeVar
+
+    from millstream.contracts.sink import CommitRequest, Committable, CommitterContext
 
     T = TypeVar("T")
 
 __all__ = [
+    "HangingTransaction",
+    "KafkaCommitter",
     "OpenProducer",
     "Outcome",
     "PreparedTransaction",
     "TransactionControl",
     "TransactionInfo",
+    "committable_of",
+    "find_hanging",
 ]
+
 
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Milliseconds that a broker may take to answer, and to finish what it has begun, if the client's
@@ -511,3 +523,289 @@ def _send(admin: Any, transactional_id: str, request: Any) -> int:
         return await admin._manager.send(request, node_id=coordinator)  # noqa: SLF001
 
     return int(admin._manager.run(send).error_code)  # noqa: SLF001
+
+
+class KafkaCommitter(Committer):
+    """Commits prepared transactions, aborts those that no manifest names.
+
+    Args:
+        properties: of the client.
+        prefix: of the transactional ids.
+        timeout: transaction.timeout.ms.
+    """
+
+    def __init__(self, properties: Mapping[str, str], prefix: str, timeout: int) -> None:
+        self._prefix = prefix
+        self._timeout = timeout
+        self._control = TransactionControl(properties, "Kafka sink")
+        self._context: CommitterContext | None = None
+        #: The epoch that the run goes on from, while the topic is not compared with it; None: done.
+        self._compare: int | None = None
+        self.target = f"Kafka {properties.get('bootstrap.servers', '')!r}"
+
+    def open(self, context: CommitterContext) -> None:
+        """Give up a try before the coordinator does."""
+        self._context = context
+        self._control.limit(context.timeout)
+
+    def resume_from(self, epoch: int) -> None:
+        """Compare the markers of all runs of this job and sink with the last manifest.
+
+        Only a published epoch is committed, so a marker of a later one is of a history that this
+        checkpoint directory has forgotten, or of a newer run.  A run that loses or repeats nothing
+        never finds one, whatever died before.
+
+        Raises:
+            SinkError: there is one.
+        """
+        self._compare = epoch
+        try:
+            found = self._newest_epoch()
+        except SinkError as error:
+            # What is pending has to be told and tried again; that is for the commit.
+            _LOG.warning("the topic is compared with the checkpoint directory later: %s", error)
+        else:
+            self._require_no_later(found)
+
+    def _newest_epoch(self) -> tuple[int, str]:
+        """The newest epoch in the topic, and whose it is; raises SinkError without an answer."""
+        if self._context is None:
+            message = "open() comes before everything else"
+            raise SinkError(message)
+        own = OutputNames.of(self._context).transactional(self._prefix)
+        return self._control.newest_epoch(own)
+
+    def _require_no_later(self, found: tuple[int, str]) -> None:
+        epoch, (newest, holder) = self._compare, found
+        if epoch is not None and newest > epoch:
+            sink = "sink" if self._context is None else self._context.sink
+            last = "nothing is published" if epoch < 0 else f"epoch {epoch} is the last"
+            message = (
+                f"{sink}: {last} in the checkpoint directory, but transaction {holder} of this"
+                f" job has committed epoch {newest}: the checkpoint directory is older than the"
+                " topic, or a newer run has taken over. Put back both from one copy. To write again"
+                " what came after the copy, give the sink another set_transactional_id_prefix"
+            )
+            raise SinkError(message)
+        self._compare = None
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Commit every transaction.
+
+        One that cannot be committed does not keep the others waiting, for they time out as well.
+
+        Raises:
+            SinkError: one is lost or refused, or the brokers are away.
+        """
+        if self._compare is not None:
+            self._require_no_later(self._newest_epoch())
+        troubles = []
+        # Asked for at once: one answer after the other would keep results waiting.
+        new = [prepared_of(each.committable) for each in requests if not each.retried]
+        ids = [each.transactional_id for each in new]
+        known = self._control.describe_all(ids) if len(ids) > 1 else {}
+        for request in requests:
+            prepared = prepared_of(request.committable)
+            trouble = self._commit(prepared, request, known.get(prepared.transactional_id))
+            if trouble:
+                troubles.append(trouble)
+        if troubles:
+            more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+            raise SinkError(troubles[0] + more)
+
+    def _commit(
+        self, prepared: PreparedTransaction, request: CommitRequest, known: TransactionInfo | None
+    ) -> str:
+        """Commit a transaction; why not, if it cannot be done."""
+        first = not request.retried
+        outcome = self._control.outcome(prepared, request.epoch, first=first, known=known)
+        if outcome is Outcome.OPEN:
+            crash_point("kafka.commit.before")
+            done = self._control.commit(
+                prepared.transactional_id, prepared.producer_id, prepared.producer_epoch
+            )
+            crash_point("kafka.commit.after")
+            outcome = Outcome.COMMITTED if done else self._control.outcome(prepared, request.epoch)
+        if outcome is Outcome.LOST and request.confirmed:
+            _LOG.info(
+                "the brokers have forgotten the marker of epoch %d (they do, after"
+                " offsets.retention.minutes); the run that committed it said so",
+                request.epoch,
+            )
+            return ""
+        if outcome is not Outcome.COMMITTED:
+            return self._trouble(prepared, request.epoch, outcome)
+        if self._control.may_end_again(prepared.transactional_id):
+            self._control.fence(prepared.transactional_id, self._timeout)
+        return ""
+
+    def _trouble(self, prepared: PreparedTransaction, epoch: int, outcome: Outcome) -> str:
+        transaction = (
+            f"transaction {prepared.transactional_id} (producer {prepared.producer_id}, epoch"
+            f" {prepared.producer_epoch})"
+        )
+        if outcome is Outcome.OPEN:
+            return (
+                f"output of epoch {epoch} cannot be committed: the brokers refuse to end"
+                f" {transaction}, which is still open. Check the right to write to this id"
+            )
+        if outcome is Outcome.OVERTAKEN:
+            return (
+                f"output of epoch {epoch} is to be committed, but {transaction} has committed a"
+                " later epoch since: the checkpoint directory is older than the topic. Put back"
+                " both from one copy"
+            )
+        return (
+            f"output of epoch {epoch} is lost: {transaction} is neither open nor committed. Either"
+            f" nothing committed it within transaction.timeout.ms ({self._timeout}), or somebody"
+            " else ended it."
+        )
+
+    def abort_orphans(
+        self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
+    ) -> None:
+        """Abort open transactions of this sink and job, of this generation and older ones.
+
+        An id that ``keep`` names may be open for two reasons: it is to be committed yet, or
+        it was, and its producer has begun another transaction since, which is an orphan.
+        """
+        if self._compare is not None:
+            self._require_no_later(self._newest_epoch())
+        own = OutputNames(job_id, sink_uid).transactional(self._prefix)
+        kept = {each.transactional_id: each for each in map(prepared_of, keep)}
+        for transactional_id in self._control.open_transactions(own):
+            made_by = generation_of(transactional_id, own)
+            if made_by is None or made_by > generation:
+                continue
+            prepared = kept.get(transactional_id)
+            if prepared is not None and self._control.marker(transactional_id) != prepared.marker:
+                continue
+            crash_point("kafka.abort.before")
+            self._control.fence(transactional_id, self._timeout)
+            crash_point("kafka.abort.after")
+
+    def close(self) -> None:
+        self._control.close()
+
+
+def committable_of(prepared: PreparedTransaction) -> Committable:
+    """A prepared transaction as it is kept in manifests."""
+    return {
+        "transactional_id": prepared.transactional_id,
+        "producer_id": prepared.producer_id,
+        "producer_epoch": prepared.producer_epoch,
+        "marker": prepared.marker,
+    }
+
+
+def prepared_of(committable: Committable) -> PreparedTransaction:
+    """The prepared transaction of a manifest; raises SinkError if it is none."""
+    if not isinstance(committable, dict) or "transactional_id" not in committable:
+        message = f"not a committable of a Kafka sink: {committable!r:.200}"
+        raise SinkError(message)
+    return PreparedTransaction(**cast("dict[str, str]", committable))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that is open in a partition, and that no coordinator knows."""
+
+    partition: KafkaTopicPartition
+    #: The last stable offset.
+    stable: int
+    #: The end of the partition's log.
+    end: int
+    #: Whose it is; None if the brokers do not tell.
+    producer: OpenProducer | None
+
+    def remedy(self, servers: str) -> str:
+        """What an administrator of the cluster can do, as a command."""
+        topic, number = self.partition.topic, self.partition.partition
+        start = self.stable if self.producer is None else self.producer.start
+        text = (
+            f"kafka-transactions.sh --bootstrap-server {servers} abort --topic {topic}"
+            f" --partition {number} --start-offset {start}"
+        )
+        if self.producer is None:
+            return text
+        # What Java's tool sends for a producer of which the partition has no marker yet is 0.
+        return (
+            f"{text}\n    or python -m kafka.admin -b {servers} transactions abort --topic {topic}"
+            f" --partition {number} --producer-id {self.producer.producer_id} --producer-epoch"
+            f" {self.producer.producer_epoch} --coordinator-epoch"
+            f" {max(0, self.producer.coordinator_epoch)}"
+        )
+
+
+def find_hanging(
+    properties: Mapping[str, str], control: TransactionControl
+) -> list[HangingTransaction]:
+    """Look through all partitions that the client may see.
+
+    The order of the questions makes the answer true at any time, whatever goes on meanwhile: what
+    is open in a partition before *and* after the coordinators were asked was open then, too, and a
+    coordinator knows a transaction from before its first record until its last marker is written.
+
+    Args:
+        properties: of the client.
+        control: asks the coordinators.
+
+    Returns:
+        One per producer and partition; one per partition where the brokers name no producers.
+
+    Raises:
+        SinkError: the brokers do not answer.
+    """
+    cluster = KafkaCluster(properties, SinkError, "Kafka transactions")
+    partitions = {
+        KafkaTopicPartition(topic, number): "latest"
+        for topic, numbers in cluster.topics().items()
+        for number in numbers
+    }
+    before = _held_up(cluster, partitions)
+    if not before:
+        return []
+    asked = [(partition.topic, partition.partition) for partition in before]
+    opened = control.producers_with_transactions(asked)
+    known = control.unfinished()
+    after = _held_up(cluster, dict.fromkeys(before, "latest"))
+    again = control.producers_with_transactions(asked)
+    found: list[HangingTransaction] = []
+    for partition, (stable, _) in before.items():
+        if partition not in after or after[partition][0] != stable:
+            continue
+        here = [info for info in known if str(partition) in info.partitions]
+        key = partition.topic, partition.partition
+        still = [each for each in again.get(key, []) if each in opened.get(key, [])]
+        found += _unknown(partition, after[partition], still, here)
+    return found
+
+
+def _held_up(
+    cluster: KafkaCluster, partitions: Mapping[KafkaTopicPartition, object]
+) -> dict[KafkaTopicPartition, tuple[int, int]]:
+    """Last stable offset and end of those partitions in which the two differ."""
+    stable = cluster.offsets(partitions, committed_only=True)
+    ends = cluster.offsets(partitions)
+    return {
+        partition: (stable[partition], ends[partition])
+        for partition in partitions
+        if stable[partition] < ends[partition]
+    }
+
+
+def _unknown(
+    partition: KafkaTopicPartition,
+    offsets: tuple[int, int],
+    producers: list[OpenProducer],
+    known: list[TransactionInfo],
+) -> list[HangingTransaction]:
+    if not producers:
+        # What is open first holds the offset; with a known one there may be others behind it.
+        return [] if known else [HangingTransaction(partition, *offsets, None)]
+    ids = {info.producer_id for info in known}
+    return [
+        HangingTransaction(partition, *offsets, each)
+        for each in producers
+        if each.producer_id not in ids
+    ]

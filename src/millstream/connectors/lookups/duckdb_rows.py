@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
+from millstream.connectors.commit_protocols.commit_table import identifier, table_parts
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
 

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
+from millstream.connectors.commit_protocols.commit_table import (
+    identifier,
+    quoted_parts,
+    table_parts,
+)
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError

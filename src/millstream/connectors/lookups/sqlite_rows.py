@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import identifier
-from millstream.connectors.embedded.sqlite import sqlite_values
-from millstream.connectors.embedded.sqlite_reading import column_of, quoted_table, read_only
+from millstream.connectors.commit_protocols.commit_table import identifier
+from millstream.connectors.embedded.sqlite import column_of, quoted_table, read_only, sqlite_values
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import identifier
+from millstream.connectors.commit_protocols.commit_table import identifier
 from millstream.connectors.postgres.commit_table import PostgresCommitTableSink, StagingWriter
 
 if TYPE_CHECKING:

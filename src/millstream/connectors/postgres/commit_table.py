@@ -25,8 +25,9 @@ from millstream.connectors.commit_protocols.commit_table import (
     CommitTable,
     CommitTableCommitter,
     OutputPart,
+    identifier,
+    table_parts,
 )
-from millstream.connectors.commit_protocols.table_rows import identifier, table_parts
 from millstream.connectors.output_names import OutputNames
 from millstream.connectors.postgres.table import STAGING
 from millstream.connectors.postgres.table_sink import (

@@ -20,35 +20,254 @@ import csv
 import io
 import math
 import re
+import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from millstream.connectors.commit_protocols.table_rows import identifier
+from millstream.connectors.commit_protocols.commit_table import identifier
 from millstream.connectors.formats.file_format import BATCH_SIZE
-from millstream.connectors.postgres.cursor import PostgresCursor
-from millstream.connectors.postgres.keys import (
-    KEY_TYPES,
-    NO_KEY,
-    key_number,
-    key_order,
-    key_range,
-)
 from millstream.connectors.postgres.table import error_text, no_connection, server_of
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
-from millstream.contracts.source import Boundedness, RangeCursor, Source, SourceBatch, Split
+from millstream.contracts.source import (
+    Boundedness,
+    RangeCursor,
+    Source,
+    SourceBatch,
+    Split,
+    SplitCursor,
+)
 from millstream.errors import MalformedRecordError, SinkError, SourceError
 from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from millstream.connectors.postgres.table import Session
-    from millstream.contracts.source import KnownSplits, SplitCursor
+    from millstream.contracts.source import KnownSplits
     from millstream.types.types import TypeInformation
 
-__all__ = ["PostgresSource"]
+__all__ = [
+    "KEY_TYPES",
+    "NO_KEY",
+    "PostgresCursor",
+    "PostgresSource",
+    "key_number",
+    "key_order",
+    "key_range",
+]
+
+
+#: Seconds that the server may send nothing: it may sort all rows first.
+_CURSOR_PATIENCE: Final = 600.0
+
+
+class PostgresCursor(SplitCursor):
+    """Reads one range of keys.
+
+    Args:
+        connect: makes a connection.
+        statement: a COPY of CSV with all values quoted, whose first column is the integer of the
+            key; rows whose key is not less than ``position``, in order of it.
+        position: where to begin.
+        end: of the range.
+        to_columns: makes columns of lines without the first value.
+        error: makes a SourceError of an error of psycopg.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Session],
+        statement: str,
+        position: int,
+        end: int,
+        to_columns: Callable[[list[bytes]], pa.RecordBatch],
+        error: Callable[[Exception], SourceError],
+    ) -> None:
+        self.position = position
+        self._connect = connect
+        self._statement = statement
+        self._end = end
+        self._to_columns = to_columns
+        self._error = error
+        self._session: Session | None = None
+        #: The server has begun to send rows, and has sent all of them.
+        self._copying = self._complete = False
+        #: Received and not handed out: lines, and the integers of their keys.
+        self._lines: list[bytes] = []
+        self._numbers: list[int] = []
+        self._settled = True
+        #: Monotonic seconds, when the server was heard.
+        self._heard = 0.0
+
+    @property
+    def settled(self) -> bool:
+        return self._settled
+
+    @property
+    def is_over(self) -> bool:
+        return self.position >= self._end
+
+    def extend(self, end: int, *, final: bool) -> None:
+        """Nothing is new: the range is that of the split."""
+        del end, final
+
+    def poll(self, most: int) -> SourceBatch | None:
+        if self.is_over:
+            return None
+        try:
+            self._receive(most + 1)
+        except driver().Error as error:
+            raise self._error(error) from error
+        if self._complete and len(self._lines) <= most:
+            return self._hand_out(len(self._lines), self._end)
+        numbers = self._numbers
+        for count in range(min(most, len(numbers) - 1), 0, -1):
+            if numbers[count] > numbers[count - 1]:
+                return self._hand_out(count, numbers[count])
+        if len(numbers) > most:  # all of them have one key
+            return self._hand_out(most, None)
+        return None
+
+    def _hand_out(self, count: int, position: int | None) -> SourceBatch | None:
+        """The next rows, behind which is a position."""
+        lines = self._lines[:count]
+        del self._lines[:count], self._numbers[:count]
+        self._settled = position is not None
+        if position is not None:
+            self.position = position
+        if not lines:
+            return None
+        return SourceBatch(arrow=self._to_columns(lines), position=position)
+
+    def _receive(self, most: int) -> None:
+        """Take rows that have come until there are so many, without waiting."""
+        if self._session is None:
+            self._session = self._connect()
+            self._session.pgconn.send_query(self._statement.encode())
+            self._heard = time.monotonic()
+        connection = self._session.pgconn
+        if not self._copying:
+            self._begin(connection)
+        read = False
+        while self._copying and not self._complete and len(self._lines) < most:
+            size, line = connection.get_copy_data(1)
+            if size > 0:
+                self._take(bytes(line))
+            elif size < 0:
+                self._complete = True
+                self._require_success(connection)
+            elif read:
+                break
+            else:
+                connection.consume_input()
+                read = True
+                continue
+            read = False
+            self._heard = time.monotonic()
+        self._look_at_clock()
+
+    def _begin(self, connection: Any) -> None:
+        """See whether the server has begun to answer."""
+        if connection.flush():
+            return
+        connection.consume_input()
+        if connection.is_busy():
+            return
+        self._heard = time.monotonic()
+        psycopg = driver()
+        result = connection.get_result()
+        if result.status != psycopg.pq.ExecStatus.COPY_OUT:
+            raise psycopg.errors.error_from_result(result)
+        self._copying = True
+
+    def _require_success(self, connection: Any) -> None:
+        psycopg = driver()
+        result = connection.get_result()
+        if result is not None and result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+            raise psycopg.errors.error_from_result(result)
+
+    def _take(self, line: bytes) -> None:
+        behind = line.index(b'"', 1)
+        self._numbers.append(int(line[1:behind]))
+        self._lines.append(line[behind + 2 :])
+
+    def _look_at_clock(self) -> None:
+        silent = time.monotonic() - self._heard
+        if silent > _CURSOR_PATIENCE and not self._lines:
+            message = f"no answer from the server for {silent:.0f} s"
+            raise driver().OperationalError(message)
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
+
+#: A type of keys -> the integer of a key, and the key of an integer, in SQL.
+_ORDERED: Final = {
+    "int2": ("{0}::bigint", "{0}"),
+    "int4": ("{0}::bigint", "{0}"),
+    "int8": ("{0}", "{0}"),
+    "date": ("({0} - date '1970-01-01')::bigint", "date '1970-01-01' + {0}"),
+    "timestamp": (
+        "(extract(epoch from {0}) * 1000000)::bigint",
+        "timestamp '1970-01-01' + {0} * interval '1 microsecond'",
+    ),
+    "timestamptz": (
+        "(extract(epoch from {0}) * 1000000)::bigint",
+        "timestamptz '1970-01-01 00:00+00' + {0} * interval '1 microsecond'",
+    ),
+}
+#: So many bits of a UUID, or of the hash of a text, make its integer.
+_BITS: Final = 60
+_UUID_NUMBER: Final = "('x' || left(replace({0}::text, '-', ''), 15))::bit(60)::bigint"
+_TEXT_NUMBER: Final = "('x' || left(md5({0}::text), 15))::bit(60)::bigint"
+_TEXTS: Final = frozenset({"text", "varchar", "bpchar", "name"})
+#: For messages.
+KEY_TYPES: Final = "an integer, a date, a timestamp, a UUID or a text"
+#: Selects the rows without a key.
+NO_KEY: Final = "{0} IS NULL"
+
+
+def key_number(key: str, kind: str) -> str | None:
+    """SQL for the integer of a key; None if keys of this type have none.
+
+    Args:
+        key: the column.
+        kind: the name of its type.
+    """
+    if kind in _ORDERED:
+        return _ORDERED[kind][0].format(identifier(key))
+    if kind == "uuid":
+        return _UUID_NUMBER.format(identifier(key))
+    return _TEXT_NUMBER.format(identifier(key)) if kind in _TEXTS else None
+
+
+def key_range(key: str, kind: str, start: int, stop: int) -> str:
+    """SQL for the rows whose integers are in ``[start, stop)``."""
+    if kind in _TEXTS:
+        number = _TEXT_NUMBER.format(identifier(key))
+        return f"{number} >= {start} AND {number} < {stop}"
+    column, most = identifier(key), 1 << _BITS
+    if kind != "uuid":
+        to_key = _ORDERED[kind][1]
+        return f"{column} >= {to_key.format(start)} AND {column} < {to_key.format(stop)}"
+    # Behind the last UUID there is none.
+    below = "" if stop >= most else f" AND {column} < '{_uuid(stop)}'::uuid"
+    return f"{column} >= '{_uuid(start)}'::uuid{below}"
+
+
+def key_order(key: str, kind: str) -> str:
+    """SQL for the order in which ranges follow each other."""
+    column = identifier(key)
+    return f"{_TEXT_NUMBER.format(column)}, {column}" if kind in _TEXTS else column
+
+
+def _uuid(number: int) -> str:
+    """The first UUID with this integer."""
+    return f"{number:015x}" + "0" * 17
+
 
 #: Rows that the first epoch reads, about.
 _FIRST_ROWS: Final = 200_000

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from millstream.connectors.commit_protocols.commit_table import COMMIT_TABLE
-from millstream.connectors.commit_protocols.table_rows import (
+from millstream.connectors.commit_protocols.commit_table import (
+    COMMIT_TABLE,
     REFUSED,
     dot_advice,
     identifier,
@@ -31,7 +31,7 @@ from millstream.connectors.commit_protocols.table_rows import (
     record_text,
     table_parts,
 )
-from millstream.connectors.formats.json_text import json_column
+from millstream.connectors.formats.json_format import json_column
 from millstream.connectors.postgres.sessions import lock_holders
 from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
 from millstream.errors import PermanentSinkError, SinkError

@@ -22,8 +22,9 @@ from millstream.connectors.commit_protocols.commit_table import (
     COMMIT_TABLE,
     CommitTable,
     as_part,
+    columns_of_batch,
+    identifier,
 )
-from millstream.connectors.commit_protocols.table_rows import columns_of_batch, identifier
 from millstream.connectors.output_names import OutputNames
 from millstream.connectors.postgres.sessions import RunSessions
 from millstream.connectors.postgres.table import copy_rows, error_text

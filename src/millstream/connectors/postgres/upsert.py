@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.commit_protocols.table_rows import identifier
+from millstream.connectors.commit_protocols.commit_table import identifier
 from millstream.connectors.postgres.sessions import RunSessions
 from millstream.connectors.postgres.table_sink import TableSink, TableWriter
 from millstream.contracts.sink import SinkKind, SinkWriter

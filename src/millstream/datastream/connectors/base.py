@@ -5,12 +5,12 @@ Read next: ``contracts/source.py``, ``contracts/sink.py``, ``docs/how-to/custom-
 
 from __future__ import annotations
 
-from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
-from millstream.connectors.commit_protocols.upsert import UpsertSink
-from millstream.connectors.commit_protocols.write_ahead import (
+from millstream.connectors.commit_protocols.staged_values import (
     CheckpointCommitter,
     GenericWriteAheadSink,
 )
+from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
+from millstream.connectors.commit_protocols.upsert import UpsertSink
 from millstream.contracts.sink import (
     CommitRequest,
     Committable,

@@ -29,7 +29,7 @@ from millstream.connectors.files.source import (
 )
 from millstream.connectors.formats.file_format import BulkFormat, FileFormat
 from millstream.connectors.formats.file_format import StreamFormat as _StreamFormat
-from millstream.connectors.formats.text_format import TextLineFormat
+from millstream.connectors.formats.line_format import TextLineFormat
 from millstream.contracts.serialization import Encoder
 
 __all__ = [

@@ -8,11 +8,6 @@ Read next: ``connectors/kafka/source.py``.
 from __future__ import annotations
 
 from millstream.connectors.kafka.client import KafkaTopicPartition
-from millstream.connectors.kafka.deserialization import (
-    KafkaRecord,
-    KafkaRecordDeserializationSchema,
-)
-from millstream.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from millstream.connectors.kafka.older_names import (
     FlinkKafkaConsumer,
     FlinkKafkaConsumerBase,
@@ -26,7 +21,14 @@ from millstream.connectors.kafka.serialization import (
     KafkaTopicSelector,
 )
 from millstream.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
-from millstream.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+from millstream.connectors.kafka.source import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaRecord,
+    KafkaRecordDeserializationSchema,
+    KafkaSource,
+    KafkaSourceBuilder,
+)
 from millstream.contracts.sink import DeliveryGuarantee
 
 __all__ = [

@@ -10,8 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.formats.avro_files import AvroFormat, AvroInputFormat, AvroWriterFactory
-from millstream.connectors.formats.avro_types import AvroSchema, GenericRecordAvroTypeInfo
+from millstream.connectors.formats.avro_files import (
+    AvroFormat,
+    AvroInputFormat,
+    AvroSchema,
+    AvroWriterFactory,
+    GenericRecordAvroTypeInfo,
+)
 from millstream.connectors.formats.message_formats import (
     AvroRowDeserializationSchema,
     AvroRowSerializationSchema,

@@ -6,7 +6,7 @@ that there is a header to be passed over, ``set_strict_headers`` that it has to 
 the schema in their order, ``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it
 says where they are.
 
-Read next: ``connectors/formats/csv_format.py``, ``connectors/formats/csv_writer.py``.
+Read next: ``connectors/formats/csv_format.py``, ``connectors/formats/csv_format.py``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions, single_character
-from millstream.connectors.formats.csv_messages import (
+from millstream.connectors.formats.csv_format import (
+    CsvFormat,
+    CsvOptions,
+    CsvWriterFactory,
+    single_character,
+)
+from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.connectors.formats.message_formats import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
 )
-from millstream.connectors.formats.csv_writer import CsvWriterFactory
-from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.errors import ConfigurationError
 from millstream.types.logical_type_info import type_info_of
 from millstream.types.logical_types import LogicalType

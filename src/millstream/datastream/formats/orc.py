@@ -13,7 +13,7 @@ from millstream.connectors.formats.orc_writer import OrcWriterFactory
 
 if TYPE_CHECKING:
     from millstream.connectors.files.file_writers import BulkWriterFactory
-    from millstream.connectors.formats.schema import SchemaLike
+    from millstream.connectors.formats.file_format import SchemaLike
 
 __all__ = ["OrcBulkWriters"]
 

@@ -13,9 +13,8 @@ from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.connectors.formats.parquet_format import ParquetFormat
 
 if TYPE_CHECKING:
-    from millstream.connectors.formats.avro_types import AvroSchema
-    from millstream.connectors.formats.file_format import StreamFormat
-    from millstream.connectors.formats.schema import SchemaLike
+    from millstream.connectors.formats.avro_files import AvroSchema
+    from millstream.connectors.formats.file_format import SchemaLike, StreamFormat
 
 __all__ = [
     "AvroParquetReaders",

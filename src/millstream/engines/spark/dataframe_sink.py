@@ -9,7 +9,7 @@ written (Delta: ``txnAppId``, ``txnVersion``) is exactly-once, and any other at-
 
 What it is not: a streaming sink of Spark's; the writer is called within an epoch's commit.
 
-Read next: ``connectors/commit_protocols/write_ahead.py``, ``connectors/files/pending_files.py``.
+Read next: ``connectors/commit_protocols/staged_values.py``, ``connectors/files/pending_files.py``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millstream.connectors.commit_protocols.staged_values import required_storage
-from millstream.connectors.commit_protocols.write_ahead import StoredMarker
+from millstream.connectors.commit_protocols.staged_values import StoredMarker, required_storage
 from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.connectors.files.pending_files import PendingFile, PendingFileCommitter
 from millstream.contracts.sink import (

@@ -10,7 +10,7 @@ What it is not: a promise.  A task whose worker is busy gets another, nobody wai
 that workers keep is found to be out of date by position, not by process.  Executors of a cluster
 go on as Spark does: their JVMs are not reached from here.
 
-Read next: ``engines/spark/stage_function.py``, ``connectors/kafka/ranges.py``.
+Read next: ``engines/spark/stage_function.py``, ``connectors/kafka/reader.py``.
 """
 
 from __future__ import annotations

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.connectors.formats.csv_format import single_character
 from millstream.connectors.formats.tables import change_json
 from millstream.connectors.formats.tables.avro_rows import AvroRowDecoder, AvroRowEncoder
+from millstream.connectors.formats.tables.codec import RawDecoder, RawEncoder
 from millstream.connectors.formats.tables.csv_rows import (
     CsvRowDecoder,
     CsvRowEncoder,
     CsvTableOptions,
 )
-from millstream.connectors.formats.tables.json_options import JsonOptions
 from millstream.connectors.formats.tables.json_rows import (
+    JsonOptions,
     JsonRowDecoder,
     JsonRowEncoder,
 )
-from millstream.connectors.formats.tables.raw import RawDecoder, RawEncoder
 from millstream.entry_points import Extensions
 from millstream.errors import MillstreamError, ValidationError
 from millstream.sql.catalog.connectors import ALL_CHANGES, FACTORIES, INSERT_ONLY

@@ -15,28 +15,33 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.configuration.options import LOCAL_TIME_ZONE
-from millstream.connectors.files.file_columns import FileColumns
 from millstream.connectors.files.file_writers import ParquetWriterFactory
-from millstream.connectors.files.partition_commit import (
+from millstream.connectors.files.partitions import (
     PartitionCommit,
     PartitionCommitPolicy,
     PartitionContext,
+    PartitionFilter,
+    PartitionSplitter,
     PartitionTime,
     SuccessFile,
+    directory_of,
+    shown_value,
+    value_text,
 )
-from millstream.connectors.files.partition_filter import PartitionFilter
-from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
-from millstream.connectors.files.partitions import PartitionSplitter
 from millstream.connectors.files.sink import FileSink
-from millstream.connectors.files.source import FileSource
+from millstream.connectors.files.source import FileColumns, FileSource
 from millstream.connectors.files.table_sink import Overwrite, TableFileSink
-from millstream.connectors.formats.csv_writer import CsvWriterFactory
+from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.connectors.formats.tables.avro_table import AvroTableFormat, AvroTableWriterFactory
-from millstream.connectors.formats.tables.codec import arrow_schema, row_of_columns
-from millstream.connectors.formats.tables.csv_files import CsvTableFormat
+from millstream.connectors.formats.tables.codec import (
+    MessageLines,
+    MessageLinesWriterFactory,
+    arrow_schema,
+    row_of_columns,
+)
+from millstream.connectors.formats.tables.csv_rows import CsvTableFormat
 from millstream.connectors.formats.tables.json_rows import JsonRowDecoder
-from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
 from millstream.connectors.formats.tables.texts import text_parser
 from millstream.connectors.lookups.whole_source import WholeSourceLookup
 from millstream.errors import ValidationError

@@ -15,7 +15,11 @@ from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from millstream.connectors.commit_protocols.table_rows import identifier, quoted_parts, table_parts
+from millstream.connectors.commit_protocols.commit_table import (
+    identifier,
+    quoted_parts,
+    table_parts,
+)
 from millstream.connectors.postgres.table import connection_parts
 from millstream.errors import SinkError, ValidationError
 from millstream.sql.catalog.connectors import (
