@@ -13,7 +13,7 @@ from millstream.checkpoint import Coordinator, LocalStorage, ManifestLog, Operat
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.model import SplitState, digest_of
 from millstream.checkpoint.publish import EpochMetadata, Unconfirmed, with_earlier
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.metrics import distribution, gauge, meter
 from millstream.contracts.sink import Committer
 from millstream.errors import CheckpointError, SinkError

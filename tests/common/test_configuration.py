@@ -12,7 +12,7 @@ import pytest
 
 from millstream.common import Configuration, Duration
 from millstream.common.config_options import ConfigOptions
-from millstream.configuration import accepted, options, parsing
+from millstream.configuration import flink_options, options, parsing
 from millstream.configuration.configuration import CONFIGURATION_VARIABLE
 from millstream.errors import ConfigurationError
 
@@ -25,7 +25,7 @@ def said(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.LogCaptureFixture:
     """What is logged, as if nothing had been said in this process before."""
-    monkeypatch.setattr(accepted, "_said", set())
+    monkeypatch.setattr(flink_options, "_said", set())
     return caplog
 
 

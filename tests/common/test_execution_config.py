@@ -7,7 +7,7 @@ import os
 import pytest
 
 from millstream.common import Configuration, ExecutionConfig
-from millstream.configuration import accepted, options
+from millstream.configuration import flink_options, options
 from millstream.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
 from millstream.datastream.connectors import DiscardingSink
 from millstream.errors import ProgramError
@@ -85,7 +85,7 @@ def test_it_writes_the_configuration_of_the_environment() -> None:
 def test_what_has_no_effect_is_said_once(
     config: ExecutionConfig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepted, "_said", set())
+    monkeypatch.setattr(flink_options, "_said", set())
     for _ in range(2):
         config.enable_object_reuse().set_parallelism(2).set_global_job_parameters({"a": 1})
     assert len(caplog.messages) == 1

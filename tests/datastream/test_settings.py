@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.configuration import accepted, options
+from millstream.configuration import flink_options, options
 from millstream.configuration.configuration import Configuration
 from millstream.contracts.serialization import Encoder
 from millstream.datastream import (
@@ -25,7 +25,7 @@ from millstream.types.time import Duration
 
 @pytest.fixture(name="env")
 def new_environment(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setattr(accepted, "_said", set())
+    monkeypatch.setattr(flink_options, "_said", set())
     return StreamExecutionEnvironment.get_execution_environment(Configuration())
 
 

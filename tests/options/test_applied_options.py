@@ -9,7 +9,7 @@ import pytest
 from tests.support.query_running import changelog, environment, materialised
 
 from millstream.common import Configuration
-from millstream.configuration import accepted
+from millstream.configuration import flink_options
 from millstream.configuration.configuration import misspelling
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors import DiscardingSink
@@ -26,7 +26,7 @@ REPEATED = "table.exec.source.cdc-events-duplicate"
 def said(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(accepted, "_said", set())
+    monkeypatch.setattr(flink_options, "_said", set())
     return caplog
 
 

@@ -17,7 +17,7 @@ from tests.options.reference import (
 from tests.support.query_running import environment
 
 import millstream
-from millstream.configuration import accepted
+from millstream.configuration import flink_options
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
 from millstream.sql.catalog.options import (
@@ -41,7 +41,7 @@ READ_OTHERWISE = {
 def said(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(accepted, "_said", set())
+    monkeypatch.setattr(flink_options, "_said", set())
     return caplog
 
 
@@ -65,7 +65,7 @@ def test_each_option_that_is_not_applied_is_refused_or_logged_once(
             continue
         effect, name = connector_effect(owner, key, value), connector_of(owner)
         said.clear()
-        accepted._said.clear()
+        flink_options._said.clear()
         for _ in range(2):
             if effect == REFUSED:
                 with pytest.raises(ValidationError) as raised:

@@ -17,7 +17,7 @@ from tests.options.reference import (
 )
 
 from millstream.common import Configuration
-from millstream.configuration import accepted
+from millstream.configuration import flink_options as accepted
 from millstream.configuration.flink_options import (
     FlinkOption,
     flink_options,

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.cli.main import main
 from millstream.common import Configuration, Types
-from millstream.configuration import accepted
+from millstream.configuration import flink_options
 from millstream.errors import ConfigurationError, ProgramError
 from millstream.runtime.pipelined.main_loop import flush_after
 
@@ -61,7 +61,7 @@ OPTIONS = {
 def test_options_are_said_to_have_no_effect_only_where_it_is_so(
     execution: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepted, "_said", set())  # once per process, in which other tests ran
+    monkeypatch.setattr(flink_options, "_said", set())  # once per process, in which other tests ran
     Configuration({**OPTIONS, "millstream.execution": execution})
     told = [message for message in caplog.messages if "has no effect" in message]
     assert len(told) == (4 if execution == "epochs" else 0)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.query_running import environment, materialised
 
 from millstream.common import Row, RowKind, Types
-from millstream.configuration.config_options import ConfigOptions
+from millstream.configuration.option import ConfigOptions
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.errors import ConfigurationError, ProgramError

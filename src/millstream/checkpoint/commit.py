@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
 from millstream.errors import (

@@ -58,7 +58,7 @@ from millstream.checkpoint.commit import (
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program import require_same_keys
 from millstream.checkpoint.publish import EpochMetadata, make_manifest, with_earlier
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.sink import CommitterContext
 from millstream.crash_points import crash_point
 from millstream.errors import (

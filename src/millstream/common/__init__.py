@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.configuration.config_options import ConfigOption, ConfigOptions
 from millstream.configuration.configuration import Configuration
 from millstream.configuration.execution_config import ExecutionConfig
+from millstream.configuration.option import ConfigOption, ConfigOptions
 from millstream.configuration.restart_strategies import (
     RestartStrategies,
     RestartStrategyConfiguration,

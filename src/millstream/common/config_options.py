@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.configuration.config_options import (
+from millstream.configuration.option import (
     ConfigOption,
     ConfigOptions,
 )

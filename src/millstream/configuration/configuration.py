@@ -20,10 +20,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from millstream.configuration.accepted import accept, say_once
 from millstream.configuration.flink_options import (
+    accept,
     named_flink_options,
     refused_option,
+    say_once,
     why_without_effect,
 )
 from millstream.configuration.option import ConfigOption

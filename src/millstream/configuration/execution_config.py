@@ -9,22 +9,23 @@ Read next: ``configuration/configuration.py``.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Final, Self
 
 from millstream.configuration import options
-from millstream.configuration.parallelism import (
+from millstream.configuration.parsing import parse_map, parse_string
+from millstream.configuration.resources import (
     available_cores,
     check_max_parallelism,
     check_parallelism,
 )
-from millstream.configuration.parsing import parse_map, parse_string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["ExecutionConfig"]
+__all__ = ["ExecutionConfig", "RuntimeExecutionMode"]
 
 
 class ExecutionConfig:
@@ -213,3 +214,14 @@ class ExecutionConfig:
     def __hash__(self) -> int:
         """Equal settings have equal hashes."""
         return hash(self._configuration)
+
+
+class RuntimeExecutionMode(Enum):
+    """How bounded programs run."""
+
+    #: Results as they come.
+    STREAMING = 0
+    #: Final results only; every source must be bounded.
+    BATCH = 1
+    #: BATCH if every source is bounded.
+    AUTOMATIC = 2

@@ -8,6 +8,7 @@ in one of the three, and writes ``docs/reference/options.md``.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -32,12 +33,15 @@ if TYPE_CHECKING:
 __all__ = [
     "FlinkOption",
     "Refusal",
+    "accept",
     "flink_options",
     "named_flink_options",
     "option_refusals",
     "refused_option",
+    "say_once",
     "why_without_effect",
 ]
+
 
 _LIST: Final = "flink_options.tsv"
 _PARSERS: Final[dict[str, Callable[[object], object]]] = {
@@ -378,3 +382,24 @@ def refused_option(entries: Mapping[str, object]) -> str | None:
             shown = redacted(key, parse_string(value))
             return f"Option '{key}' = '{shown}' is not in this release: {refusal.instead}."
     return None
+
+
+_LOG: Final = logging.getLogger("millstream")
+_said: Final[set[str]] = set()
+
+
+def say_once(text: str) -> None:
+    """Warn of what a program does, once per process."""
+    if text not in _said:
+        _said.add(text)
+        _LOG.warning("%s", text)
+
+
+def accept(option: str, reason: str) -> None:
+    """Say, once per process, that an option has no effect.
+
+    Args:
+        option: as the program writes it, such as ``set_buffer_timeout()``.
+        reason: why it needs none.
+    """
+    say_once(f"{option} has no effect, {reason}")

@@ -10,14 +10,16 @@ What it is not: where values are kept (``configuration/configuration.py``, to be
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, Final
 
-from millstream.configuration import checkpointing_options, restart_options, table_options
-from millstream.configuration.checkpointing_options import *  # noqa: F403 - given on, as a whole
+from millstream.configuration.machine_time_zone import machine_time_zone
 from millstream.configuration.option import ConfigOption
 from millstream.configuration.parsing import (
+    parse_attempts,
     parse_boolean,
     parse_duration,
+    parse_float,
     parse_integer,
     parse_list_text,
     parse_lowercase,
@@ -26,16 +28,535 @@ from millstream.configuration.parsing import (
     parse_memory,
     parse_string,
     parse_target,
+    parse_time_zone,
     parse_uppercase,
 )
-from millstream.configuration.restart_options import *  # noqa: F403 - given on, as a whole
-from millstream.configuration.table_options import *  # noqa: F403 - given on, as a whole
 from millstream.entry_points import Extensions
 
-__all__ = ["ALL_OPTIONS"]
-__all__ += checkpointing_options.__all__
-__all__ += restart_options.__all__
-__all__ += table_options.__all__
+__all__ = [
+    "AGG_PHASE_STRATEGY",
+    "ALIGNED_CHECKPOINT_TIMEOUT",
+    "ALL_OPTIONS",
+    "ASYNC_LOOKUP_CAPACITY",
+    "ASYNC_LOOKUP_MODE",
+    "ASYNC_LOOKUP_TIMEOUT",
+    "ASYNC_SCALAR_CONCURRENCY",
+    "ASYNC_SCALAR_MAX_ATTEMPTS",
+    "ASYNC_SCALAR_RETRY_DELAY",
+    "ASYNC_SCALAR_RETRY_STRATEGY",
+    "ASYNC_SCALAR_TIMEOUT",
+    "BUILTIN_CATALOG",
+    "BUILTIN_DATABASE",
+    "CDC_EVENTS_DUPLICATE",
+    "CHANGELOG_ENABLED",
+    "CHECKPOINTING_INTERVAL",
+    "CHECKPOINTING_MIN_PAUSE",
+    "CHECKPOINTING_MODE",
+    "CHECKPOINTING_TIMEOUT",
+    "CHECKPOINTS_DIRECTORY",
+    "CHECKPOINT_FSYNC",
+    "CHECKPOINT_HMAC_KEY_FILE",
+    "CHECKPOINT_RETENTION",
+    "COMMIT_RETRY_ATTEMPTS",
+    "COMMIT_RETRY_INITIAL",
+    "COMMIT_RETRY_MAXIMUM",
+    "COMMIT_TIMEOUT",
+    "DISTINCT_BUCKETS",
+    "DML_SYNC",
+    "EXPONENTIAL_ATTEMPTS",
+    "EXPONENTIAL_INITIAL_BACKOFF",
+    "EXPONENTIAL_JITTER",
+    "EXPONENTIAL_MAX_BACKOFF",
+    "EXPONENTIAL_MULTIPLIER",
+    "EXPONENTIAL_RESET_THRESHOLD",
+    "FAILURE_RATE_DELAY",
+    "FAILURE_RATE_INTERVAL",
+    "FAILURE_RATE_MAX",
+    "FIXED_DELAY_ATTEMPTS",
+    "FIXED_DELAY_DELAY",
+    "FORCE_RECOMPILE",
+    "FORCE_UNALIGNED_CHECKPOINTS",
+    "LOCAL_TIME_ZONE",
+    "MAX_COLUMN_WIDTH",
+    "MAX_CONCURRENT_CHECKPOINTS",
+    "MINI_BATCH",
+    "NON_DETERMINISTIC_UPDATES",
+    "NOT_NULL_ENFORCER",
+    "NUM_RETAINED",
+    "REQUIRE_ON_CONFLICT",
+    "RESTART_STRATEGY",
+    "RESTART_STRATEGY_PREFIX",
+    "RESULT_MODE",
+    "REUSE_SUB_PLANS",
+    "SAVEPOINT_DIRECTORY",
+    "SOURCE_IDLE_TIMEOUT",
+    "SPLIT_DISTINCT",
+    "STATE_TTL",
+    "TABLE_PARALLELISM",
+    "TOLERABLE_FAILURES",
+    "TYPE_LENGTH_ENFORCER",
+    "UNALIGNED_CHECKPOINTS",
+    "UPSERT_MATERIALIZE",
+    "USER_ERROR_MAX_REPEATS",
+    "CheckpointingMode",
+]
+
+
+CHECKPOINTING_INTERVAL: Final = ConfigOption(
+    "execution.checkpointing.interval",
+    parse_duration,
+    0,
+    "shortest time between two checkpoints; 0: epochs follow each other at once, and with "
+    "millstream.execution: pipelined there is a checkpoint each second",
+    minimum=0,
+)
+CHECKPOINTS_DIRECTORY: Final = ConfigOption(
+    "execution.checkpointing.dir",
+    parse_string,
+    "",
+    "where checkpoints are kept; without it the job keeps them in a temporary directory and "
+    "cannot be recovered by another run",
+    aliases=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
+)
+CHECKPOINTING_MODE: Final = ConfigOption(
+    "execution.checkpointing.mode",
+    parse_uppercase,
+    "EXACTLY_ONCE",
+    "guarantee for state and sinks; NONE: at most once, without state after a failure",
+    choices=("EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"),
+)
+NUM_RETAINED: Final = ConfigOption(
+    "execution.checkpointing.num-retained",
+    parse_integer,
+    2,
+    "how many checkpoints are kept",
+    aliases=("state.checkpoints.num-retained",),
+    minimum=1,
+)
+CHECKPOINTING_TIMEOUT: Final = ConfigOption(
+    "execution.checkpointing.timeout",
+    parse_duration,
+    600_000,
+    "longest time that the tasks of an epoch (a checkpoint) may take; it is given up then, and the "
+    "restart strategy decides whether it runs again",
+    minimum=1,
+)
+CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
+    "execution.checkpointing.min-pause",
+    parse_duration,
+    0,
+    "shortest time between the end of a checkpoint and the next one",
+    minimum=0,
+)
+CHECKPOINT_RETENTION: Final = ConfigOption(
+    "execution.checkpointing.externalized-checkpoint-retention",
+    parse_uppercase,
+    "RETAIN_ON_CANCELLATION",
+    "what happens to the checkpoints of a job that is cancelled; DELETE_ON_CANCELLATION: what is "
+    "published is committed, and they are deleted; NO_EXTERNALIZED_CHECKPOINTS: they are deleted "
+    "however the job ends, unless it was stopped without draining",
+    choices=("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
+)
+TOLERABLE_FAILURES: Final = ConfigOption(
+    "execution.checkpointing.tolerable-failed-checkpoints",
+    parse_integer,
+    0,
+    "how many epochs in a row may exceed execution.checkpointing.timeout; they are run again at "
+    "once, and the restart strategy is not asked; with millstream.execution: pipelined the tasks "
+    "go on to the next checkpoint, also where state could not be uploaded",
+    minimum=0,
+)
+MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
+    "execution.checkpointing.max-concurrent-checkpoints",
+    parse_integer,
+    1,
+    "how many checkpoints may be under way at the same time, with millstream.execution: pipelined; "
+    "an epoch is a checkpoint, and there is one at a time",
+    minimum=1,
+    without_effect="an epoch ends before the next one begins",
+    pipelined=True,
+)
+UNALIGNED_CHECKPOINTS: Final = ConfigOption(
+    "execution.checkpointing.unaligned.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "whether barriers overtake records that wait, which become a part of the checkpoint, with "
+    "millstream.execution: pipelined and mode EXACTLY_ONCE; epochs have nothing in flight",
+    aliases=("execution.checkpointing.unaligned",),
+    without_effect="nothing is in flight between two epochs",
+    pipelined=True,
+)
+FORCE_UNALIGNED_CHECKPOINTS: Final = ConfigOption(
+    "execution.checkpointing.unaligned.forced",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "unaligned checkpoints also with partition_custom(), whose partitioner must say the same of a "
+    "record at each restart",
+    without_effect="nothing is in flight between two epochs",
+    pipelined=True,
+)
+ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
+    "execution.checkpointing.aligned-checkpoint-timeout",
+    parse_duration,
+    0,
+    "how long the barriers of an unaligned checkpoint wait, from its trigger on, before they "
+    "overtake records; 0: not at all",
+    aliases=("execution.checkpointing.alignment-timeout",),
+    minimum=0,
+    without_effect="nothing is in flight between two epochs",
+    pipelined=True,
+)
+SAVEPOINT_DIRECTORY: Final = ConfigOption(
+    "execution.checkpointing.savepoint-dir",
+    parse_string,
+    "",
+    "accepted; there are no savepoints yet",
+    aliases=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
+    without_effect="there are no savepoints yet",
+)
+CHANGELOG_ENABLED: Final = ConfigOption(
+    "state.changelog.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "accepted; checkpoints of RocksDB are incremental without a log of changes",
+    aliases=("state.backend.changelog.enabled",),
+    without_effect="checkpoints of RocksDB are incremental",
+)
+COMMIT_RETRY_INITIAL: Final = ConfigOption(
+    "millstream.commit-retry.initial-backoff",
+    parse_duration,
+    100,
+    "wait before the second try of a sink's commit that failed; doubled before each further one",
+    minimum=0,
+)
+COMMIT_RETRY_MAXIMUM: Final = ConfigOption(
+    "millstream.commit-retry.max-backoff",
+    parse_duration,
+    10_000,
+    "longest wait between two tries of a commit",
+    minimum=0,
+)
+COMMIT_RETRY_ATTEMPTS: Final = ConfigOption(
+    "millstream.commit-retry.attempts",
+    parse_integer,
+    6,
+    "tries of a commit before the run fails; the restart strategy then decides, and the next run "
+    "commits first of all",
+    minimum=1,
+)
+COMMIT_TIMEOUT: Final = ConfigOption(
+    "millstream.commit.timeout",
+    parse_duration,
+    600_000,
+    "longest time that one try of a sink's commit may take; a try that hangs longer fails the run, "
+    "and the next run commits first of all",
+    minimum=1,
+)
+CHECKPOINT_FSYNC: Final = ConfigOption(
+    "millstream.checkpoint.fsync",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether checkpoints are forced to disk, so that they survive a crash of the machine",
+)
+CHECKPOINT_HMAC_KEY_FILE: Final = ConfigOption(
+    "millstream.checkpoint.hmac-key-file",
+    parse_string,
+    "",
+    "a file with a key that only its owner can read, on the driver and on all workers; checkpoints "
+    "are signed with it, and nothing is loaded that is not",
+)
+
+
+#: Of the keys of all restart strategies.
+RESTART_STRATEGY_PREFIX: Final = "restart-strategy"
+RESTART_STRATEGY: Final = ConfigOption(
+    "restart-strategy.type",
+    parse_lowercase,
+    "",
+    "what happens after a failure; exponential-delay if checkpointing is on, else none",
+    aliases=("restart-strategy",),
+    choices=(
+        *("", "none", "off", "disable", "fixed-delay", "fixeddelay"),
+        *("exponential-delay", "exponentialdelay", "failure-rate", "failurerate"),
+    ),
+)
+FIXED_DELAY_ATTEMPTS: Final = ConfigOption(
+    "restart-strategy.fixed-delay.attempts",
+    parse_integer,
+    1,
+    "number of restarts",
+    minimum=0,
+)
+FIXED_DELAY_DELAY: Final = ConfigOption(
+    "restart-strategy.fixed-delay.delay", parse_duration, 1000, "time before a restart", minimum=0
+)
+FAILURE_RATE_MAX: Final = ConfigOption(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    parse_integer,
+    1,
+    "most failures within the interval after which the job is run again",
+    minimum=0,
+)
+FAILURE_RATE_INTERVAL: Final = ConfigOption(
+    "restart-strategy.failure-rate.failure-rate-interval",
+    parse_duration,
+    60_000,
+    "how far back failures count",
+    minimum=1,
+)
+FAILURE_RATE_DELAY: Final = ConfigOption(
+    "restart-strategy.failure-rate.delay", parse_duration, 1000, "time before a restart", minimum=0
+)
+EXPONENTIAL_INITIAL_BACKOFF: Final = ConfigOption(
+    "restart-strategy.exponential-delay.initial-backoff",
+    parse_duration,
+    1000,
+    "time before the first restart",
+    minimum=0,
+)
+EXPONENTIAL_MAX_BACKOFF: Final = ConfigOption(
+    "restart-strategy.exponential-delay.max-backoff",
+    parse_duration,
+    60_000,
+    "longest time before a restart",
+    minimum=0,
+)
+EXPONENTIAL_MULTIPLIER: Final = ConfigOption(
+    "restart-strategy.exponential-delay.backoff-multiplier",
+    parse_float,
+    1.5,
+    "factor from one restart to the next",
+    minimum=1,
+)
+EXPONENTIAL_RESET_THRESHOLD: Final = ConfigOption(
+    "restart-strategy.exponential-delay.reset-backoff-threshold",
+    parse_duration,
+    3_600_000,
+    "time without failure after which the first delay is used again",
+    minimum=0,
+)
+EXPONENTIAL_JITTER: Final = ConfigOption(
+    "restart-strategy.exponential-delay.jitter-factor",
+    parse_float,
+    0.1,
+    "random part of a delay, 0 to 1",
+    minimum=0,
+)
+EXPONENTIAL_ATTEMPTS: Final = ConfigOption(
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+    parse_attempts,
+    "infinite",
+    "restarts in a row before the job fails for good",
+)
+USER_ERROR_MAX_REPEATS: Final = ConfigOption(
+    "millstream.user-error.max-repeats",
+    parse_integer,
+    3,
+    "how often the same error of user code, or a target that refuses for good, may repeat without"
+    " progress before the job fails",
+    minimum=1,
+)
+
+
+BUILTIN_CATALOG: Final = ConfigOption(
+    "table.builtin-catalog-name",
+    parse_string,
+    "default_catalog",
+    "name of the catalog that a session begins with; read when its environment is created",
+)
+BUILTIN_DATABASE: Final = ConfigOption(
+    "table.builtin-database-name",
+    parse_string,
+    "default_database",
+    "name of the database that a session begins with; read when its environment is created",
+)
+DML_SYNC: Final = ConfigOption(
+    "table.dml-sync",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "whether statements that write tables wait until their job has ended",
+)
+FORCE_RECOMPILE: Final = ConfigOption(
+    "table.plan.force-recompile",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "whether COMPILE PLAN replaces a file that exists",
+)
+MAX_COLUMN_WIDTH: Final = ConfigOption(
+    "table.display.max-column-width",
+    parse_integer,
+    30,
+    "most characters of a column of rows that are printed; longer values end with '...'",
+    minimum=1,
+)
+RESULT_MODE: Final = ConfigOption(
+    "sql-client.execution.result-mode",
+    parse_uppercase,
+    "TABLE",
+    "how the SQL shell shows the rows of a query: kept up to date, or the changes as they come",
+    choices=("TABLE", "CHANGELOG", "TABLEAU"),
+)
+CDC_EVENTS_DUPLICATE: Final = ConfigOption(
+    "table.exec.source.cdc-events-duplicate",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "whether sources of changes may repeat them; their rows are then kept by PRIMARY KEY",
+)
+STATE_TTL: Final = ConfigOption(
+    "table.exec.state.ttl",
+    parse_duration,
+    0,
+    "after how long unused state of SQL goes; 0: never",
+    minimum=0,
+)
+MINI_BATCH: Final = ConfigOption(
+    "table.exec.mini-batch.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "one change of SQL per key and batch",
+)
+AGG_PHASE_STRATEGY: Final = ConfigOption(
+    "table.optimizer.agg-phase-strategy",
+    parse_string,
+    "AUTO",
+    "whether windows and mini-batches of SQL are aggregated ahead of their exchange: AUTO and "
+    "TWO_PHASE where it can be done, ONE_PHASE never",
+    choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
+)
+SPLIT_DISTINCT: Final = ConfigOption(
+    "table.optimizer.distinct-agg.split.enabled",
+    parse_boolean,
+    False,  # noqa: FBT003 - the default of an option
+    "aggregates of SQL over DISTINCT values first per bucket of these, then over the buckets",
+)
+DISTINCT_BUCKETS: Final = ConfigOption(
+    "table.optimizer.distinct-agg.split.bucket-num",
+    parse_integer,
+    1024,
+    "buckets of table.optimizer.distinct-agg.split.enabled",
+    minimum=1,
+)
+NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
+    "table.optimizer.non-deterministic-update.strategy",
+    parse_string,
+    "TRY_RESOLVE",
+    "TRY_RESOLVE: SQL that would look for rows to take back by columns that are computed anew is "
+    "refused; IGNORE: it runs, and its results may be wrong, as by default in Flink",
+    choices=("TRY_RESOLVE", "IGNORE"),
+)
+REUSE_SUB_PLANS: Final = ConfigOption(
+    "table.optimizer.reuse-sub-plan-enabled",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether parts of SQL plans that are the same run once",
+)
+LOCAL_TIME_ZONE: Final = ConfigOption(
+    "table.local-time-zone",
+    parse_time_zone,
+    "default",
+    "time zone of TIMESTAMP_LTZ in SQL; default: that of the machine that submits the job",
+    compute_default=machine_time_zone,
+)
+ASYNC_LOOKUP_MODE: Final = ConfigOption(
+    "table.exec.async-lookup.output-mode",
+    parse_uppercase,
+    "ORDERED",
+    "order of rows of asynchronous lookup joins, unless a hint says: as they come or are known",
+    choices=("ORDERED", "ALLOW_UNORDERED"),
+)
+ASYNC_LOOKUP_CAPACITY: Final = ConfigOption(
+    "table.exec.async-lookup.buffer-capacity",
+    parse_integer,
+    100,
+    "keys that an asynchronous lookup join asks for at a time, unless a hint says",
+    minimum=1,
+)
+ASYNC_LOOKUP_TIMEOUT: Final = ConfigOption(
+    "table.exec.async-lookup.timeout",
+    parse_duration,
+    180_000,
+    "how long an asynchronous lookup join waits for an answer, unless a hint says",
+    minimum=1,
+)
+ASYNC_SCALAR_CONCURRENCY: Final = ConfigOption(
+    "table.exec.async-scalar.max-concurrent-operations",
+    parse_integer,
+    10,
+    "most calls of an asynchronous scalar function that wait at a time",
+    minimum=1,
+    aliases=("table.exec.async-scalar.buffer-capacity",),
+)
+ASYNC_SCALAR_TIMEOUT: Final = ConfigOption(
+    "table.exec.async-scalar.timeout",
+    parse_duration,
+    180_000,
+    "how long an asynchronous scalar function has for a row, with all of its attempts",
+    minimum=1,
+)
+ASYNC_SCALAR_RETRY_STRATEGY: Final = ConfigOption(
+    "table.exec.async-scalar.retry-strategy",
+    parse_uppercase,
+    "FIXED_DELAY",
+    "whether an asynchronous scalar function that raises is called again",
+    choices=("FIXED_DELAY", "NO_RETRY"),
+)
+ASYNC_SCALAR_RETRY_DELAY: Final = ConfigOption(
+    "table.exec.async-scalar.retry-delay",
+    parse_duration,
+    100,
+    "how long to wait before an asynchronous scalar function is called again",
+    minimum=0,
+)
+ASYNC_SCALAR_MAX_ATTEMPTS: Final = ConfigOption(
+    "table.exec.async-scalar.max-attempts",
+    parse_integer,
+    3,
+    "how often an asynchronous scalar function that raises is called again before the job fails",
+    minimum=1,
+)
+SOURCE_IDLE_TIMEOUT: Final = ConfigOption(
+    "table.exec.source.idle-timeout",
+    parse_duration,
+    0,
+    "idle time of WATERMARK FOR; 0: never",
+    minimum=0,
+)
+NOT_NULL_ENFORCER: Final = ConfigOption(
+    "table.exec.sink.not-null-enforcer",
+    parse_string,
+    "ERROR",
+    "what happens to NULL that is written into a column NOT NULL",
+    choices=("ERROR", "DROP"),
+)
+TYPE_LENGTH_ENFORCER: Final = ConfigOption(
+    "table.exec.sink.type-length-enforcer",
+    parse_uppercase,
+    "IGNORE",
+    "whether texts and bytes are cut and filled up to the length of the sink's column",
+    choices=("IGNORE", "TRIM_PAD"),
+)
+UPSERT_MATERIALIZE: Final = ConfigOption(
+    "table.exec.sink.upsert-materialize",
+    parse_uppercase,
+    "AUTO",
+    "whether rows are kept by the key of a sink: where its key is not that of the query; always; "
+    "never",
+    choices=("AUTO", "FORCE", "NONE"),
+)
+REQUIRE_ON_CONFLICT: Final = ConfigOption(
+    "table.exec.sink.require-on-conflict",
+    parse_boolean,
+    True,  # noqa: FBT003 - the default of an option
+    "whether INSERT must say ON CONFLICT where the key of the query is not that of the sink",
+)
+TABLE_PARALLELISM: Final = ConfigOption(
+    "table.exec.resource.default-parallelism",
+    parse_integer,
+    -1,
+    "parallelism of jobs of tables, before parallelism.default; -1: as that says",
+    minimum=-1,
+)
+
 
 #: By the values of ``state.backend.type``: what opens stores (``state/backends/place.py``).
 STATE_BACKENDS: Final[Extensions[Any]] = Extensions(
@@ -325,3 +846,14 @@ ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
     if isinstance(option, ConfigOption)
     for key in (option.key, *option.aliases)
 }
+
+
+class CheckpointingMode(Enum):
+    """What a record counts for after a failure."""
+
+    #: An epoch is published, then its output is committed: once.
+    EXACTLY_ONCE = 0
+    #: Its output is committed, then it is published: once, or more often if a run dies in between.
+    AT_LEAST_ONCE = 1
+    #: It is published with no state before it runs: once, or not at all if it fails.
+    NONE = 2

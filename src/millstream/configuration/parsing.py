@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from millstream.configuration.machine_time_zone import machine_time_zone
-from millstream.configuration.parallelism import MAX_PARALLELISM
+from millstream.configuration.resources import MAX_PARALLELISM
 from millstream.types.time import Duration, milliseconds_of
 
 __all__ = [

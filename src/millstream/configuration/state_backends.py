@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from millstream.configuration import options
-from millstream.configuration.accepted import accept
+from millstream.configuration.flink_options import accept
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from millstream.configuration.checkpoint_storage import (
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,
 )
-from millstream.configuration.checkpointing_mode import CheckpointingMode
-from millstream.configuration.execution_mode import RuntimeExecutionMode
+from millstream.configuration.execution_config import RuntimeExecutionMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.configuration.resources import MemorySize, SlotSharingGroup
 from millstream.configuration.restart_strategies import RestartStrategies
 from millstream.configuration.state_backends import (

@@ -15,7 +15,7 @@ from millstream.configuration.checkpoint_storage import (
     ExternalizedCheckpointRetention,
     checkpoint_storage_of,
 )
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.errors import ConfigurationError
 from millstream.types.time import Duration
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.configuration.checkpointing_mode import (
+from millstream.configuration.options import (
     CheckpointingMode,
 )
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 import pyarrow as pa
 
 from millstream.configuration import options
-from millstream.configuration.accepted import accept
 from millstream.configuration.configuration import Configuration
 from millstream.configuration.execution_config import ExecutionConfig
-from millstream.configuration.parallelism import check_parallelism
+from millstream.configuration.flink_options import accept
+from millstream.configuration.resources import check_parallelism
 from millstream.configuration.state_backends import state_backend_of
 from millstream.contracts.source import Source
 from millstream.datastream.checkpoint_config import CheckpointConfig
@@ -50,8 +50,8 @@ from millstream.types.types import Types, from_arrow_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from millstream.configuration.checkpointing_mode import CheckpointingMode
-    from millstream.configuration.execution_mode import RuntimeExecutionMode
+    from millstream.configuration.execution_config import RuntimeExecutionMode
+    from millstream.configuration.options import CheckpointingMode
     from millstream.configuration.resources import SlotSharingGroup
     from millstream.configuration.restart_strategies import RestartStrategyConfiguration
     from millstream.configuration.state_backends import StateBackend

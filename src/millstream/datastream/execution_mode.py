@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.configuration.execution_mode import (
+from millstream.configuration.execution_config import (
     RuntimeExecutionMode,
 )
 

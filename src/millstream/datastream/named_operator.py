@@ -11,8 +11,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
-from millstream.configuration.accepted import accept
-from millstream.configuration.parallelism import check_max_parallelism, check_parallelism
+from millstream.configuration.flink_options import accept
+from millstream.configuration.resources import check_max_parallelism, check_parallelism
 from millstream.errors import MissingMethodError, ProgramError
 from millstream.graph.transformation import (
     PartitionTransformation,

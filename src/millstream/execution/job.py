@@ -29,7 +29,7 @@ from millstream.checkpoint.model import OperatorRecord, blocks_of, digest_of
 from millstream.checkpoint.program import labels, require_fit, stored_max_parallelism
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.operator import refusal_of, sections_of
 from millstream.contracts.sink import Sink
 from millstream.directories.run_directory import run_directory

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from millstream.configuration.accepted import accept
+from millstream.configuration.flink_options import accept
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.time import Duration
 from millstream.types.type_information import TypeInformation, check_type_argument

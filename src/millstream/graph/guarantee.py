@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.sink import DeliveryGuarantee, SinkKind
 
 if TYPE_CHECKING:

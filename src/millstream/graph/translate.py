@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
-from millstream.configuration.parallelism import default_max_parallelism
+from millstream.configuration.resources import default_max_parallelism
 from millstream.contracts.source import Boundedness
 from millstream.errors import ProgramError
 from millstream.graph.job_files import LARGE, check_picklable, warn_of_size

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.configuration import options
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.operator import waits_for_watermarks
 from millstream.contracts.source import Boundedness
 from millstream.errors import ConfigurationError, SinkError, SourceError, TypeMismatchError

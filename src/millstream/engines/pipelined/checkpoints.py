@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.configuration import options
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.errors import CheckpointExpiredError, EngineError
 from millstream.graph.validation import is_unaligned
 from millstream.runtime.pipelined.control import NEVER, Abandoned, TakeCheckpoint

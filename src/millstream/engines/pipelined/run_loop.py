@@ -45,7 +45,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.configuration import options
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.crash_points import crash_point
 from millstream.engines.pipelined.checkpoints import (
     Checkpoints,

@@ -32,7 +32,7 @@ import pyarrow as pa
 from millstream.checkpoint.model import TaskAck
 from millstream.checkpoint.publish import Unconfirmed
 from millstream.configuration import options
-from millstream.configuration.checkpointing_mode import CheckpointingMode
+from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
 from millstream.contracts.metrics import together
 from millstream.contracts.operator import Checkpoint

@@ -15,7 +15,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.configuration.accepted import say_once
+from millstream.configuration.flink_options import say_once
 from millstream.errors import MillstreamError, ProgramError, ValidationError
 from millstream.expressions.decimals import EXACT
 from millstream.expressions.json_calls import json_string

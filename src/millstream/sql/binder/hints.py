@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 from millstream.configuration import options as config
-from millstream.configuration.accepted import say_once
+from millstream.configuration.flink_options import say_once
 from millstream.configuration.parsing import parse_duration
 from millstream.sql.parser.query_nodes import AliasedRelation, TableReference
 from millstream.sql.planner.logical import LookupHint

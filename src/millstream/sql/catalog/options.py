@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import parsing
-from millstream.configuration.accepted import accept
-from millstream.configuration.flink_options import FlinkOption
+from millstream.configuration.flink_options import FlinkOption, accept
 from millstream.contracts.lookup import LookupCaching
 from millstream.errors import MillstreamError, ValidationError
 from millstream.sql.suggestions import did_you_mean, listed
