@@ -20,8 +20,13 @@ from millstream.expressions.evaluator import (
     is_deterministic,
 )
 from millstream.expressions.folding import fold
-from millstream.expressions.functions.definition import FunctionDefinition, NullBehaviour
-from millstream.expressions.functions.signatures import INT, integer, signature
+from millstream.expressions.functions.definition import (
+    INT,
+    FunctionDefinition,
+    NullBehaviour,
+    integer,
+    signature,
+)
 from millstream.expressions.nodes import Call, Expression, InputReference, Literal, transform, walk
 from millstream.expressions.resolution import resolve_call, resolve_cast, resolve_definition
 from millstream.types.logical_types import (

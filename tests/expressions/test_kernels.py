@@ -15,7 +15,7 @@ from tests.expressions.rows import values_of
 
 from millstream.errors import ExpressionError, ProgramError
 from millstream.expressions.context import EvaluationContext
-from millstream.expressions.evaluation import ColumnNode, ConstantNode, FunctionNode, Node
+from millstream.expressions.evaluator import ColumnNode, ConstantNode, FunctionNode, Node
 from millstream.expressions.functions.registry import get_function
 from millstream.expressions.nodes import Call, Expression, InputReference, Literal
 from millstream.expressions.resolution import resolve_call

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from millstream.expressions.nodes import Expression, InputReference, Literal
-from millstream.expressions.rendering import indexed_text, infix_text
+from millstream.expressions.nodes import (
+    Expression,
+    InputReference,
+    Literal,
+    indexed_text,
+    infix_text,
+)
 from millstream.expressions.resolution import resolve_call, resolve_cast
 from millstream.types.logical_types import (
     BigIntType,

@@ -17,19 +17,26 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.types.type_roots import TypeFamily, TypeRoot
+
 if TYPE_CHECKING:
-    from millstream.types.logical_types import DecimalType
+    from millstream.types.logical_types import DecimalType, LogicalType
 
 __all__ = [
     "EXACT",
     "QUOTIENT",
+    "bits_of",
     "combine_columns",
     "comparable_columns",
     "divide_columns",
     "fit",
     "fit_column",
+    "is_integer",
     "to_decimal_column",
+    "wrap",
+    "wrapped",
 ]
+
 
 _MAX_DIGITS: Final = 38
 _MAX_ARROW_DIGITS: Final = 76
@@ -176,3 +183,33 @@ def _exact_precision(operation: str, left: pa.DataType, right: pa.DataType) -> i
         return int(left.precision + right.precision + 1)
     whole = max(left.precision - left.scale, right.precision - right.scale)
     return int(whole + max(left.scale, right.scale) + 1)
+
+
+_BITS: Final = {
+    TypeRoot.TINYINT: 8,
+    TypeRoot.SMALLINT: 16,
+    TypeRoot.INTEGER: 32,
+    TypeRoot.BIGINT: 64,
+}
+
+
+def is_integer(type_: LogicalType) -> bool:
+    """Whether it is an integer type of any width."""
+    return type_.is_a(TypeFamily.INTEGER_NUMERIC)
+
+
+def bits_of(type_: LogicalType) -> int:
+    """The width of an integer type."""
+    return _BITS[type_.root]
+
+
+def wrap(value: int, bits: int) -> int:
+    """The lowest bits of a number, with sign."""
+    half = 1 << (bits - 1)
+    return ((value + half) & ((1 << bits) - 1)) - half
+
+
+def wrapped(value: Any, type_: LogicalType) -> Any:
+    """An integer cut to the width of an integer type; values of other types as they are."""
+    bits = _BITS.get(type_.root)
+    return value if bits is None else wrap(value, bits)

@@ -5,7 +5,7 @@ decide.  What fails is left as it is: it may stand where no row comes.  So is wh
 may need what only tasks have, such as parameters of the job.
 
 What it is not: needed for speed; compiled expressions compute constants once anyway
-(``FoldedNode`` in ``expressions/evaluation.py``).
+(``FoldedNode`` in ``expressions/evaluator.py``).
 
 Read next: ``expressions/evaluator.py``.
 """

@@ -16,20 +16,17 @@ Read next: ``expressions/functions/definition.py``, ``table/udf.py``.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
-from millstream.expressions.foreign_columns import arrow_column, pandas_column, to_pandas
 from millstream.expressions.functions.definition import (
     FunctionDefinition,
     FunctionKind,
-    NullBehaviour,
-)
-from millstream.expressions.functions.signatures import (
     Nullability,
+    NullBehaviour,
     Signature,
     any_type,
     exactly,
@@ -50,13 +47,119 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 __all__ = [
+    "AGGREGATE_METHODS",
     "KINDS",
     "FunctionContext",
+    "UserAggregate",
+    "aggregate_definition_of",
+    "arrow_column",
     "definition_of",
     "one_row_definition",
+    "pandas_column",
     "table_definition_of",
+    "to_pandas",
+    "user_aggregate",
     "user_signature",
 ]
+
+
+def to_pandas(array: pa.Array, kind: LogicalType, *, is_whole: bool = False) -> Any:
+    """Return a Series; of rows a DataFrame.
+
+    Args:
+        array: the column.
+        kind: its type.
+        is_whole: whether it is all columns of a table as one; then the fields of columns that are
+            rows themselves are columns of the DataFrame, as in PyFlink.
+    """
+    if not isinstance(kind, RowType):
+        return array.to_pandas()
+    import pandas as pd
+
+    fields: list[Any] = []
+    for column, each in zip(array.flatten(), kind.fields, strict=True):
+        if is_whole and isinstance(each.type, RowType):
+            fields.append(to_pandas(column, each.type))
+        else:
+            fields.append(column.to_pandas().rename(each.name))
+    return pd.concat(fields, axis=1)
+
+
+def pandas_column(result: Any, kind: LogicalType) -> pa.Array:
+    """The column of a Series, or of a DataFrame whose columns are the fields of rows.
+
+    Raises:
+        ValueError: it has other fields than the type.
+    """
+    import pandas as pd
+
+    target = kind.to_arrow()
+    if not isinstance(result, pd.DataFrame):
+        for each in result if _has_rows(kind) else ():
+            _check_names(each, kind)
+        return pa.Array.from_pandas(result, type=target)
+    if not isinstance(kind, RowType) or len(result.columns) != len(kind):
+        message = (
+            f"the function gives a DataFrame of {len(result.columns)} columns, not "
+            f"{kind.as_summary_string()}"
+        )
+        raise ValueError(message)
+    columns = [
+        pa.Array.from_pandas(result.iloc[:, place], type=field.type)
+        for place, field in enumerate(target)
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(target))
+
+
+def _has_rows(kind: LogicalType) -> bool:
+    return isinstance(kind, RowType) or (isinstance(kind, ArrayType) and _has_rows(kind.element))
+
+
+def _check_names(value: Any, kind: LogicalType) -> None:
+    """Raise ValueError for a dict in the place of a row that has a field which the row has not."""
+    if isinstance(kind, ArrayType):
+        for each in value if value is not None else ():
+            _check_names(each, kind.element)
+    elif isinstance(kind, RowType) and isinstance(value, dict):
+        unknown = [name for name in value if name not in kind.names]
+        if unknown:
+            message = f"{kind.as_summary_string()} has no field {unknown[0]!r}"
+            raise ValueError(message)
+        for field in kind.fields:
+            _check_names(value.get(field.name), field.type)
+
+
+def arrow_column(result: pa.Array, kind: LogicalType) -> pa.Array:
+    """The column with the type: rows whose fields have other names are taken by place.
+
+    Raises:
+        ValueError: rows have more fields, or fewer.
+    """
+    target = kind.to_arrow()
+    return _by_place(result, target).cast(target)
+
+
+def _by_place(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Arrow casts by names, and makes nulls of fields that it does not find."""
+    kind = array.type
+    if pa.types.is_struct(kind) and pa.types.is_struct(target):
+        if {field.name for field in kind} == {field.name for field in target}:
+            return array
+        if kind.num_fields != target.num_fields:
+            message = f"the function gives {kind}, not {target}"
+            raise ValueError(message)
+        pairs = zip(array.flatten(), target, strict=True)
+        fields = [_by_place(column, field.type) for column, field in pairs]
+        names = [field.name for field in target]
+        return pa.StructArray.from_arrays(fields, names=names, mask=array.is_null())
+    nested = pa.types.is_list(kind) and pa.types.is_list(target)
+    if nested and pa.types.is_struct(target.value_type):
+        offsets = array.offsets
+        missing = array.is_null() if array.null_count else None
+        values = _by_place(array.values, target.value_type)
+        return pa.ListArray.from_arrays(offsets, values, mask=missing)
+    return array
+
 
 KINDS: Final = ("general", "async", "pandas", "arrow")
 _NO_ROW: Final = "the function gives None, but map() takes a row of each row"
@@ -446,3 +549,72 @@ def table_definition_of(
         contextual=True,
         deterministic=deterministic,
     )
+
+
+#: What an object that aggregates to a value needs.
+AGGREGATE_METHODS: Final = ("create_accumulator", "accumulate", "get_value")
+
+
+@dataclass(frozen=True, eq=False)
+class UserAggregate:
+    """An aggregate function of a user; compared by identity."""
+
+    name: str
+    #: With ``AGGREGATE_METHODS``; of kind pandas these take Series, or it is a function of Series.
+    function: Any
+    #: general or pandas.
+    kind: str
+    #: Whether it gives several rows.
+    gives_rows: bool
+    deterministic: bool
+    #: Whether its argument is all columns of a table.
+    is_whole: bool = False
+    #: Of the job, for ``open``.
+    job_parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def retracts(self) -> bool:
+        """Whether rows can be taken back from it."""
+        return self.kind == "pandas" or _has_own(self.function, "retract")
+
+    @property
+    def merges(self) -> bool:
+        """Whether two accumulators can be put together."""
+        return self.kind == "pandas" or _has_own(self.function, "merge")
+
+
+def _has_own(function: object, name: str) -> bool:
+    """Whether a class has said what a method does that the base class refuses."""
+    found = getattr(type(function), name, None)
+    return found is not None and not getattr(found, "is_missing", False)
+
+
+def aggregate_definition_of(
+    aggregate: UserAggregate,
+    result_type: LogicalType,
+    *,
+    input_types: Sequence[LogicalType] | None = None,
+) -> FunctionDefinition:
+    """The table entry of a user's aggregate function.
+
+    Args:
+        aggregate: the function.
+        result_type: the type of its results; an array of rows, if it gives rows.
+        input_types: what arguments are cast to; None: any number of any types.
+    """
+    return FunctionDefinition(
+        aggregate.name,
+        "user",
+        FunctionKind.AGGREGATE,
+        signatures=(user_signature(input_types, result_type),),
+        nulls=NullBehaviour.CALLED,
+        reference=aggregate,  # type: ignore[arg-type] # never called by the evaluator
+        deterministic=aggregate.deterministic,
+    )
+
+
+def user_aggregate(definition: FunctionDefinition) -> UserAggregate:
+    """The function of an entry that ``aggregate_definition_of`` has made."""
+    found: Any = definition.reference
+    assert isinstance(found, UserAggregate)  # noqa: S101 - its only maker
+    return found

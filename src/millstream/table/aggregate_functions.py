@@ -3,7 +3,7 @@
 What it is: words; ``pyflink.table.udf`` has them too, and so has ``table/udf.py``.
 What it is not: the computation (``runtime/columnar/aggregate_kernels.py``).
 
-Read next: ``expressions/user_aggregates.py``.
+Read next: ``expressions/user_functions.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from millstream.errors import ArgumentTypeError, ArgumentValueError, ProgramError
-from millstream.expressions.user_aggregates import (
+from millstream.expressions.user_functions import (
     AGGREGATE_METHODS,
     UserAggregate,
     aggregate_definition_of,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
-from millstream.expressions.user_aggregates import user_aggregate
-from millstream.expressions.user_functions import one_row_definition
+from millstream.expressions.user_functions import one_row_definition, user_aggregate
 from millstream.sql.binder.calls import InlineCall
 from millstream.sql.parser import nodes
 from millstream.table.expression import Expression

@@ -18,7 +18,7 @@ from millstream.datastream.closeable_iterator import CloseableIterator
 from millstream.datastream.running_jobs import note_reader, wait_for
 from millstream.errors import ProgramError
 from millstream.execution.job_client import collected_records
-from millstream.expressions.casts.texts import text_function
+from millstream.expressions.casts.values import text_function
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
 from millstream.sql.catalog.unresolved_schema import TableSchema
 from millstream.sql.statements.session import JobResult, QueryResult, RowsResult

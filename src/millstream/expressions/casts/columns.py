@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.decimals import fit_column, to_decimal_column
-from millstream.expressions.integers import is_integer
+from millstream.expressions.decimals import fit_column, is_integer, to_decimal_column
 from millstream.expressions.local_times import has_plain_years, is_utc, local_column
 from millstream.types.logical_types import (
     BinaryType,

@@ -7,57 +7,283 @@ they overflow, text that does not fit raises ValueError.
 What it is not: which casts are allowed (``types/type_derivation.py``), or casts of columns
 (``expressions/casts/columns.py``).
 
-Read next: ``expressions/casts/texts.py``, ``types/text_values.py``.
+Read next: ``types/text_values.py``.
 """
 
 from __future__ import annotations
 
 import math
+import pickle
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
-from millstream.expressions.casts.texts import text_function
-from millstream.expressions.casts.times import time_cast
-from millstream.expressions.decimals import fit
-from millstream.expressions.integers import bits_of, is_integer, wrap
+from millstream.expressions.decimals import bits_of, fit, is_integer, wrap
+from millstream.expressions.java.time_zones import zone_of
+from millstream.types.bitmaps import bitmap_text
 from millstream.types.logical_types import (
     ArrayType,
     BinaryType,
     CharType,
+    DateType,
     DayTimeIntervalType,
     DecimalType,
     FloatType,
+    IntType,
+    LocalZonedTimestampType,
     LogicalType,
     MapType,
     MultisetType,
     RowType,
+    TimestampType,
+    TimeType,
     VarBinaryType,
     VarCharType,
     YearMonthIntervalType,
 )
+from millstream.types.structured_types import StructuredType
 from millstream.types.text_values import (
+    NANOS_PER_DAY,
+    date_text,
+    day_time_text,
+    decimal_text,
+    double_text,
+    float_text,
     parse_boolean,
+    parse_date,
     parse_decimal,
     parse_double,
     parse_integer,
+    parse_time,
+    parse_timestamp,
+    time_text,
+    timestamp_text,
     to_float32,
+    year_month_text,
 )
 from millstream.types.type_derivation import supports_explicit_cast
 from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["cast_function", "interval_unit"]
-
-_INT_BITS: Final = 32
-
-if TYPE_CHECKING:
     from typing import TypeAlias
 
     Cast: TypeAlias = Callable[[Any], Any]
+
+__all__ = ["cast_function", "interval_unit", "text_function", "time_cast"]
+
+
+_NULL: Final = "NULL"
+
+
+def text_function(  # noqa: C901, PLR0911 - a table
+    type_: LogicalType, zone: str, *, printing: bool = False
+) -> Callable[[Any], str]:
+    """Return a function that writes values of that type.
+
+    Args:
+        type_: the type of the values.
+        zone: the session's time zone.
+        printing: write what a person reads, where bytes are ``x'0aff'``; a cast decodes them.
+
+    Returns:
+        A function of one value that is not NULL.
+
+    Raises:
+        ProgramError: values of the type have no text.
+    """
+    if printing and type_.root in _PRINTED:
+        return _PRINTED[type_.root]
+    plain = _PLAIN.get(type_.root)
+    if plain is not None:
+        return plain
+    if isinstance(type_, TimeType):
+        return lambda value: time_text(value, type_.precision)
+    if isinstance(type_, TimestampType):
+        return lambda value: timestamp_text(value, type_.precision)
+    if isinstance(type_, LocalZonedTimestampType):
+        to_local = zone_of(zone).to_local
+        return lambda value: timestamp_text(to_local(value), type_.precision)
+
+    def part(kind: LogicalType) -> Callable[[Any], str]:
+        inner = text_function(kind, zone, printing=printing)
+        return lambda value: _NULL if value is None else inner(value)
+
+    if isinstance(type_, ArrayType):
+        item = part(type_.element)
+        return lambda value: f"[{', '.join(map(item, value))}]"
+    if isinstance(type_, MapType | MultisetType):
+        key, other = type_.children[0], IntType()
+        return _map_text(part(key), part(type_.value if isinstance(type_, MapType) else other))
+    if isinstance(type_, StructuredType):
+        fields = [(each.name, part(each.type)) for each in type_]
+        return lambda value: (
+            f"({', '.join(f'{n}={f(item)}' for (n, f), item in zip(fields, value, strict=True))})"
+        )
+    if isinstance(type_, RowType):
+        items = [part(child) for child in type_.children]
+        return lambda value: (
+            f"({', '.join(write(item) for write, item in zip(items, value, strict=True))})"
+        )
+    message = f"values of type {type_.as_summary_string()} have no text"
+    raise ProgramError(message)
+
+
+def _map_text(key: Callable[[Any], str], item: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
+
+
+def _boolean_text(value: bool) -> str:  # noqa: FBT001 - a truth value
+    return "TRUE" if value else "FALSE"
+
+
+def _bytes_text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _hex_text(value: bytes) -> str:
+    return f"x'{value.hex()}'"
+
+
+def _object_text(value: bytes) -> str:
+    # A result of a job of this program.
+    return str(pickle.loads(value))
+
+
+def _null_text(value: object) -> str:
+    del value
+    return _NULL
+
+
+_PLAIN: Final[dict[TypeRoot, Callable[[Any], str]]] = {
+    TypeRoot.NULL: _null_text,
+    TypeRoot.CHAR: str,
+    TypeRoot.VARCHAR: str,
+    TypeRoot.BOOLEAN: _boolean_text,
+    TypeRoot.BINARY: _bytes_text,
+    TypeRoot.VARBINARY: _bytes_text,
+    TypeRoot.BITMAP: bitmap_text,
+    TypeRoot.VARIANT: variant_json,
+    TypeRoot.DECIMAL: decimal_text,
+    TypeRoot.TINYINT: str,
+    TypeRoot.SMALLINT: str,
+    TypeRoot.INTEGER: str,
+    TypeRoot.BIGINT: str,
+    TypeRoot.FLOAT: float_text,
+    TypeRoot.DOUBLE: double_text,
+    TypeRoot.DATE: date_text,
+    TypeRoot.INTERVAL_YEAR_MONTH: year_month_text,
+    TypeRoot.INTERVAL_DAY_TIME: day_time_text,
+}
+#: What is written differently, or only there, when results are printed.
+_PRINTED: Final[dict[TypeRoot, Callable[[Any], str]]] = {
+    TypeRoot.BINARY: _hex_text,
+    TypeRoot.VARBINARY: _hex_text,
+    TypeRoot.RAW: _object_text,
+}
+
+
+_MAX_PRECISION: Final = 9
+_NANOS_LIMIT: Final = 1 << 63
+_MILLI: Final = 1_000_000
+_HALF_MILLI: Final = _MILLI // 2
+
+
+def time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
+    """A function that casts to a date, a time or a timestamp.
+
+    Args:
+        source: the type of the values: one of those, or text.
+        target: a date, a time or a timestamp.
+        zone: the session's time zone.
+
+    Returns:
+        A function of one value that is not NULL.
+
+    Raises:
+        ProgramError: there is no such cast.
+    """
+    cast = _time_cast(source, target, zone)
+    if isinstance(target, TimestampType | LocalZonedTimestampType) and target.unit == "ns":
+        return lambda value: _within_nanos(cast(value), target)
+    return cast
+
+
+def _within_nanos(nanos: int, target: LogicalType) -> int:
+    """The value, if a column of nanoseconds holds it."""
+    if not -_NANOS_LIMIT <= nanos < _NANOS_LIMIT:
+        name = target.with_nullability(True).as_summary_string()  # noqa: FBT003
+        message = f"{name} holds the years 1678 to 2261; use a precision of 6 for others"
+        raise ValueError(message)
+    return nanos
+
+
+def _time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
+    if source.is_a(TypeFamily.CHARACTER_STRING):
+        return _times_from_text(target, zone)
+    to_nanos = _to_local_nanos(source, zone)
+    if isinstance(source, LocalZonedTimestampType) and isinstance(target, LocalZonedTimestampType):
+        return _cut(target.precision)
+    from_nanos = _from_local_nanos(target, zone)
+    return lambda value: from_nanos(to_nanos(value))
+
+
+def _cut(precision: int) -> Callable[[int], int]:
+    step = 10 ** (_MAX_PRECISION - precision)
+    return lambda nanos: nanos - nanos % step
+
+
+def _whole_millis(nanos: int) -> int:
+    """A time that was read from text, rounded to milliseconds as in Flink; no day begins."""
+    rounded = (nanos + _HALF_MILLI) // _MILLI * _MILLI
+    return rounded if rounded < NANOS_PER_DAY else nanos // _MILLI * _MILLI
+
+
+def _times_from_text(target: LogicalType, zone: str) -> Callable[[Any], Any]:
+    if isinstance(target, DateType):
+        return parse_date
+    if isinstance(target, TimeType):
+        cut_time = _cut(target.precision)
+        return lambda text: cut_time(_whole_millis(parse_time(text)))
+    if isinstance(target, TimestampType):
+        precision = target.precision
+        return lambda text: parse_timestamp(text, precision)
+    if isinstance(target, LocalZonedTimestampType):
+        digits, from_local = target.precision, zone_of(zone).from_local
+        return lambda text: from_local(parse_timestamp(text, digits))
+    raise _refusal(target)
+
+
+def _refusal(type_: LogicalType) -> ProgramError:
+    return ProgramError(f"{type_.as_summary_string()} is no time")
+
+
+def _to_local_nanos(source: LogicalType, zone: str) -> Callable[[int], int]:
+    """Nanoseconds since 1970-01-01 00:00:00 of the session's clock."""
+    if isinstance(source, DateType):
+        return lambda days: days * NANOS_PER_DAY
+    if isinstance(source, LocalZonedTimestampType):
+        return zone_of(zone).to_local
+    return lambda nanos: nanos
+
+
+def _from_local_nanos(target: LogicalType, zone: str) -> Callable[[int], int]:
+    if isinstance(target, DateType):
+        return lambda nanos: nanos // NANOS_PER_DAY
+    if isinstance(target, TimeType):
+        cut_time = _cut(target.precision)
+        return lambda nanos: cut_time(nanos % NANOS_PER_DAY)
+    if isinstance(target, TimestampType):
+        return _cut(target.precision)
+    if isinstance(target, LocalZonedTimestampType):
+        cut, from_local = _cut(target.precision), zone_of(zone).from_local
+        return lambda nanos: cut(from_local(nanos))
+    raise _refusal(target)
+
+
+_INT_BITS: Final = 32
 
 
 @lru_cache(maxsize=1000)

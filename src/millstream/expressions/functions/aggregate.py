@@ -15,12 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.functions.definition import (
-    FunctionDefinition,
-    FunctionGroup,
-    FunctionKind,
-    NullBehaviour,
-)
-from millstream.expressions.functions.signatures import (
     ANY,
     BIGINT,
     BOOLEAN,
@@ -28,7 +22,11 @@ from millstream.expressions.functions.signatures import (
     INT,
     STRING,
     Argument,
+    FunctionDefinition,
+    FunctionGroup,
+    FunctionKind,
     Nullability,
+    NullBehaviour,
     Signature,
     any_type,
     boolean,

@@ -6,7 +6,7 @@ where they overflow, floating-point numbers are IEEE's.
 
 What it is not: roots, logarithms, angles and random numbers, which are in
 ``expressions/functions/mathematics.py`` and join this group; sums with times and intervals are in
-``expressions/functions/time_arithmetic.py``.
+``expressions/functions/temporal_arithmetic.py``.
 
 Read next: ``expressions/decimals.py``, ``types/type_derivation.py``.
 """
@@ -28,14 +28,14 @@ from millstream.expressions.decimals import (
     divide_columns,
     fit,
     fit_column,
+    is_integer,
+    wrapped,
 )
-from millstream.expressions.functions import mathematics, time_arithmetic
+from millstream.expressions.functions import mathematics, temporal_arithmetic
 from millstream.expressions.functions.definition import (
     NOT_CONSTANT,
     CallInfo,
     FunctionGroup,
-)
-from millstream.expressions.functions.signatures import (
     Signature,
     exactly,
     numeric,
@@ -43,7 +43,6 @@ from millstream.expressions.functions.signatures import (
     signature,
 )
 from millstream.expressions.functions.temporal_parts import ROUNDED_TIME, ceil_to, floor_to
-from millstream.expressions.integers import is_integer, wrapped
 from millstream.types.logical_types import DecimalType, IntType, LogicalType
 from millstream.types.type_derivation import (
     add_types,
@@ -105,7 +104,7 @@ def _plain(operation: str) -> Callable[..., Any]:
             return combine_columns(operation, left, right, type_)
         if type_.is_a(TypeFamily.NUMERIC):
             return function(left, right)
-        return time_arithmetic.kernel(operation, info, left, right)
+        return temporal_arithmetic.kernel(operation, info, left, right)
 
     return kernel
 
@@ -123,7 +122,7 @@ def _computed(
             return fit(on_decimals(left, right), type_)
         if type_.is_a(TypeFamily.NUMERIC):
             return wrapped(on_numbers(left, right), type_)
-        return time_arithmetic.compute(operation, info, left, right)
+        return temporal_arithmetic.compute(operation, info, left, right)
 
     return reference
 
@@ -219,7 +218,7 @@ def _remainder(info: CallInfo, left: Any, right: Any) -> object:
 def _list_operators() -> None:
     functions.scalar(
         "+",
-        signatures=[_numeric_operator(add_types), *time_arithmetic.PLUS],
+        signatures=[_numeric_operator(add_types), *temporal_arithmetic.PLUS],
         kernel=_plain("add"),
         contextual=True,
         can_fail=False,
@@ -229,7 +228,7 @@ def _list_operators() -> None:
     )(_computed("add", EXACT.add, lambda left, right: left + right))
     functions.scalar(
         "-",
-        signatures=[_numeric_operator(add_types), *time_arithmetic.MINUS, _NEGATED],
+        signatures=[_numeric_operator(add_types), *temporal_arithmetic.MINUS, _NEGATED],
         kernel=_subtract_or_negate,
         contextual=True,
         can_fail=False,
@@ -239,7 +238,7 @@ def _list_operators() -> None:
     )(_difference)
     functions.scalar(
         "*",
-        signatures=[_numeric_operator(multiply_types), *time_arithmetic.TIMES],
+        signatures=[_numeric_operator(multiply_types), *temporal_arithmetic.TIMES],
         kernel=_plain("multiply"),
         contextual=True,
         can_fail=False,
@@ -249,7 +248,7 @@ def _list_operators() -> None:
     )(_computed("multiply", EXACT.multiply, lambda left, right: left * right))
     functions.scalar(
         "/",
-        signatures=[_numeric_operator(divide_types), *time_arithmetic.DIVIDED],
+        signatures=[_numeric_operator(divide_types), *temporal_arithmetic.DIVIDED],
         kernel=_divide_any,
         contextual=True,
         syntax="numeric1 / numeric2",
@@ -276,7 +275,7 @@ def _divide_any(info: CallInfo, left: Any, right: Any) -> Any:
 
 def _divided_any(info: CallInfo, left: Any, right: Any) -> object:
     if info.result_type.is_a(TypeFamily.INTERVAL):
-        return time_arithmetic.compute("divide", info, left, right)
+        return temporal_arithmetic.compute("divide", info, left, right)
     return _divided(info, left, right)
 
 

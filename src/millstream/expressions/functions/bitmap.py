@@ -13,12 +13,12 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.functions.definition import FunctionGroup
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     BIGINT,
     BYTES,
     INT,
     STRING,
+    FunctionGroup,
     binary,
     exactly,
     signature,

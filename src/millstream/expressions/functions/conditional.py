@@ -4,7 +4,7 @@ What it is: the group ``conditional`` of Flink's reference.  A call of CASE has 
 the order condition, value, condition, value, ..., otherwise; ``CASE x WHEN 1 ...`` has become that
 with ``x = 1`` for a condition.
 
-Read next: ``expressions/special_forms.py``.
+Read next: ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.expressions.functions.comparison import comparison_types
-from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     ANY,
     BOOLEAN,
+    CallInfo,
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     Signature,
     any_type,
     boolean,

@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from millstream.expressions.casts.columns import cast_column
 from millstream.expressions.casts.values import cast_function
-from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     ANY,
     STRING,
+    CallInfo,
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     exactly,
     same_as,
     signature,

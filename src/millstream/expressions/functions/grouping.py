@@ -10,14 +10,12 @@ Read next: ``expressions/functions/definition.py``.
 from __future__ import annotations
 
 from millstream.expressions.functions.definition import (
+    BIGINT,
     FunctionDefinition,
     FunctionGroup,
     FunctionKind,
-    NullBehaviour,
-)
-from millstream.expressions.functions.signatures import (
-    BIGINT,
     Nullability,
+    NullBehaviour,
     any_type,
     signature,
 )

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.expressions.functions.definition import FunctionGroup
-from millstream.expressions.functions.signatures import binary, character, integer, signature
+from millstream.expressions.functions.definition import (
+    FunctionGroup,
+    binary,
+    character,
+    integer,
+    signature,
+)
 from millstream.types.logical_types import CharType, IntType, VarCharType
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The JSON functions of Flink's reference.
 
 What it is: one table entry per function.  The clauses of their grammar are arguments here; calls
-are made by ``expressions/json_calls.py``, which puts them in order:
+are made by ``expressions/resolution.py``, which puts them in order:
 
 - ``JSON_EXISTS(json, path[, on_error])``
 - ``JSON_VALUE(json, path[, returning, on_empty, default, on_error, default])``
@@ -15,7 +15,7 @@ are made by ``expressions/json_calls.py``, which puts them in order:
 
 What it is not: JSON's texts and paths (``expressions/json/``), or the two aggregates.
 
-Read next: ``expressions/json_calls.py``, ``expressions/json/paths.py``.
+Read next: ``expressions/resolution.py``, ``expressions/json/paths.py``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from millstream.errors import ProgramError
-from millstream.expressions.functions.definition import FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     BOOLEAN,
     STRING,
     Argument,
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     any_type,
     character,
     signature,
@@ -39,8 +40,14 @@ from millstream.expressions.functions.signatures import (
 )
 from millstream.expressions.java.strings import from_units, to_units
 from millstream.expressions.json.paths import InvalidPathError, PathError, compile_path
-from millstream.expressions.json.texts import is_scalar, parse, scalar_text, serialise
-from millstream.expressions.json.values import json_of, supports_json
+from millstream.expressions.json.texts import (
+    is_scalar,
+    json_of,
+    parse,
+    scalar_text,
+    serialise,
+    supports_json,
+)
 from millstream.types.logical_types import ArrayType
 from millstream.types.type_roots import TypeRoot
 

@@ -3,7 +3,7 @@
 What it is: the group ``logical`` of Flink's reference.  AND and OR are special forms: what stands
 behind is only evaluated where what stands before has not decided.
 
-Read next: ``expressions/special_forms.py``.
+Read next: ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     BOOLEAN,
+    CallInfo,
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     boolean,
     signature,
 )

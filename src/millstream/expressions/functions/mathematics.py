@@ -5,13 +5,12 @@ is NaN, as in Java.  Kernels are Arrow's, which call the C library as Python doe
 from it, and from machine to machine, in the last digit.
 
 What it is not: the operators and rounding (``expressions/functions/arithmetic.py``).
-
-Read next: ``expressions/functions/java_random.py``.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,14 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.functions.definition import CallInfo, FunctionGroup, NullBehaviour
-from millstream.expressions.functions.java_random import JavaRandom
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.decimals import wrap
+from millstream.expressions.functions.definition import (
     BIGINT,
     DOUBLE,
     INT,
     STRING,
+    CallInfo,
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     character,
     exactly,
     signature,
@@ -36,7 +37,47 @@ from millstream.types.logical_types import CharType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["functions", "on_arrays"]
+__all__ = ["JavaRandom", "functions", "on_arrays"]
+
+
+_MULTIPLIER: Final = 0x5DEECE66D
+_INCREMENT: Final = 0xB
+_MASK: Final = (1 << 48) - 1
+
+
+class JavaRandom:
+    """A generator; without a seed it starts anywhere."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        start = secrets.randbits(48) if seed is None else seed
+        self._state = (start ^ _MULTIPLIER) & _MASK
+
+    def _next(self, bits: int) -> int:
+        self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
+        return wrap(self._state >> (48 - bits), 32)
+
+    def next_double(self) -> float:
+        """A number from 0 up to 1."""
+        return ((self._next(26) << 27) + self._next(27)) * 2.0**-53
+
+    def next_int(self, bound: int) -> int:
+        """An integer from 0 up to ``bound``.
+
+        Raises:
+            ValueError: the bound is not positive.
+        """
+        if bound <= 0:
+            message = f"the bound must be positive, not {bound}"
+            raise ValueError(message)
+        if bound & (bound - 1) == 0:
+            return (bound * self._next(31)) >> 31
+        while True:
+            bits = self._next(31)
+            value = bits % bound
+            # The last, incomplete run of numbers would favour small ones.
+            if bits - value + (bound - 1) < 1 << 31:
+                return value
+
 
 #: Joins the group of ``arithmetic.py``.
 functions: Final = FunctionGroup("arithmetic")

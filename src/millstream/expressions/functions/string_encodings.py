@@ -11,19 +11,20 @@ import base64
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.functions.definition import FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     BIGINT,
     BYTES,
     STRING,
     Argument,
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     binary,
     character,
     integer,
     signature,
 )
-from millstream.expressions.functions.string_types import STRINGS
+from millstream.expressions.functions.string_parts import STRINGS
 from millstream.expressions.java import strings, urls
 from millstream.expressions.java.formatter import FormatError, FormattedValue, format_text
 from millstream.types.text_values import double_text, float_text, timestamp_text

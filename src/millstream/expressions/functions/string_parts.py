@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.functions.definition import FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     INT,
     STRING,
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     binary,
     character,
     common_of,
@@ -27,13 +28,58 @@ from millstream.expressions.functions.signatures import (
     signature,
     symbol,
 )
-from millstream.expressions.functions.string_types import concatenated, varying
 from millstream.expressions.java.strings import from_units, to_units
+from millstream.types.logical_types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    MapType,
+    VarBinaryType,
+    VarCharType,
+)
 
 if TYPE_CHECKING:
-    from millstream.expressions.functions.definition import CallInfo
+    from collections.abc import Sequence
 
-__all__ = ["functions"]
+    from millstream.expressions.functions.definition import CallInfo, ResultRule
+    from millstream.types.logical_types import LogicalType
+
+__all__ = ["STRINGS", "STRING_MAP", "concatenated", "functions", "varying"]
+
+
+STRINGS: Final = ArrayType(VarCharType())
+STRING_MAP: Final = MapType(VarCharType(), VarCharType())
+_STRING_TYPES_MOST: Final = VarCharType().length
+
+
+def _length(type_: LogicalType) -> int:
+    if isinstance(type_, CharType | VarCharType | BinaryType | VarBinaryType):
+        return type_.length
+    return _STRING_TYPES_MOST
+
+
+def varying(*positions: int) -> ResultRule:
+    """VARCHAR as long as the arguments at these positions are together."""
+
+    def rule(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+        del constants
+        return VarCharType(
+            min(_STRING_TYPES_MOST, sum(_length(types[position]) for position in positions))
+        )
+
+    return rule
+
+
+def concatenated(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    """The type of ``a || b``: fixed if both are, of both lengths together."""
+    del constants
+    length = min(_STRING_TYPES_MOST, sum(map(_length, types)))
+    if all(isinstance(type_, BinaryType | VarBinaryType) for type_ in types):
+        fixed = all(isinstance(type_, BinaryType) for type_ in types)
+        return BinaryType(length) if fixed else VarBinaryType(length)
+    fixed = all(isinstance(type_, CharType) for type_ in types)
+    return CharType(length) if fixed and length else VarCharType(length)
+
 
 functions = FunctionGroup("string")
 

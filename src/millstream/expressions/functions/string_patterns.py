@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.expressions.functions.definition import FunctionGroup
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     BOOLEAN,
     INT,
     STRING,
+    FunctionGroup,
     Nullability,
     Signature,
     character,
     integer,
     signature,
 )
-from millstream.expressions.functions.string_types import STRING_MAP, STRINGS
+from millstream.expressions.functions.string_parts import STRING_MAP, STRINGS
 from millstream.expressions.java.regular_expressions import (
     InvalidPatternError,
     compile_pattern,

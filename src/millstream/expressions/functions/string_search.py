@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.functions.definition import FunctionGroup
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     BOOLEAN,
     INT,
     STRING,
+    FunctionGroup,
     Nullability,
     binary,
     character,

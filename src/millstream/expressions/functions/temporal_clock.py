@@ -11,8 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.functions.definition import FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import Nullability, signature, timestamp
+from millstream.expressions.functions.definition import (
+    FunctionGroup,
+    Nullability,
+    NullBehaviour,
+    signature,
+    timestamp,
+)
 from millstream.expressions.java.time_zones import zone_of
 from millstream.types.logical_types import (
     DateType,

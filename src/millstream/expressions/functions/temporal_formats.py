@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import ProgramError
-from millstream.expressions.functions.definition import FunctionGroup
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
     BIGINT,
     STRING,
+    FunctionGroup,
     Nullability,
     character,
     integer,

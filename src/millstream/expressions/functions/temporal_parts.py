@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.functions.definition import FunctionGroup
-from millstream.expressions.functions.signatures import BIGINT, root, same_as, signature, symbol
-from millstream.expressions.integers import wrap
+from millstream.expressions.decimals import wrap
+from millstream.expressions.functions.definition import (
+    BIGINT,
+    FunctionGroup,
+    root,
+    same_as,
+    signature,
+    symbol,
+)
 from millstream.expressions.java.time_zones import zone_of
 from millstream.expressions.local_times import has_plain_years, local_column
 from millstream.types.logical_types import TimestampType

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import ProgramError
-from millstream.expressions.functions.collection_types import pairs_signature
-from millstream.expressions.functions.definition import FunctionGroup, NullBehaviour
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.collection import pairs_signature
+from millstream.expressions.functions.definition import (
+    FunctionGroup,
     Nullability,
+    NullBehaviour,
     Signature,
     any_type,
     character,
@@ -34,8 +35,7 @@ from millstream.types.structured_types import StructuredType, is_class_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.expressions.functions.definition import CallInfo
-    from millstream.expressions.functions.signatures import ResultRule
+    from millstream.expressions.functions.definition import CallInfo, ResultRule
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["functions"]

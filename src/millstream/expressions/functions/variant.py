@@ -17,8 +17,8 @@ from decimal import Decimal
 from json import JSONDecoder
 from typing import Any, Final
 
-from millstream.expressions.functions.definition import FunctionGroup
-from millstream.expressions.functions.signatures import (
+from millstream.expressions.functions.definition import (
+    FunctionGroup,
     Nullability,
     boolean,
     character,

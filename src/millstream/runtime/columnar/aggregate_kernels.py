@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.expressions.foreign_columns import to_pandas
-from millstream.expressions.user_aggregates import AGGREGATE_METHODS
-from millstream.expressions.user_functions import FunctionContext
+from millstream.expressions.user_functions import AGGREGATE_METHODS, FunctionContext, to_pandas
 from millstream.runtime.columnar.changelog_aggregates import (
     Average,
     Count,
@@ -53,7 +51,7 @@ from millstream.types.values import column_of, values_of_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.expressions.user_aggregates import UserAggregate
+    from millstream.expressions.user_functions import UserAggregate
     from millstream.functions.functions import RuntimeContext
     from millstream.runtime.columnar.changelog_aggregates import Rows, Segments
     from millstream.state.packed_state import PackedMaps

@@ -13,10 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.errors import MillstreamError, ProgramError
-from millstream.expressions import json_calls
-from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
+from millstream.expressions import resolution
+from millstream.expressions.functions.definition import (
+    FunctionDefinition,
+    FunctionKind,
+    Nullability,
+)
 from millstream.expressions.functions.registry import built_in_functions, find_function
-from millstream.expressions.functions.signatures import Nullability
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.resolution import cast as implicit_cast
 from millstream.expressions.resolution import no_signature, resolve_call, resolve_definition
@@ -553,7 +556,7 @@ def json_exists(binder: Binds, node: Any) -> Expression:
     """``JSON_EXISTS``, with what it gives for an error."""
     operand, path = binder.bind(node.operand), binder.bind(node.path)
     on_error = _kind(node.on_error, "FALSE")
-    return _called(binder, node, lambda: json_calls.json_exists(operand, path, on_error))
+    return _called(binder, node, lambda: resolution.json_exists(operand, path, on_error))
 
 
 def json_value(binder: Binds, node: Any) -> Expression:
@@ -564,7 +567,7 @@ def json_value(binder: Binds, node: Any) -> Expression:
     return _called(
         binder,
         node,
-        lambda: json_calls.json_value(
+        lambda: resolution.json_value(
             operand,
             path,
             returning=node.returning,
@@ -582,7 +585,7 @@ def json_query(binder: Binds, node: Any) -> Expression:
     return _called(
         binder,
         node,
-        lambda: json_calls.json_query(
+        lambda: resolution.json_query(
             operand,
             path,
             returning=node.returning,
@@ -597,11 +600,11 @@ def json_object(binder: Binds, node: Any) -> Expression:
     """``JSON_OBJECT``."""
     pairs = [(binder.bind(key), binder.json_argument(value)) for key, value in node.entries]
     on_null = "ABSENT" if node.absent_on_null else "NULL"
-    return _called(binder, node, lambda: json_calls.json_object(pairs, on_null))
+    return _called(binder, node, lambda: resolution.json_object(pairs, on_null))
 
 
 def json_array(binder: Binds, node: Any) -> Expression:
     """``JSON_ARRAY``."""
     values = [binder.json_argument(each) for each in node.elements]
     on_null = "NULL" if node.absent_on_null is False else "ABSENT"
-    return _called(binder, node, lambda: json_calls.json_array(values, on_null))
+    return _called(binder, node, lambda: resolution.json_array(values, on_null))

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.configuration.flink_options import say_once
 from millstream.errors import MillstreamError, ProgramError, ValidationError
 from millstream.expressions.decimals import EXACT
-from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Literal
-from millstream.expressions.resolution import resolve_definition
-from millstream.expressions.user_aggregates import user_aggregate
+from millstream.expressions.resolution import json_string, resolve_definition
+from millstream.expressions.user_functions import user_aggregate
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import (
     OPERATOR_FUNCTIONS,

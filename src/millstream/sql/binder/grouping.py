@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
-from millstream.expressions.json_calls import json_string
 from millstream.expressions.nodes import Call, InputReference, Literal, transform, walk
-from millstream.expressions.user_aggregates import user_aggregate
+from millstream.expressions.resolution import json_string
+from millstream.expressions.user_functions import user_aggregate
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import (
     InlineCall,

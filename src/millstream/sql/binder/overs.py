@@ -16,7 +16,7 @@ from millstream.errors import ProgramError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.folding import fold
 from millstream.expressions.nodes import InputReference, Literal
-from millstream.expressions.user_aggregates import user_aggregate
+from millstream.expressions.user_functions import user_aggregate
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import (
     AGGREGATES,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.expressions.nodes import Expression
-    from millstream.expressions.user_aggregates import UserAggregate
+    from millstream.expressions.user_functions import UserAggregate
     from millstream.runtime.operators.table.batch_over import Offset
     from millstream.sql.binder.expressions import ExpressionBinder
     from millstream.sql.binder.scope import BindingContext

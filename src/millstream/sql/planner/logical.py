@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from millstream.expressions.nodes import Expression
-    from millstream.expressions.user_aggregates import UserAggregate
+    from millstream.expressions.user_functions import UserAggregate
     from millstream.graph.transformation import Transformation
     from millstream.runtime.operators.table.row_patterns import RowPattern, Slot
     from millstream.sql.catalog.connectors import TableSource

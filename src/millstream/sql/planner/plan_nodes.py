@@ -19,7 +19,7 @@ from millstream.errors import MillstreamError, ProgramError, ValidationError
 from millstream.expressions.functions.definition import FunctionDefinition, FunctionKind
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.expressions.resolution import resolve_definition
-from millstream.expressions.user_aggregates import UserAggregate
+from millstream.expressions.user_functions import UserAggregate
 from millstream.runtime.operators.table import row_patterns
 from millstream.sql.catalog.identifiers import ObjectIdentifier
 from millstream.sql.parser.parser import parse_type

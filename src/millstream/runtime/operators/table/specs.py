@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from millstream.expressions.user_aggregates import UserAggregate
+    from millstream.expressions.user_functions import UserAggregate
     from millstream.types.logical_types import LogicalType
 
 __all__ = ["AggregateCall", "JoinKind", "JoinSide", "RankStrategy", "SortColumn"]
