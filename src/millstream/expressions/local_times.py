@@ -2,7 +2,7 @@
 
 What it is: what kernels of casts and of temporal functions share.
 
-Read next: ``expressions/java/time_zones.py``.
+Read next: ``expressions/java/calendars.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.java.calendars import zone_of
 
 __all__ = ["has_plain_years", "is_utc", "local_column"]
 

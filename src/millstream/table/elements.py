@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from millstream.connectors.formats.text_values import text_of
 from millstream.errors import ElementTypeError, ElementValueError, ProgramError, TypeMismatchError
-from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.java.calendars import zone_of
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.lowering.conversion import external_type, logical_type
 from millstream.sql.parser import nodes

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.decimals import bits_of, fit, is_integer, wrap
-from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.java.calendars import zone_of
 from millstream.types.bitmaps import bitmap_text
 from millstream.types.logical_types import (
     ArrayType,

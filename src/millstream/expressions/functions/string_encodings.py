@@ -25,7 +25,7 @@ from millstream.expressions.functions.definition import (
     signature,
 )
 from millstream.expressions.functions.string_parts import STRINGS
-from millstream.expressions.java import strings, urls
+from millstream.expressions.java import strings
 from millstream.expressions.java.formatter import FormatError, FormattedValue, format_text
 from millstream.types.text_values import double_text, float_text, timestamp_text
 from millstream.types.type_roots import TypeFamily, TypeRoot
@@ -125,7 +125,7 @@ def unhex(text: str) -> bytes | None:
 )
 def url_encode(text: str) -> str:
     """A string as ``application/x-www-form-urlencoded``, in UTF-8."""
-    return urls.encode_form(text)
+    return strings.encode_form(text)
 
 
 @functions.scalar(
@@ -136,7 +136,7 @@ def url_encode(text: str) -> str:
 )
 def url_decode(text: str) -> str | None:
     """The string behind ``application/x-www-form-urlencoded``; NULL if an escape is wrong."""
-    return urls.decode_form(text)
+    return strings.decode_form(text)
 
 
 _URL_PARTS: Final = {
@@ -179,7 +179,7 @@ def parse_url(url: str, part: str, key: str | None = None) -> str | None:
     attribute = _URL_PARTS.get(part)
     if attribute is None or (key is not None and part != "QUERY"):
         return None
-    parsed = urls.parse_url(url)
+    parsed = strings.parse_url(url)
     found: str | None = None if parsed is None else getattr(parsed, attribute)
     if key is None or found is None:
         return found

@@ -18,7 +18,7 @@ from millstream.expressions.functions.definition import (
     signature,
     timestamp,
 )
-from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.java.calendars import zone_of
 from millstream.types.logical_types import (
     DateType,
     LocalZonedTimestampType,

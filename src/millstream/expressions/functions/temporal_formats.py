@@ -29,10 +29,16 @@ from millstream.expressions.functions.definition import (
     timestamp,
 )
 from millstream.expressions.functions.temporal_parts import local_kernel_column
-from millstream.expressions.java.calendars import hybrid_days, length_of_month, moment_of
+from millstream.expressions.java.calendars import (
+    Zone,
+    hybrid_days,
+    legacy_zone,
+    length_of_month,
+    moment_of,
+    zone_of,
+)
 from millstream.expressions.java.date_time_formatter import InvalidPatternError, formatter_of
 from millstream.expressions.java.simple_date_format import simple_format_of
-from millstream.expressions.java.time_zones import Zone, legacy_zone, zone_of
 from millstream.types.logical_types import DateType, LocalZonedTimestampType, TimestampType
 from millstream.types.text_values import days_of_civil
 from millstream.types.type_roots import TypeRoot

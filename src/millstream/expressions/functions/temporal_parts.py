@@ -24,7 +24,7 @@ from millstream.expressions.functions.definition import (
     signature,
     symbol,
 )
-from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.java.calendars import zone_of
 from millstream.expressions.local_times import has_plain_years, local_column
 from millstream.types.logical_types import TimestampType
 from millstream.types.text_values import civil_of_days, days_of_civil

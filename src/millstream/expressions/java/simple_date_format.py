@@ -28,7 +28,7 @@ from millstream.expressions.java.calendars import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from millstream.expressions.java.time_zones import Zone
+    from millstream.expressions.java.calendars import Zone
 
 __all__ = ["SimpleDateFormat", "simple_format_of"]
 

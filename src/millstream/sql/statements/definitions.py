@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.configuration.options import LOCAL_TIME_ZONE, RUNTIME_MODE
 from millstream.configuration.redaction import redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
-from millstream.expressions.java.time_zones import zone_of
+from millstream.expressions.java.calendars import zone_of
 from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.names import repeated_name
 from millstream.sql.catalog.objects import (
