@@ -13,9 +13,6 @@ The broker listens on another address of the loopback interface, of as many char
 what it says of its own address (Metadata and others) is corrected without looking at more.  Fetch
 and Produce are offered up to the last versions without compact fields (11 and 8).
 
-What it is not: a broker: it keeps nothing, and what does not pass by here it does not see.
-``min_bytes`` counts as 1, clients' default.
-
 Run by ``bench/kafka_broker.py``.
 """
 

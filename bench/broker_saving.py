@@ -5,10 +5,6 @@ all that it holds, makes one JSON text of it and writes that.  While a job runs 
 has, so it takes a whole core from about a million messages on, and requests wait for the copying.
 Kafka appends to its log instead.  So that thread is stopped by ``ptrace`` while it sleeps, before
 there is anything to save; the other threads do not notice.
-
-What it is not: for brokers that are to be started again, with what they held.
-
-Read next: ``bench/kafka_broker.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: one query per workload that returns the rows in which result and truth differ.  The
 result is a directory of Parquet files, possibly nested.
-
-What it is not: a test of recovery; nothing is killed here.
-
-Read next: ``bench/run.py``; ``bench/sql_check.py`` for changelogs.
 """
 
 from __future__ import annotations

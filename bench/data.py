@@ -5,11 +5,6 @@ Parquet files that are consecutive in time.  10,000 events of event time per sec
 window holds 100,000 events, and 2,000,000 events are 200 s or 20 windows.  An event is up to
 500 ms out of order.  Files are made once and kept in a cache directory
 (``MILLSTREAM_BENCH_DATA``, by default below the directory for temporary files).
-
-What it is not: realistic.  Keys are uniformly distributed, which is the hardest case for a
-state cache and the kindest one for the balance between subtasks.
-
-Read next: ``bench/check.py``.
 """
 
 from __future__ import annotations

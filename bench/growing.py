@@ -5,10 +5,6 @@ called with ``--size``, ``--scratch``, ``--report`` and the quantity's own argum
 ``Outcome`` (``bench/measure.py``) whose figures are ``seconds`` (median), ``longest_seconds`` and
 ``cpu_seconds`` (mean), or those of them that have a meaning.  To add one: a module and a line in
 ``quantities``.
-
-What it is not: a comparison with a peer; those are in ``bench/workloads.py``.
-
-Read next: ``bench/growing_state.py``, ``bench/growing_sources.py``.
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@ What it is: the planner of a job asked for data again and again, as Spark asks i
 ``idle``: CPU seconds per second of a whole job (``MiniCluster``) with so many splits, all of them
 idle by ``with_idleness``.
 
-What it is not: Spark's own loop, which takes some 4 % of a core.  Only names that older versions
-have are used, so that they can be measured.
-
 Run by ``bench/run.py``.  Read next: ``bench/growing.py``.
 """
 

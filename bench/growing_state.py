@@ -9,8 +9,6 @@ process, compaction in RocksDB's own threads included.
 ``loaded``: 500,000 keys per epoch that are new, up to so many.
 ``restored``: an empty local directory, from the checkpoint; seconds per GiB.
 
-What it is not: a job.  Only names that older versions have are used, so that they can be measured.
-
 Run by ``bench/run.py``.  Read next: ``bench/growing.py``.
 """
 

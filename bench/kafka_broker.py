@@ -3,14 +3,6 @@
 What it is: ``noida-db`` on a free port of the loopback interface, which ends with the process
 that started it; the events of a ``Dataset`` as JSON messages; and the messages of a topic, as a
 plain consumer with ``read_committed`` sees them, as a Parquet file for ``bench/check.py``.
-
-What it is not: Kafka.  It keeps everything in one process and does not replicate, so its figures
-are good for comparing jobs on it, and for nothing else.  It would write all that it holds as one
-JSON file, again and again; ``bench/broker_saving.py`` prevents that, and where it cannot, its files
-lie in memory at least.  Topics that were read are deleted.  Nor does it let fetches wait; where
-jobs are measured, ``bench/broker_front.py`` does that for it.
-
-Read next: ``bench/kafka_jobs.py``.
 """
 
 from __future__ import annotations

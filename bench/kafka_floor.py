@@ -9,8 +9,6 @@ With ``--both`` it is that of one plain program: each process consumes a partiti
 message for each one in transactions of half a second.  Alone, the consumer and the producer have
 the cores and the broker to themselves; here they share them, as they do in a job.
 
-What it is not: a job.
-
 Run by ``bench/run.py``.  Read next: ``bench/kafka_jobs.py``.
 """
 

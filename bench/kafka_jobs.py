@@ -9,8 +9,6 @@ Exactly-once is ``CheckpointingMode.EXACTLY_ONCE`` (the default) with
 ``DeliveryGuarantee.EXACTLY_ONCE``; at-least-once is ``CheckpointingMode.AT_LEAST_ONCE`` with
 ``DeliveryGuarantee.AT_LEAST_ONCE``, as a user sets them who wants the one or the other throughout.
 
-What it is not: a measurement of Kafka; see ``bench/kafka_broker.py`` for what stands in for it.
-
 Run by ``bench/run.py``.  Read next: ``bench/kafka_traffic.py``.
 """
 

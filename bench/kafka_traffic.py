@@ -4,8 +4,6 @@ What it is: two processes.  ``write`` sends the events of a data set at a steady
 the time of its writing in ``ts``; ``read`` is a plain consumer with ``read_committed`` that notes
 when it has each result.  Both are on one machine, so one clock.
 
-What it is not: part of the job.
-
 Run by ``bench/kafka_jobs.py``.
 """
 

@@ -2,8 +2,6 @@
 
 What it is: the ``Outcome`` that every measured process leaves behind as a JSON file, the
 steady-state rate, and a sampler of the memory and the CPU time of a process tree.
-
-Read next: ``bench/run.py``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ as well there are ``idle`` (how long an epoch without data takes), ``state`` (la
 Rates come from the checkpoint directory: when each epoch's manifest was published and how many
 records it had read.
 
-What it is not: a place for tricks: a user would write the same.
-
 Run by ``bench/run.py``.  Read next: ``bench/check.py``.
 """
 

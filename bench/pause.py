@@ -9,8 +9,6 @@ that has nothing else to do.
 
 ``process``: a KeyedProcessFunction that counts; ``reduce``: a tuple per key.
 
-What it is not: a job, nor throughput.
-
 Run by ``bench/run.py`` (``--only pause``).  Read next: ``bench/growing.py``.
 """
 

@@ -13,9 +13,6 @@ functions.
 The event clock is frozen: by default its watermark moves with wall time, and a machine under
 load then drops windows as late.
 
-What it is not: exactly-once at the sink.  The sink writes Parquet, like that of every system
-here, but has no transactions.
-
 Run by ``bench/run.py``; starts itself once per worker process.
 """
 

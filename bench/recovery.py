@@ -4,8 +4,6 @@ What it is: a count per key on slots of this machine, fed by a generator without
 again one slot gets SIGKILL; the time from there to the first record that a slot of the next run
 processes is what is measured.
 
-What it is not: a proof that nothing is lost; ``tests/pipelined/test_failures.py`` has it.
-
 Run by ``bench/run.py``.  Read next: ``docs/concepts/checkpoints.md``.
 """
 

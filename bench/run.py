@@ -4,8 +4,6 @@ What it is: each measurement runs in a process of its own, one after the other, 
 peer in turn, so that both meet the machine in the same mood.  Every result is compared with
 DuckDB's.  Prints a table and writes ``bench/results/latest.json``.
 
-What it is not: a profiler.
-
 Usage, in the root of the repository::
 
     python -m bench [--quick] [--only NAME] [--repeat N] [--sink parquet|discard] [--flink]
@@ -13,8 +11,6 @@ Usage, in the root of the repository::
 ``--only growing`` measures what shall not grow with the size of a job (``bench/growing.py``),
 ``--only start-up`` what passes before the first result (``bench/start_up.py``).
 ``PYTHONPATH=<older checkout>/src`` in the environment measures that one's ``millstream`` instead.
-
-Read next: ``bench/workloads.py``.
 """
 
 from __future__ import annotations

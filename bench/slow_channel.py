@@ -6,9 +6,6 @@ the second one reads goes to keys of the second slot alone, where nothing waits 
 exactly-once its records stand still until the late barrier has come, at-least-once they do not.
 The rate is that of all records; how long checkpoints take is beside it.
 
-What it is not: a proof that no record behind a barrier is in its snapshot; the tests of
-``tests/pipelined`` have it.
-
 Run by ``bench/run.py`` (``--only slow_channel``).  Read next: ``docs/concepts/checkpoints.md``.
 """
 

@@ -3,10 +3,6 @@
 What it is: Structured Streaming set up as its documentation recommends for speed: RocksDB with
 changelog checkpointing where there is state, two shuffle partitions for two cores, Arrow on.
 When a micro-batch ended is taken from ``query.recentProgress``.
-
-What it is not: part of Millstream.
-
-Read next: the ``peer_*.py`` files.
 """
 
 from __future__ import annotations

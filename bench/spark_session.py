@@ -4,11 +4,6 @@ What it is: what Millstream and the Spark peers have in common, so that nobody h
 and the size of the run that each of them makes first, in the same process, to warm up.  A stream
 runs for days; a JVM needs some ten seconds of work before its code is compiled, which is longer
 than most measurements here.
-
-What it is not: tuning for one of them; that is in ``bench/spark_peer.py`` and
-``bench/millstream_jobs.py``.
-
-Read next: ``bench/run.py``.
 """
 
 from __future__ import annotations

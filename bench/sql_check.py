@@ -3,10 +3,6 @@
 What it is: a second run of a statement over the same events, straight behind the one that is
 measured and outside its time, whose changes are written as they are, each with its kind; and the
 queries that add them up (+1 for what comes, -1 for what goes) and hold the sum against the truth.
-
-What it is not: measured.
-
-Read next: ``bench/check.py``, ``bench/sql_queries.py``.
 """
 
 from __future__ import annotations

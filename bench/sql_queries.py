@@ -2,8 +2,6 @@
 
 What it is: plain text over the table ``events`` (``key``, ``value``, ``ts``, and ``t``, which is
 ``ts`` as a time attribute).
-
-Read next: ``bench/sql_jobs.py``, ``bench/flink_sql_job.py``.
 """
 
 from __future__ import annotations

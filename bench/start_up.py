@@ -4,10 +4,6 @@ What it is: ``examples/word_count.py`` in sessions without and with an archive o
 classes, beside a plain PySpark program that counts ten rows; each several times, each time in a
 process of its own, in turn.  Figures are medians; CPU is that of all processes of the program.
 The archive is made before, in a cache of the measurement's own.
-
-What it is not: speed; the other tables leave the first epoch out.
-
-Read next: ``bench/run.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: plain data.  A ``Measurement`` is one process that reports one rate; a ``Comparison``
 sets Millstream's rate in relation to a peer's, both measured in the same run.
-
-What it is not: code that runs anything.
-
-Read next: ``bench/run.py``.
 """
 
 from __future__ import annotations

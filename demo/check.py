@@ -2,14 +2,6 @@
 
 What it is: SQL over the input files and the output files, and a comparison of every row as a
 multiset: a row too many counts as much as a row too few.
-
-What it is not: a second stream processor.  The one thing that SQL cannot know is which flights
-the windows found late, for that depends on how far the watermark was when they came.  So it is
-taken from the side output, and checked in its own right: each flight there must have been behind
-the watermark that the flights before it allow, and with the windows' flights they must be
-exactly the input.
-
-Read next: ``demo/run.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ run by itself::
 
     millstream run --checkpoint-dir DIR demo/job.py INPUT OUTPUT
 
-What it is not: aware that it will be killed.
-
 Two questions are asked of the stream of flights:
 
 1. How late did flights leave, per airport and hour of the schedule?  Windows of one hour; the
@@ -15,8 +13,6 @@ Two questions are asked of the stream of flights:
    round and fly back before it can leave again.  If the earliest time it can be back lies behind
    the scheduled departure of its next flight, it misses that one (which then leaves late, or with
    another aircraft, or not at all).
-
-Read next: ``demo/check.py``, which answers both with SQL.
 """
 
 from __future__ import annotations

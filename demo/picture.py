@@ -2,10 +2,6 @@
 
 What it is: the year's mean delay by hour of the day and airport, and the flights that aircraft
 missed by destination of the flight they were still out on.
-
-What it is not: a check; the numbers are those of the job's output, compared before.
-
-Read next: nothing; this is the end of the demo.
 """
 
 from __future__ import annotations

@@ -5,10 +5,6 @@ in which they *left*, while their event time is the *scheduled* departure.  So a
 three hours late comes three hours after its fellows: the stream is truly out of order.  A
 cancelled flight takes its place at its scheduled departure.  Weather, planes and airports are
 written beside them as they are.
-
-What it is not: part of the job.  It runs once, before.
-
-Read next: ``demo/job.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: the parent of the job.  It knows the job by what a stranger could see: the files that
 the sinks have committed, and the checkpoint directory.  It prints what happens as it happens.
-
-What it is not: part of the job, which is started with ``millstream run`` like any other.
-
-Read next: ``demo/prepare.py``, ``demo/job.py``, ``demo/check.py``.
 """
 
 from __future__ import annotations

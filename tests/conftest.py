@@ -24,10 +24,6 @@ Sixth: a test that takes more than ten seconds, and is in ``make test``, fails
 (``tests/support/time_limits.py``).
 
 Seventh: the time zone of the machine, the default of ``table.local-time-zone``, is UTC everywhere.
-
-What it is not: other fixtures; these are next to the tests that use them.
-
-Read next: ``docs/development/architecture.md``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: ``run_once`` of ``millstream.testing.crash`` for a Python program without Spark, a
 second faster.
-
-What it is not: quite a start of its own: all have the hash seed of the process that they come from.
-
-Read next: ``recovery/test_kill_driver.py``.
 """
 
 from __future__ import annotations

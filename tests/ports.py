@@ -1,8 +1,4 @@
-"""Ports for the servers of tests.
-
-What it is not: a reservation.  Several processes of tests choose at random from thousands, and the
-server binds the port soon after.
-"""
+"""Ports for the servers of tests."""
 
 from __future__ import annotations
 

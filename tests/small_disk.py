@@ -2,9 +2,6 @@
 
 What it is: a tmpfs of a few megabytes.  Mode bits do not stop root, and a double would stop neither
 Spark's JVM nor RocksDB: a full disk is only shown by a full disk.
-
-What it is not: there for users who may not mount; the same steps with a double of the system calls
-are in ``tests/checkpoint/test_directories.py``.
 """
 
 from __future__ import annotations

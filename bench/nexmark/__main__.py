@@ -6,8 +6,6 @@ same process.  A query that reads bids alone has only bids made or read; they al
 With ``--stream`` every query reads the stream of all events, as the benchmark has it, and all are
 counted.
 What it is not: a check of the answers; ``tests/sql/queries/test_nexmark.py`` is.
-
-Read next: ``bench/nexmark/own_job.py``, ``bench/nexmark/flink_job.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: a sampler of a process and all its descendants (workers, JVMs), and of the directory of
 checkpoints.  It needs nothing but Python, as it runs in Flink's environment too.
-
-Read next: ``bench/measure.py``.
 """
 
 from __future__ import annotations

@@ -4,11 +4,6 @@ What it is: ``crash_point(NAME)`` is called at each durable step.  Normally it c
 look-up in an empty dictionary.  When the environment variable ``MILLSTREAM_CRASH`` names the point
 (``name`` or ``name:n`` for its n-th passing in this process tree; several are joined by commas),
 the process group of the driver is killed with SIGKILL, exactly as ``kill -9`` would.
-
-What it is not: a choice of faults.  ``arm`` takes another action than the kill; the test kit has
-some (``tests/support/faults.py``).
-
-Read next: ``millstream/checkpoint/coordinator.py``, which passes most of the points.
 """
 
 from __future__ import annotations

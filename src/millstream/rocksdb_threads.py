@@ -3,8 +3,6 @@
 What it is: RocksDB counts its threads, which a fork does not have, and waits for them for ever.  So
 a process that has used it must fork no workers, nor must one that was forked from such a one: this
 module is imported with the package, and looks whenever the process forks.
-
-What it is not: what is done about it (``engines/local/fork_server.py``).
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: everything the faults act on, the measurement of how long the job takes to make new
 output visible in all three sinks after each, and the comparison at the end.
-
-What it is not: a choice of faults; see ``test_attack.py``.
-
-Read next: ``faults.py``.
 """
 
 from __future__ import annotations

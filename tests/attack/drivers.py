@@ -2,8 +2,6 @@
 
 What it is: a driver started in a session of its own, so that all its processes are found by that,
 also those that Spark puts into process groups of their own.
-
-What it is not: a supervisor; ``attack.py`` starts the next driver when one has ended.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: functions from the attack to nothing.  A fault that leaves the job alive returns when
 the fault is over; one that ends the driver returns when it has ended.
-
-What it is not: a check of results; the readers look all the time.
-
-Read next: ``attack.py``, which chooses faults and measures how long recovery takes.
 """
 
 from __future__ import annotations

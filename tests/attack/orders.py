@@ -3,10 +3,6 @@
 What it is: the feeder's side.  Each order is written down in the answer at the moment at which it
 is made, before the broker has it.  A partition's times only grow and a customer's orders all go to
 one partition, so the answer does not depend on when watermarks pass or on where a job was killed.
-
-What it is not: anything of Millstream's.
-
-Read next: ``attack_job.py``, which computes the same with state and timers.
 """
 
 from __future__ import annotations

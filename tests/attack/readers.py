@@ -3,8 +3,6 @@
 What it is: each row is compared with the answer when it is first seen: never a row twice, never one
 that no clean run makes; a customer's running counts without a hole in what has an order.  What is
 wrong is kept for ``check``.
-
-What it is not: a client of Millstream's: the readers use kafka-python, psycopg and plain files.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: bytes are passed on unread, but for Kafka: there requests and answers are taken apart
 at their lengths, so that those of one kind can be slowed, and answers lead to the relay instead of
 to the broker.
-
-What it is not: a model of a network; bytes arrive whole, in order, or not at all.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: limits of the connectors that follow a proxy.  A sink that was given half a second for
 everything would fail on a busy machine before the server hangs, or when it goes on.
-
-What it is not: limits of clients that do not go through the proxy; these keep their own.
-
-Read next: ``proxy.py``.
 """
 
 from __future__ import annotations

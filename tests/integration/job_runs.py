@@ -3,10 +3,6 @@
 What it is: a *schedule* says how a job is run: where its epochs are cut, with which state backend,
 at which parallelisms, when it is stopped, whether the workers' local copies of the state are
 lost meanwhile, and on which engine it goes on.  No schedule may change a result.
-
-What it is not: a program or an answer; these are in the tests.
-
-Read next: ``test_keyed_programs.py``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 What it is: a job on a MiniCluster that is stopped and gone on with on the same checkpoint directory
 with one thing changed.  Either the results are those of the unchanged program, or it is refused
 with both values, by the name of the operator.  docs/concepts/guarantees.md has the table.
-
-What it is not: changed windows (``test_changed_windows.py``), or operators that come and go
-(``test_changed_programs.py``).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: the job of ``pipelined_driver.py`` with a fault armed in driver and slots.  The job is
 restarted by its restart strategy, and fails when a newer driver has taken over.
-
-What it is not: the starting of it; see ``matrix_case.py``.
 """
 
 from __future__ import annotations

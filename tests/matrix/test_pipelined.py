@@ -8,8 +8,6 @@ Second: sinks x crash points x faults x seeds, judged as those of ``test_matrix.
 faults are slots that are stopped and wake up as zombies, and connections that are cut.
 ``MILLSTREAM_MATRIX_CASES=file-notify.before-second_driver-1-slots`` replays one; with ``-2`` at its
 end the job is two pipelines that are not connected.
-
-What it is not: all cases, which are the soak's (``test_soak.py``).
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The profile of hypothesis chooses, as for its own examples (``tests/support/examples.py``);
 ``MILLSTREAM_MODEL_CASES=500`` tries so many times the usual number, other ones at each factor;
 ``MILLSTREAM_MODEL_SEED=<seed>`` tries one case only, the one that a failure names.
-
-Read next: ``test_window_properties.py``.
 """
 
 from __future__ import annotations

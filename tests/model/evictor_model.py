@@ -1,10 +1,6 @@
 """Flink's evictors in plain Python: what a window keeps before or after its function.
 
 What it is: each evictor from its description in Flink's documentation, over a list of all elements.
-
-What it is not: made from Millstream's evictors, which must agree with it.
-
-Read next: ``window_model.py``, the operator that calls them.
 """
 
 from __future__ import annotations

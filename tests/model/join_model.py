@@ -3,8 +3,6 @@
 What it is: two buffers per key, and what they hold against each other.
 What it is not: the window join and co-group, which are windows over both inputs together:
 ``window_model.py``.
-
-Read next: ``test_join_properties.py``.
 """
 
 from __future__ import annotations

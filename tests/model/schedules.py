@@ -1,7 +1,4 @@
-"""How whole jobs are run, at random, and what they say about late records.
-
-Read next: ``tests/integration/job_runs.py``, ``test_window_jobs.py``.
-"""
+"""How whole jobs are run, at random, and what they say about late records."""
 
 from __future__ import annotations
 

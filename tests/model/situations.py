@@ -2,8 +2,6 @@
 
 What it is: few words for the tests that build the situations of Flink's operator tests.
 What it is not: random; see ``window_programs.py`` for that.
-
-Read next: ``test_flink_windows.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: Flink's triggers in plain Python, timer by timer, each with what it does when windows
 merge and when a job is restored.
-
-What it is not: the operator, which calls them.
-
-Read next: ``window_model.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: what a program hands to Millstream; module-level, since jobs are pickled.
 What it is not: known to the model, which has its own words for the same.
-
-Read next: ``window_programs.py``.
 """
 
 from __future__ import annotations

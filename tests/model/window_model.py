@@ -4,11 +4,6 @@ What it is: assigners and the operator, written from Flink's documentation and f
 its operator does, record by record and timer by timer, with dictionaries and sorted lists.  A
 window is a pair (start, end); its contents are always all its elements.  Evictors are in
 ``evictor_model.py``, triggers in ``trigger_model.py``.
-
-What it is not: made from Millstream's operators, which must agree with it.  It knows no batches,
-no epochs, no pre-aggregation and no state backend.
-
-Read next: ``window_programs.py``, which runs the same script through the model and an operator.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: the parts that can be combined (assigners, triggers, evictors, funct
 choice of those that are allowed together, random scripts of records, watermarks, steps of
 processing time and cuts of the epoch, and the comparison.  A failing script is made smaller
 before it is shown.
-
-What it is not: the semantics, which are in ``window_model.py``.
-
-Read next: ``test_window_properties.py``.
 """
 
 from __future__ import annotations

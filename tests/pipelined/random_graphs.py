@@ -8,10 +8,6 @@ has passed each operator equally often.
 
 Some programs have windows of event time.  Each split is in order of time, so no record may be late,
 whatever the order between splits.  What is behind a window is known at the end of the input only.
-
-What it is not: a test of the operators' own meaning.
-
-Read next: ``tests/pipelined/simulation.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: steps by a seeded scheduler.  Who has the next turn, how long messages take, when a
 barrier is begun, an upload is done or refused, which slot is killed or lost, which task fails.
 What it is not: what must hold of its checkpoints, which is ``Simulation``'s.
-
-Read next: ``tests/pipelined/simulation.py``.
 """
 
 from __future__ import annotations

@@ -6,11 +6,6 @@ long frames and messages take, which link stands still, when a barrier is begun 
 done, or refused, which slot is killed when, and which task fails, comes from one seed.  After each
 checkpoint the state in it, and what can be seen of the output, is compared with a plain computation
 up to its positions.
-
-What it is not: a test of processes, sockets and threads.
-
-Read next: ``tests/pipelined/simulated_run.py``, ``tests/pipelined/random_graphs.py``,
-``src/millstream/runtime/pipelined/main_loop.py``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 What it is: a job that writes to a store in which the last write counts, as at-least-once sinks do.
 No name of a run and no transaction keeps an older run's writes apart from a newer one's: only that
 the slots of the older one have ended does.
-
-What it is not: sinks that a manifest commits; a slot that wakes does them no harm at any step
-(``tests/matrix/test_pipelined.py``).
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 What it is: rows of some kilobytes through a keyed count into an exactly-once file sink; bytes
 between slots wait for each other, and a connection ends in the middle of a frame.
-
-What it is not: the sinks of the crash matrix over such a network
-(``tests/matrix/test_slow_network.py``).
 """
 
 from __future__ import annotations

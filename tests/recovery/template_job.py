@@ -2,10 +2,6 @@
 
 What it is: a program: ``python template_job.py DIRECTORY``.  It runs on a MiniCluster, a few
 records per epoch.  Its sinks write into files and into an SQLite database in the directory.
-
-What it is not: a test.
-
-Read next: ``test_kill_templates.py``.
 """
 
 from __future__ import annotations

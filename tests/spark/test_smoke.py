@@ -1,8 +1,4 @@
-"""What ``make test`` runs on Spark: results, kills, DataFrames in and out, on one session.
-
-What it is not: faults one by one and all of the API on Spark; the other files of this directory
-have these, and ``make test-all`` runs them.
-"""
+"""What ``make test`` runs on Spark: results, kills, DataFrames in and out, on one session."""
 
 from __future__ import annotations
 

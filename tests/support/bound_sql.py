@@ -1,8 +1,6 @@
 """Expressions of SQL through the parser and the binder, without a table.
 
 What it is: ``evaluated``, the value and the type of an expression of constants.
-
-Read next: ``tests/support/flink_texts.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: ways to damage one file, and a damage to the local copies of a whole job.  A damaged
 file is a new one in the place of the old, for hard links of that may be part of a checkpoint.
-
-What it is not: damage to a checkpoint; that is final, as it should be.
-
-Read next: ``tests/support/faults.py``.
 """
 
 from __future__ import annotations

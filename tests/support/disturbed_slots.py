@@ -3,10 +3,6 @@
 What it is: the host of slots in a driver of the crash matrix.  A slot that is stopped is out of
 its reach, as on a machine that does not answer: it is left where it is, and woken when the slots of
 the next run have been started.  That one is to end by itself, at once.
-
-What it is not: a choice of faults (``faults.py``).
-
-Read next: ``proxied_slots.py``, ``tests/matrix/slots_driver.py``.
 """
 
 from __future__ import annotations

@@ -7,10 +7,6 @@ processes are forked, so that the process that passes the point meets the fault:
     fault.pool = WorkerPool()
 
 On tasks that live on, the workers are slots (``tests/support/disturbed_slots.py``).
-
-What it is not: a judge, nor the starting of drivers; ``tests/matrix`` does both.
-
-Read next: ``millstream/crash_points.py``, ``millstream/testing/process_cluster.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: ``flink_text``: strings in quotes with all but printable ASCII escaped by UTF-16 units,
 times as ``java.time`` writes them, maps in the order of their texts.
-
-What it is not: CAST to STRING.
 """
 
 from __future__ import annotations

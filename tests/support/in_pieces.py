@@ -1,8 +1,4 @@
-"""A source that gives little at a time, and has its slots run with other constants.
-
-What it is not: a patch of this process: a test patches that itself, for slots that are forked from
-it.  Slots come from a new interpreter where the process has used RocksDB.
-"""
+"""A source that gives little at a time, and has its slots run with other constants."""
 
 from __future__ import annotations
 

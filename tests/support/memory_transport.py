@@ -2,10 +2,6 @@
 
 What it is: a ``Transport`` per slot.  Time passes only by ``step``; how long a frame takes is drawn
 from a seeded generator, and frames of one link keep their order.
-
-What it is not: a way between threads: all slots are run in turn by one, and ``poll`` never waits.
-
-Read next: ``src/millstream/runtime/pipelined/transport.py``.
 """
 
 from __future__ import annotations

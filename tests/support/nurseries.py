@@ -5,11 +5,6 @@ each job that it starts begins with a new interpreter, and each process of the j
 test has imported: seconds, where a fork takes milliseconds.  One process runs thousands of tests,
 so most of them would come behind one that used RocksDB.  Therefore it forks a twin ahead of the
 first test, and that forks nurseries when it is asked to.
-
-What it is not: what users get, who have one job in a process; ``tests/local/test_workers.py`` has
-that.
-
-Read next: ``src/millstream/engines/local/fork_server.py``.
 """
 
 from __future__ import annotations

@@ -5,10 +5,6 @@ driver.  The driver's engine has to tell slots the proxy's addresses in place of
 
     host = ProxiedSlots()
     monkeypatch.setattr(run_loop, "Begin", host.begin)
-
-What it is not: a choice of what happens to connections; ``slot_proxy.py`` has what can.
-
-Read next: ``slot_proxy.py``, ``src/millstream/engines/pipelined/local_slots.py``.
 """
 
 from __future__ import annotations

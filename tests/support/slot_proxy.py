@@ -3,10 +3,6 @@
 What it is: for each end that is to be reached through it, a port; one thread passes on what comes
 there, direction by direction, with a seeded delay.  Who has connected is told by the handshake's
 first message, which is not secret.
-
-What it is not: a model of packets: bytes arrive in order, late or not at all.
-
-Read next: ``src/millstream/runtime/pipelined/connect.py``.
 """
 
 from __future__ import annotations

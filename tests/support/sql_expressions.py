@@ -1,8 +1,6 @@
 """Expressions of SQL without columns, evaluated: for tests of functions.
 
 What it is: parser, binder and evaluator put together, without tables.
-
-What it is not: queries; those are in ``tests/sql``.
 """
 
 from __future__ import annotations

@@ -11,9 +11,6 @@ of three:
 
 The limit grows with the time that this process needs, at that moment, for a computation that is
 always the same.
-
-What it is not: an estimate.  A test that sleeps while others use all cores is not found, but it
-takes nothing away from these; it is found where the machine is calm.
 """
 
 from __future__ import annotations

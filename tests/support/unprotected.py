@@ -4,11 +4,6 @@ What it is: one switch per protection that exactly-once results rest on.  ``remo
 replaces the code of it in this process and those forked from it, for good::
 
     remove(Protection.FENCING)
-
-What it is not: part of the product: nothing outside of tests imports it, and no setting of a job
-reaches it.
-
-Read next: ``tests/matrix/test_teeth.py``.
 """
 
 from __future__ import annotations

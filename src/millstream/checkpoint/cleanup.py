@@ -4,8 +4,6 @@ What it is: a count of how many kept manifests name each file, kept up to date a
 and go, so that an epoch costs no listing.  Files that no manifest ever named (uploads of attempts
 that lost or of runs that died) are found by listing, at recovery and every so many epochs.
 
-What it is not: in charge of sink output; sinks drop their own orphans.
-
 **When an unnamed file may be deleted.**  A task that still runs may have just uploaded it for a
 manifest to come.  So it is deleted only
 
@@ -29,8 +27,6 @@ manifest to come.  So it is deleted only
 later checkpoints are in flight: by contract 6 they name it only if the newest manifest does.
 
 What can never happen: a file is deleted that a manifest names or will name.
-
-Read next: ``checkpoint/coordinator.py``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 What it is: calls of the sinks' committers, with retries.  Nothing but a published manifest is
 given to them.
-
-What it is not: a place where output is written or judged.  Committers are idempotent by their
-contract, so committing twice is harmless, and committing once at least is this module's duty.
 """
 
 from __future__ import annotations

@@ -28,11 +28,6 @@ may fail (``coordinator.py``); what tasks owe of one that failed comes with the 
                                     and never again: output of sinks that commit is at most once.
                                     What sinks show at once may be shown again, for how far sources
                                     are read is not known before
-
-What it is not: a scheduler.  It neither starts epochs nor runs tasks, and it knows nothing of
-Spark; ``execution/driver.py`` calls it.
-
-Read next: ``checkpoint/manifest_log.py``, then the steps in order.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: what ``millstream checkpoints DIR`` shows, as dataclasses.  It only reads, needs none
 of the job's code, unpickles nothing, and may be used while the job runs.
-
-What it is not: recovery.  It reports damage instead of raising where it can.
-
-Read next: ``cli/``, which prints it.
 """
 
 from __future__ import annotations

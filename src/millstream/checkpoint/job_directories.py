@@ -2,10 +2,6 @@
 
 What it is: where they are, by the job's options, and the checks that can be made before anything
 runs: each can be written to, and nobody else can write to what is loaded from it.
-
-What it is not: whose checkpoints they are; that is ``checkpoint/job_directories.py``.
-
-Read next: ``directories/ownership.py``.
 """
 
 from __future__ import annotations

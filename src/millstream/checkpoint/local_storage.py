@@ -6,12 +6,6 @@ rename (replace).  So a reader sees a whole blob or none, whatever crashes when.
 
 Directories and files are made for their owner only, whatever the umask.  What the operating system
 refuses (a full disk, a read-only one) is raised as a DirectoryError; a missing name is not that.
-
-What it is not: a store for object stores; those need a class of their own, with their own
-put-if-absent.  Nor a cleaner: files left in ``temporary/`` by a crash are deleted by
-``checkpoint/cleanup.py`` like any other file that nothing names.
-
-Read next: ``checkpoint/manifest_log.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: two functions, one each way.  Bytes become base64, integer keys become strings and
 back.  Nothing is unpickled here, so a manifest can be read without the job's code.
-
-What it is not: the file format around it (versions, generations, checksums), which is in
-``checkpoint/manifest_log.py``.
-
-Read next: ``checkpoint/manifest_log.py``.
 """
 
 from __future__ import annotations

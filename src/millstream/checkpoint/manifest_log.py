@@ -14,11 +14,6 @@ A manifest that is long and differs little from the one before is written as its
 the version before (its *base*).  After so many changes, or when they have become as long, it is
 written in full again, and so is the first of each run.  Versions of old checkpoints stay as long as
 one that is kept needs them; each version says which is the oldest that is still a checkpoint.
-
-What it is not: a decision of when to publish or what to do about a manifest; see
-``checkpoint/coordinator.py``.
-
-Read next: ``checkpoint/coordinator.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: plain data with a JSON form.  Values that only Python understands (committables,
 operator state) are pickled and written as base64.
 What it is not: the protocol, which is in ``checkpoint/coordinator.py``.
-
-Read next: ``checkpoint/manifest_log.py``.
 """
 
 from __future__ import annotations

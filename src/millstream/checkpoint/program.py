@@ -2,12 +2,6 @@
 
 What it is: a record per operator, in every manifest; ``compare`` says what a program would lose of
 a checkpoint, as lines for people, or what it has to take over from it.
-
-What it is not: a check of the states of user functions within an operator.  The operator makes it
-when it opens them (``state/keyed.py``): their names are not known before.  A state that the
-function no longer names is kept, as in Flink.
-
-Read next: ``execution/job.py``.
 """
 
 from __future__ import annotations

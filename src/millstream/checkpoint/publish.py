@@ -2,10 +2,6 @@
 
 What it is: a pure function.  What an epoch did not touch (a split that was not read, an operator
 whose stage had nothing to do) is carried forward, so that every manifest stands alone.
-
-What it is not: the publishing itself, which is one put-if-absent in ``checkpoint/manifest_log.py``.
-
-Read next: ``checkpoint/commit.py``.
 """
 
 from __future__ import annotations

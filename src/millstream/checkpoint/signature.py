@@ -4,11 +4,6 @@ What it is: a line behind the content of each blob, the HMAC-SHA-256 of job id, 
 under a key of the user's.  It is made as a blob is written and verified as it is read, before
 anybody parses it, let alone unpickles.  So it is the same whatever the format of the content is.
 State files are not signed themselves: the manifests that name them hold their SHA-256.
-
-What it is not: secrecy; nor a protection against old blobs in their old places (rollback), or
-against deletion.  See ``docs/concepts/security.md``.
-
-Read next: ``checkpoint/local_storage.py``.
 """
 
 from __future__ import annotations

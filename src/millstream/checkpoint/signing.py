@@ -1,8 +1,6 @@
 """Signing a checkpoint directory that was written without a key.
 
 What it is: what ``millstream checkpoints DIR sign`` does.  Whoever signs vouches for what is there.
-
-Read next: ``checkpoint/signature.py``.
 """
 
 from __future__ import annotations

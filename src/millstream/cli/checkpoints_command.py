@@ -2,8 +2,6 @@
 
 What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
 runs; but for "confirm" and "sign", which are for a job that does not.
-
-Read next: ``checkpoint/inspect.py``, ``checkpoint/commit.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: the parser and the one place that turns a MillstreamError into a line on standard
 error and exit code 1.
-
-What it is not: the commands, which have a module each.
-
-Read next: ``cli/run_command.py``, ``cli/plan_command.py``, ``cli/checkpoints_command.py``,
-``cli/transactions_command.py``, ``cli/sql_command.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: the program is run as ``python run_command.py`` would run it, in thi
 options reach ``get_execution_environment()`` as JSON in the environment variable
 ``MILLSTREAM_CONFIGURATION``, which ``configuration/configuration.py`` reads.  A variable, and not a
 global of this process, because a program may start processes of its own.
-
-What it is not: a sandbox.
 """
 
 from __future__ import annotations

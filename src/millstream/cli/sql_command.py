@@ -2,8 +2,6 @@
 
 What it is: which of these it is, and what the exit code says.
 What it is not: the shell (``cli/shell/shell.py``).
-
-Read next: ``cli/shell/shell.py``, ``cli/shell/terminal.py``.
 """
 
 from __future__ import annotations

@@ -3,11 +3,6 @@
 What it is: for the day on which a job is not to be started again, and its open transactions keep
 readers waiting.  A job itself ends all of its own.  What is to be committed and what aborted is in
 the job's checkpoint directory; against it, or without it, this acts only when it is forced to.
-
-What it is not: a way to publish what a job did not: that would be output which comes again when
-the job goes on.
-
-Read next: ``connectors/kafka/transactions.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: ``JobManagerCheckpointStorage`` and ``FileSystemCheckpointStorage`` as values that
 choose the checkpoint directory; ``ExternalizedCheckpointRetention``.
 What it is not: the storage itself (``contracts/checkpoint_storage.py``).
-
-Read next: ``datastream/checkpoint_config.py``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: PyFlink's ``Configuration`` with Flink's keys, read from a file or s
 value that makes no sense is an error where it is set, so that a mistake is found before a job
 starts.  Any other key is kept for the program; one that looks like a misspelt one of ours is warned
 about, and so is one of Flink's that has no effect here.
-
-What it is not: Spark's configuration, which stays with the Spark session.
-
-Read next: ``configuration/options.py``, the list of all keys.
 """
 
 from __future__ import annotations

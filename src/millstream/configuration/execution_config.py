@@ -3,8 +3,6 @@
 What it is: another way to read and write keys of the configuration.  Those about the JVM and about
 Flink's inside are kept, so that they can be read again, and have no effect, which is said once.
 What it is not: a store of its own.
-
-Read next: ``configuration/configuration.py``.
 """
 
 from __future__ import annotations

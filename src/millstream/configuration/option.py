@@ -1,10 +1,6 @@
 """An option: a configuration key with its type, default and meaning.
 
 What it is: how what was set for a key is read, and refused.
-
-What it is not: the options (``configuration/options.py``).
-
-Read next: ``configuration/parsing.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: one constant per key: those of jobs and of what runs them, and all t
 checkpoints, restarts and tables, which stand in modules of their own.  Keys are Flink's where the
 meaning is the same, else they start with ``millstream.``.  Lengths of time are read as integer
 milliseconds.
-
-What it is not: where values are kept (``configuration/configuration.py``, to be read next).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: plain values.  What it is not: a request: Spark places tasks, and its own options
 (``spark.executor.memory``, ``spark.task.cpus``) give them memory and cores.
-
-Read next: ``datastream/named_operator.py``.
 """
 
 from __future__ import annotations

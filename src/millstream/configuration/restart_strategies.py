@@ -2,8 +2,6 @@
 
 What it is: values for ``env.set_restart_strategy``.  What it is not: the strategies themselves,
 which are in ``execution/restart.py``.
-
-Read next: ``execution/restart.py``.
 """
 
 from __future__ import annotations

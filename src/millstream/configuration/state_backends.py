@@ -2,8 +2,6 @@
 
 What it is: ``HashMapStateBackend`` and ``EmbeddedRocksDBStateBackend`` as values.
 What it is not: the stores, which are in ``state/backends/``.
-
-Read next: ``configuration/options.py``.
 """
 
 from __future__ import annotations

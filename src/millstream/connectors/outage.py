@@ -4,10 +4,6 @@ What it is: the check at submit for sinks whose target ends a transaction by its
 A transaction that begins with an epoch may have to wait for the slowest tasks, for the longest wait
 before a restart, and for the new run to start.  Where tasks go on, it begins behind the barrier of
 the checkpoint before, and waits for the next trigger, and for as many checkpoints as may fail.
-
-What it is not: a promise for outages that somebody has to end; those last as long as they do.
-
-Read next: ``connectors/commit_protocols/two_phase.py``, ``connectors/kafka/sink.py``.
 """
 
 from __future__ import annotations

@@ -9,10 +9,6 @@ and length that the target allows, and goes on with the run and what is unique i
     Kafka               <prefix>-<job>-<hash 8>-              g3-<random>
 
 They lie in the targets of running jobs: a form that is changed here must still be read.
-
-What it is not: the names that readers see; those are the sinks' own.
-
-Read next: ``connectors/files/pending_files.py``, ``connectors/postgres/sessions.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: the judgement of errors that are the same for many sinks: those of the operating system
 and those of code.  ``PermanentSinkError`` says what follows.
-
-What it is not: about servers; each sink knows the errors of its own.
 """
 
 from __future__ import annotations

@@ -7,10 +7,6 @@ stream is one column; a ROW, TUPLE or dataclass stream has one column per field.
 A changelog carries the kind of each record (+I, -U, +U, -D) beside it.  In a ROW stream, typed or
 not, the kinds are those of the rows, as in PyFlink; records of other types have them beside them,
 where operators of changelogs see them and Python functions do not.
-
-What it is not: a frame.  A frame (``runtime/frames.py``) is a serialized batch on the exchange.
-
-Read next: ``contracts/operator.py``.
 """
 
 from __future__ import annotations

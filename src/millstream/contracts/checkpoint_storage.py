@@ -3,8 +3,6 @@
 What it is: a protocol over names with "/" in them, relative to the checkpoint directory.
 What it is not: a file system.  There is no append, no rename seen by others, no locking: all
 coordination rests on put-if-absent.
-
-Read next: ``checkpoint/local_storage.py``, then ``checkpoint/manifest_log.py``.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ checkpoint and snapshotted at each one that follows, and the layout of its keys.
 A snapshot comes in two steps, so that one task can go on while the other step is under way:
 ``prepare_snapshot`` fixes the content, quickly; ``PendingSnapshot.finish`` uploads it.
 
-What it is not: what users see.  Handles such as ValueState (``functions/handles.py``) keep Python
-objects and talk to a store in batches.
-
 Key layout (all integers big-endian, so that byte order is numeric order)::
 
     b"K" + key group (2) + state index (2) + length of key (4) + key + namespace or map key
@@ -20,9 +17,6 @@ Key layout (all integers big-endian, so that byte order is numeric order)::
 both move with their key group when the parallelism changes.  ``C`` entries are columnar chunks
 that mix key groups: at a change of parallelism every new subtask gets all of them and the owner
 leaves out the rows of other key groups.
-
-Read next: ``state/backends/rocksdb.py`` and ``state/backends/hashmap.py``, the two backends;
-``state/keyed.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: what a join with a table that is looked up (``FOR SYSTEM_TIME AS OF`` a processing time)
 needs of a connector.  Many keys are asked for at once.
 What it is not: a source: nothing is read on and on, and nothing of it is in a checkpoint.
-
-Read next: ``connectors/lookups/sqlite_rows.py``, ``runtime/operators/table/lookup_join.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: the interface between the task loop (``runtime/task.py``), which delivers batches and
 watermarks, and the logic of one operator (``runtime/operators/``).  Nothing here knows an engine.
-
-What it is not: what the user writes.  User functions (``functions/functions.py``) are called by
-operators.
-
-Read next: ``runtime/operators/``, then ``runtime/task.py``.
 """
 
 from __future__ import annotations

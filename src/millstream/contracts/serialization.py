@@ -2,10 +2,6 @@
 
 What it is: PyFlink's ``pyflink.common.Encoder``, used with ``FileSink.for_row_format``, and
 ``SerializationSchema`` and ``DeserializationSchema`` for systems whose records are bytes.
-
-What it is not: how records travel between operators (``types/types.py``).
-
-Read next: ``connectors/files/sink.py``, ``connectors/formats/message_formats.py``.
 """
 
 from __future__ import annotations

@@ -4,12 +4,6 @@ What it is: what a connector implements so that its output is exactly-once.  In 
 writer writes an epoch's records to a place nobody sees and *pre-commits* them: durable,
 invisible, described by committables.  These go into the manifest; when it is published (the
 commit point) the committer in the driver makes them visible.
-
-What it is not: a place to decide what is committed.  Only what a published manifest names is
-ever committed, however often a task was tried.
-
-Read next: ``connectors/files/sink.py``, then the templates in ``connectors/commit_protocols/``;
-``docs/how-to/custom-sinks.md`` has an example of each.
 """
 
 from __future__ import annotations

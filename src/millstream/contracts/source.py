@@ -4,12 +4,6 @@ What it is: what a connector implements to be read by Millstream.  A source is s
 that are read side by side; a position in a split is one integer.  Where each epoch has tasks of
 its own, they are told ``[start, stop)`` of each split and read exactly that, again if the epoch is
 replayed.  Tasks that live on poll a cursor per split (``contracts/source.py``).
-
-What it is not: a place to keep state.  Watermark generators, offsets and the list of splits are
-kept by the runtime.
-
-Read next: ``connectors/files/source.py``; the 30-line example is in
-``docs/how-to/custom-connectors.md``.
 """
 
 from __future__ import annotations

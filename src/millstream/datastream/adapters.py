@@ -3,8 +3,6 @@
 What it is: how MapFunction and its like get keyed state behind ``key_by``, and CoMapFunction and
 CoFlatMapFunction run as process functions of two inputs.  Plain callables have no context, and no
 need of this.
-
-Read next: ``datastream/keyed_stream.py``, ``datastream/connected_streams.py``.
 """
 
 from __future__ import annotations

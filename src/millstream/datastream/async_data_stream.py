@@ -2,8 +2,6 @@
 
 What it is: four ways to apply an AsyncFunction.  What it is not: the function
 (``functions/async_functions.py``).
-
-Read next: ``runtime/operators/async_wait.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: what ``DataStream.broadcast(descriptor)`` returns, and what comes of connecting another
 stream with it.
-
-Read next: ``functions/functions.py``, ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

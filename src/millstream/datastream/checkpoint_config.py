@@ -2,8 +2,6 @@
 
 What it is: another way to read and write the ``execution.checkpointing.*`` keys.
 What it is not: a store of its own.
-
-Read next: ``configuration/configuration.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: an iterator that is also a context manager.  What it is not: the collecting, which is
 in ``datastream/collecting.py``.
-
-Read next: ``datastream/collecting.py``.
 """
 
 from __future__ import annotations

@@ -6,10 +6,6 @@ What it is: what ``DataStream.co_group`` returns, with Flink's names::
 
 The function is called once per key and window, also if one of the streams has no record there: so
 it can express outer joins.
-
-What it is not: a join; ``join`` calls its function per pair.
-
-Read next: ``datastream/paired_windows.py``.
 """
 
 from __future__ import annotations

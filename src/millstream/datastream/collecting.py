@@ -2,10 +2,6 @@
 
 What it is: a collect sink at the end of the stream, the job in the background, and an iterator
 over what the sink has committed so far.  Each record comes once, also after restarts.
-
-What it is not: for large results: they go through files in a temporary directory.
-
-Read next: ``execution/job_client.py``, ``connectors/basic/collect.py``.
 """
 
 from __future__ import annotations

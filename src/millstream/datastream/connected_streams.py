@@ -2,10 +2,6 @@
 
 What it is: what ``DataStream.connect`` returns.  If both streams are keyed, records of both that
 have equal keys meet: they share the key's state and timers.
-
-What it is not: a union, whose streams have one type and cannot be told apart.
-
-Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: the user's handle on a transformation.  Every call makes a new transformation and
 returns a handle on it; nothing runs before ``env.execute()``.
-
-What it is not: the running operators, which are in ``runtime/operators/``.
-
-Read next: ``datastream/keyed_stream.py``, ``graph/transformation.py``.
 """
 
 from __future__ import annotations

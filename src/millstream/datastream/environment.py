@@ -4,8 +4,6 @@ What it is: the sources of a program, and ``execute``; ``datastream/environment.
 be set.
 What it is not: the running; an engine does that, and is imported only then
 (``engines/registry.py``).
-
-Read next: ``datastream/data_stream.py``, ``graph/translate.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: re-exports.  What it is not: where they are written: ``functions/functions.py`` and, for
 two inputs, ``functions/functions.py``.
-
-Read next: ``functions/functions.py``.
 """
 
 from __future__ import annotations

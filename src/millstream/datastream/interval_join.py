@@ -1,10 +1,6 @@
 """The interval join, as it is written: ``left.interval_join(right).between(lower, upper)``.
 
 What it is: the bounds and options between ``KeyedStream.interval_join`` and ``process``.
-
-What it is not: the join (``runtime/operators/interval_join.py``).
-
-Read next: ``datastream/connected_streams.py``.
 """
 
 from __future__ import annotations

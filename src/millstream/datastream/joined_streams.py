@@ -6,10 +6,6 @@ What it is: what ``DataStream.join`` returns, with Flink's names::
 
 Pairs have the window's largest timestamp.  Records that meet none of the other stream in their
 window give nothing; ``co_group`` is told of them too.
-
-What it is not: an interval join, whose pairs may lie on both sides of a window's bounds.
-
-Read next: ``datastream/paired_windows.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: what ``key_by`` returns; its operators have state and timers per key.
 What it is not: the state, which is in ``state/``.
-
-Read next: ``datastream/windowed_stream.py``.
 """
 
 from __future__ import annotations

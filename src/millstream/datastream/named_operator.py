@@ -2,8 +2,6 @@
 
 What it is: the settings that streams and sinks have in common, each returning the object itself
 so that calls can be chained.  What it is not: a stream.
-
-Read next: ``datastream/data_stream.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: the chain ``where(...).equal_to(...).window(...)`` and the options of the window.  The
 records of both streams go into one window as TaggedUnion; the function is a window function that
 takes them apart again.  So all that windows can do, joins can.
-
-What it is not: what is done with a full window (``joined_streams.py``, ``co_grouped_streams.py``).
-
-Read next: ``datastream/windowed_stream.py``, ``runtime/operators/tagged_inputs.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: a look at the bytecode of a function or trigger, when the program is built.  A job whose
 functions use none gets no ticks, that is, no epochs while there is no data.
-
-What it is not: exact.  In doubt the answer is yes, which costs empty epochs but loses no timer.
-
-Read next: ``graph/translate.py``.
 """
 
 from __future__ import annotations

@@ -8,10 +8,6 @@ What it is: jobs run in threads of the program's own process.
   session in a terminal or notebook that its user leaves, its jobs are cancelled instead: nobody
   would ever end them.  So are those whose records the program was reading.
 - A program that ends and has never executed anything, though it made operators, is told so.
-
-What it is not: the jobs themselves, which are the engine's.
-
-Read next: ``execution/job_client.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: re-exports.  What it is not: where they are written: ``functions/descriptors.py`` and
 ``functions/handles.py``.
-
-Read next: ``functions/descriptors.py``.
 """
 
 from __future__ import annotations

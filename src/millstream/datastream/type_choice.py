@@ -2,10 +2,6 @@
 
 What it is: the order of precedence for types (given by the user, then inferred from the
 function's annotations, then untyped) and what a field name or index means for a type of record.
-
-What it is not: the inference itself, which is in ``types/types.py``.
-
-Read next: ``datastream/data_stream.py``.
 """
 
 from __future__ import annotations

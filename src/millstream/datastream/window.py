@@ -1,8 +1,6 @@
 """Windows and their assigners, under PyFlink's import path.
 
 What it is: re-exports.  What it is not: where they are written: ``functions/windows.py``.
-
-Read next: ``functions/windows.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: what ``KeyedStream.window`` returns; one of ``reduce``, ``aggregate``, ``apply`` and
 ``process`` makes a stream of it again.
-
-What it is not: the windows themselves (``functions/windows.py``) or their state.  Which operator
-runs them is decided in ``runtime/operators/windows/aligned.py`` (``WindowFactory``).
-
-Read next: ``runtime/operators/windows/aligned.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: ``sync_directory``, for whoever makes, renames or removes files that must be there, or
 gone, afterwards.
-
-What it is not: the content of files; whoever writes one flushes it.
-
-Read next: ``checkpoint/local_storage.py``.
 """
 
 from __future__ import annotations

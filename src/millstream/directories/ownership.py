@@ -3,10 +3,6 @@
 What it is: one way to make them, to judge whose they are, and to say of any failure of the
 operating system which directory it is, why it cannot be used and what to do.  It is the same for
 checkpoints, local state and temporary files.
-
-What it is not: a judge of what users write to: output directories of sinks are the sinks' own.
-
-Read next: ``checkpoint/local_storage.py``, ``state/local_copies.py``.
 """
 
 from __future__ import annotations

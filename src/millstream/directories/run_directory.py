@@ -6,10 +6,6 @@ removed at exit.  A process that is killed leaves it, and the next one of the sa
 each directory holds a file that its process keeps locked for as long as it lives, and so does the
 JVM, which inherits the lock.  The system lets go of it however a process ends, so that nothing of a
 living run is ever taken for left, whatever process numbers say.
-
-What it is not: for anything that a later run needs, such as checkpoints and local state.
-
-Read next: ``engines/spark/session.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: what ``execution.target`` and ``millstream.execution`` may be.
 What it is not: an import of any engine.
-
-Read next: ``execution/engine.py``, ``engines/spark/engine.py``.
 """
 
 from __future__ import annotations

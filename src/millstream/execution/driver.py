@@ -3,11 +3,6 @@
 What it is: checks the job before anything is written, then runs it in a thread: each run takes the
 job over (fencing), recovers and has the engine run its tasks; the restart strategy decides what
 follows a failure.
-
-What it is not: how tasks are run (``execution/engine.py``), nor an epoch's work
-(``execution/run.py``).
-
-Read next: ``execution/run.py``, ``execution/engine.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: all that is asked of an engine.  The life of a job around it (checks, fencing, recovery,
 restarts, progress, cancelling) is ``execution/driver.py``.
-
-What it is not: the choice of one (``engines/registry.py``).
-
-Read next: ``execution/run.py``, ``execution/run.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: the graph, its directories, its id, and how a run is to write checkpoints.  Making one
 claims the checkpoint directory, and compares the program with what lies there.
-
-What it is not: a run (``execution/run.py``), nor what restarts runs (``execution/driver.py``).
-
-Read next: ``execution/run.py``.
 """
 
 from __future__ import annotations

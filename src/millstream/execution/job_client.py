@@ -3,8 +3,6 @@
 What it is: ``JobHandle``, the contract that the driver (``execution/driver.py``) meets, whose calls
 wait, and ``JobClient``, what programs are given: the same with PyFlink's futures.
 What it is not: the job.
-
-Read next: ``execution/driver.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: what the driver knows of each source whichever way it is read, by epochs
 (``execution/planner.py``) or by tasks that live on (``execution/split_enumerator.py``).
-
-What it is not: the choice of what is read.
-
-Read next: ``execution/split_log.py``, ``execution/planner.py``.
 """
 
 from __future__ import annotations

@@ -4,14 +4,10 @@ What it is: lives in the driver.  Spark asks it for the latest offset and logs w
 for an epoch it turns two offsets into split assignments.  Planning ``[start, stop)`` from the same
 two offsets gives the same assignments in every run.
 
-What it is not: a reader.  Tasks read.
-
 Nothing here grows with what was read before: a split that is read to its end is forgotten, and a
 look for data costs what the unfinished splits cost.  An epoch is planned only if something can
 change: there is data, a split became idle or active, the input is over, or the time has come that
 the tasks of the last epoch have named (a timer, a watermark that is due).
-
-Read next: ``execution/planned_source.py``, ``execution/run.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: Flink's strategies ``none``, ``fixed-delay``, ``failure-rate`` and
 ``exponential-delay``, and a guard around them for failures that would only come again.
-
-What it is not: the restarting, nor the clock; the driver gives the time and sleeps.
-
-Read next: ``execution/driver.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: recovery, the sources' monitoring, the planner, and the plan of an epoch; what every
 engine needs, whether it runs epochs or keeps its tasks.
-
-What it is not: a way to run plans (``engines/``), nor a decision when (``execution/run.py``
-has one for engines whose tasks end with each epoch).
-
-Read next: ``checkpoint/coordinator.py``.
 """
 
 from __future__ import annotations

@@ -5,10 +5,6 @@ other, in all runs of a job; whoever asks goes on, and looks for the answer late
 
 A source that has no answer when its run ends keeps its thread for a moment longer.  Then it gets
 another one for the next run, and what it was to do in the first is dropped.
-
-What it is not: what follows from the answers (``execution/split_enumerator.py``).
-
-Read next: ``execution/split_enumerator.py``.
 """
 
 from __future__ import annotations

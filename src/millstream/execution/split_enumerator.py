@@ -8,13 +8,6 @@ tasks acknowledge.  That is the offset that an engine with epochs goes on from
 
 What it asks of the systems behind sources may take long (``execution/source_requests.py``): it goes
 on with what it knows, and takes the answers when they are there.
-
-What it is not: a reader, nor a judge of idleness.  A slot does that by its own clock: a split is
-idle if no record of it came for the strategy's timeout while it was not held, its position was at
-the end that the slot was told last, and its cursor had nothing.  So ``SplitAssignment.idle`` is
-None here.
-
-Read next: ``execution/planned_source.py``, ``contracts/source.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: a source's splits are numbered in the order of discovery, and offsets refer to them by
 number.  Splits are logged before any offset names them.
 
-What it is not: positions, which are in the offsets (``execution/planned_source.py``).
-
 Layout, in ``sources/<uid>/``: one file per discovery, ``<number of the first>.json``, a list of
 splits; and *parts*, ``<first>-<behind the last>.json``, each in the place of many files.  A part
 has the splits that are not read to their end, and of all of them a digest of the id, by which a

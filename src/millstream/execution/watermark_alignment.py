@@ -4,14 +4,8 @@ What it is: the part of the driver that compares the watermarks of splits within
 (``WatermarkStrategy.with_watermark_alignment``).  The planner of epochs lets it look at watermarks
 of the last checkpoint only, so it goes on after a restart as if there had been none.
 
-What it is not: exact with epochs, where a split is held from the epoch after the one in which it
-ran ahead.  Where tasks live on they are told the ceilings, and stop behind the batch that passes
-them.
-
 Who is compared: splits that have begun, are not read to their end and are not idle.  The slowest of
 them is never held, so a group cannot wait for itself.
-
-Read next: ``execution/planner.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: a record that operators make once per batch, so that all expressions of a batch agree
 on what time it is.
-
-What it is not: state; functions that keep some (RAND with a seed) keep it in their evaluator.
-
-Read next: ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations

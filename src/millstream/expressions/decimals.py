@@ -2,10 +2,6 @@
 
 What it is: ``fit`` for one value and ``fit_column`` for a column, and the arithmetic of columns
 whose exact results Arrow can hold (76 digits).
-
-What it is not: which precision and scale a result has; that is ``types/type_derivation.py``.
-
-Read next: ``expressions/functions/arithmetic.py``.
 """
 
 from __future__ import annotations

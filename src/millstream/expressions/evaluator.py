@@ -4,8 +4,6 @@ What it is: ``compile_expression`` for one value per row, ``compile_filter`` for
 ``compile_projection`` for several columns that share what they have in common, and
 ``compile_calculation`` for a filter with a projection behind it.  Compiled forms belong to one
 thread; expressions are what is pickled.
-
-What it is not: SQL.  Conditions on aggregates, sub-queries and the like are gone by now.
 """
 
 from __future__ import annotations

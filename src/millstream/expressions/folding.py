@@ -3,11 +3,6 @@
 What it is: calls of constants become literals, and AND, OR and CASE lose the parts that constants
 decide.  What fails is left as it is: it may stand where no row comes.  So is what users wrote: it
 may need what only tasks have, such as parameters of the job.
-
-What it is not: needed for speed; compiled expressions compute constants once anyway
-(``FoldedNode`` in ``expressions/evaluator.py``).
-
-Read next: ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Columns of instants on the clocks of a time zone, where Arrow knows them as Java does.
 
 What it is: what kernels of casts and of temporal functions share.
-
-Read next: ``expressions/java/calendars.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: three nodes, frozen, hashable and picklable, each with its logical type.  ``str`` gives
 Flink's text of an expression, as EXPLAIN prints it: ``+(amount, 1)``.
 
-What it is not: what the parser gives; those nodes know names and positions in the text, no types.
-Calls are made by ``resolve_call`` (``expressions/resolution.py``), which finds the signature, adds
-implicit casts and derives the result type.
-
 **Values.** Literals, and the Python functions behind SQL's, see values as follows (None is NULL):
 
 ========================  ==========================================================
@@ -32,8 +28,6 @@ symbol                    str
 ========================  ==========================================================
 
 ``types/values.py`` converts them to and from what programs see (datetime, Row, list).
-
-Read next: ``expressions/evaluator.py``, ``expressions/functions/registry.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """From a function's name and its arguments to a bound call: signature, implicit casts, type.
 
 What it is: ``resolve_call``, by which the binder, the Table API and our own tests make calls.
-
-What it is not: the resolution of names of columns and of users' functions; that is the binder's.
-
-Read next: ``expressions/functions/definition.py``, ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations

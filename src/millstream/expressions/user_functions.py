@@ -7,10 +7,6 @@ not know it.  There are four kinds: *general* sees one row at a time, as program
 columns.
 
 A table function gives rows, which to the evaluator are an array; the binder unnests it.
-
-What it is not: the words of PyFlink (``table/udf.py``), or aggregates.
-
-Read next: ``expressions/functions/definition.py``, ``table/udf.py``.
 """
 
 from __future__ import annotations

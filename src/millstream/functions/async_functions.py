@@ -2,10 +2,6 @@
 
 What it is: what programs derive from for ``AsyncDataStream``, and the strategies by which a request
 is made again.
-
-What it is not: what runs them (``runtime/operators/async_wait.py``).
-
-Read next: ``datastream/async_data_stream.py``.
 """
 
 from __future__ import annotations

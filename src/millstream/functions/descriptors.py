@@ -3,8 +3,6 @@
 What it is: PyFlink's descriptors, with PyFlink's signatures except that types may be left out.
 Plain data, picklable.
 What it is not: state.  Handles are made of descriptors by ``state/keyed.py``.
-
-Read next: ``functions/handles.py``.
 """
 
 from __future__ import annotations

@@ -2,13 +2,8 @@
 
 What it is: Flink's evictors, which PyFlink lacks, with Flink's names in snake case.
 
-What it is not: cheap.  A window with an evictor keeps all its elements; a reduce or aggregate
-function is then computed anew at every firing, as in Flink.
-
 Where Flink's evictor removes by way of an iterator, one of these changes the list it is given
 (``del elements[:2]``); what is left in it is what the window keeps.
-
-Read next: ``runtime/operators/windows/generic.py``.
 """
 
 from __future__ import annotations

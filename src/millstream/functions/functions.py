@@ -3,13 +3,8 @@
 What it is: base classes with the methods to fill in, and what those methods are given (runtime
 context, timer service, contexts of process functions).
 
-What it is not: what calls them.  Operators do (``runtime/operators/``); wherever a class is
-taken, a plain callable is taken as well.
-
 An instance belongs to one subtask of one worker process.  ``open`` is called once per instance,
 not once per epoch; fields of the instance are not checkpointed, state handles are.
-
-Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

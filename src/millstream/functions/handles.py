@@ -2,12 +2,6 @@
 
 What it is: the abstract classes of PyFlink's ``datastream.state``.  A handle is made once, usually
 in ``open``, and always speaks of the key of the record (or timer) that is being processed.
-
-What it is not: an implementation.  Values live as Python objects in memory for as long as an epoch
-lasts and are written to the store at its end, so changing a value in place without ``update``
-is lost sooner or later.
-
-Read next: ``state/value_state.py``, ``state/list_state.py``, ``state/map_state.py``.
 """
 
 from __future__ import annotations

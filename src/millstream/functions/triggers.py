@@ -1,12 +1,6 @@
 """What a trigger is: it says when a window is evaluated, and when its content is thrown away.
 
 What it is: PyFlink's ``Trigger``, its context and its results, for users to write their own.
-
-What it is not: the triggers that come with Millstream (``functions/triggers.py``), nor
-what calls them (``runtime/operators/windows/generic.py``).  A trigger keeps nothing in its fields
-that depends on elements: one object serves all keys and windows.
-
-Read next: ``runtime/operators/windows/trigger_context.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: what the user configures (``WatermarkStrategy``, timestamp assigners) and the generators
 that run per source split.  The attributes of a generator are its checkpointed state.
-
-What it is not: where watermarks of several splits and inputs are merged; the runtime does that,
-and it detects idleness.
-
-Read next: ``types/field_access.py``, which makes assigners of the usual form fast.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The kinds of windows: what an assigner gives to a record and a function is called with.
-
-What it is not: the assigners (``functions/windows.py``).
-"""
+"""The kinds of windows: what an assigner gives to a record and a function is called with."""
 
 from __future__ import annotations
 

@@ -2,11 +2,6 @@
 
 What it is: the kinds of windows, the contract of window assigners, and the assigners of windows
 that all keys share: tumbling and sliding event-time windows with offsets.
-
-What it is not: the other assigners (``functions/windows.py``), the state of windows, or
-when they fire (``functions/triggers.py``, ``runtime/operators/windows/aligned.py``).
-
-Read next: ``runtime/operators/windows/generic.py``.
 """
 
 from __future__ import annotations

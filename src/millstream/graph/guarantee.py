@@ -4,10 +4,6 @@ What it is: computed from the graph alone, at submit, so that it can be shown wi
 things count: whether all sources above the sink can be read again, what kind of sink it is, and
 the checkpointing mode.  ``guarantee_table`` computes all combinations for
 ``docs/concepts/guarantees.md``.
-
-What it is not: a check.  Nothing is refused here.
-
-Read next: ``graph/explain.py``; ``checkpoint/coordinator.py`` for what the modes do.
 """
 
 from __future__ import annotations

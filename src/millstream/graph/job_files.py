@@ -4,8 +4,6 @@ What it is: the entries of ``python.files``, ``python.archives``, ``python.requi
 ``pipeline.cached-files``, and where each lies on a worker.
 What it is not: their way there: ``execution/job.py`` puts them into the checkpoint storage,
 ``runtime/job_files.py`` takes them out.
-
-Read next: ``execution/job.py``.
 """
 
 from __future__ import annotations

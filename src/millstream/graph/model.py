@@ -2,10 +2,6 @@
 
 What it is: plain data made from the user's transformations (``graph/translate.py``), cut into
 stages (``graph/model.py``) and shipped once to every worker.
-
-What it is not: executable.  ``runtime/task.py`` builds operator chains from it.
-
-Read next: ``graph/explain.py``.
 """
 
 from __future__ import annotations

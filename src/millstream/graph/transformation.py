@@ -3,10 +3,6 @@
 What it is: the program as the user wrote it, a graph of plain objects that point to their inputs.
 Some become operators (``Source``, ``OneInput``, ``TwoInput``, ``Sink``), others only say how
 records travel between operators (``Union``, ``Partition``, ``SideOutput``).
-
-What it is not: the StreamGraph.  ``graph/translate.py`` makes that, when the program is submitted.
-
-Read next: ``graph/translate.py``.
 """
 
 from __future__ import annotations

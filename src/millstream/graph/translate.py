@@ -9,10 +9,6 @@ Uids.  State, sources and sinks are matched by uid when a job restarts.  An oper
 way of their uids, what it reads and how.  Operators alike in all that are told apart by their
 order in the program.  Unlike Flink's, the hash has no running number over the whole program, so
 an operator added elsewhere changes no other uid.  A new name or parallelism changes none either.
-
-What it is not: a check of sources and sinks against the outside world; the driver does that.
-
-Read next: ``graph/model.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: one call for a whole job, before anything is written.  Each error names the source or
 sink as the user knows it: its name and where in the program it was made.
-
-What it is not: a check of the program itself (``graph/translate.py``).
-
-Read next: ``contracts/source.py``, ``contracts/sink.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: read off the last manifest and the job graph, once per epoch; costs a look at each
 operator and split.
-
-What it is not: kept anywhere.  ``millstream checkpoints inspect`` shows what the manifest says by
-itself.
-
-Read next: ``metrics/progress.py``, ``execution/driver.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: one line that is rewritten after every epoch on a terminal, or a line in the log
 about every ten seconds anywhere else.  The epoch driver calls ``update`` once per epoch.
-
-What it is not: metrics.  Nothing is kept but the last figures.
-
-Read next: ``execution/monitor.py``, which calls it.
 """
 
 from __future__ import annotations

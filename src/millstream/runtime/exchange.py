@@ -5,8 +5,6 @@ later stage; ``WatermarkValve`` combines the watermarks of all channels into one
 
 Channels: what a stage-0 task reads of one source split is one channel; what any later subtask
 sends is one channel.  Frames of a channel stay in order.
-
-Read next: ``runtime/task.py``.
 """
 
 from __future__ import annotations

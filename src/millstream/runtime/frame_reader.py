@@ -2,11 +2,6 @@
 
 What it is: decodes frames and calls the operators that they are for; passes on, unread, what later
 stages are to get.
-
-What it is not: in charge of the order.  The engine sorts frames by the watermark of their channel
-(``runtime/frames.py``).
-
-Read next: ``runtime/task.py``.
 """
 
 from __future__ import annotations

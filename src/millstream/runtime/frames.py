@@ -4,10 +4,6 @@ What it is: one frame is one row that Spark shuffles; its payload is a whole bat
 an acknowledgement.  ``Outbox`` collects frames into Arrow record batches for Spark, and
 ``encode_batch``/``decode_batch`` turn batches into payloads: Arrow IPC where the type is known,
 else a pickled list.
-
-What it is not: the decision where a record goes, which is made in ``runtime/exchange.py``.
-
-Read next: ``runtime/exchange.py``, ``runtime/task.py``.
 """
 
 from __future__ import annotations

@@ -19,10 +19,6 @@ which leaves them where they were.
 
 What can never happen: a record in flight reaches two subtasks, or none; or is late in a run though
 it was not in the one before.
-
-What it is not: the file (``state/in_flight_files.py``).
-
-Read next: ``runtime/restored_time.py``, ``graph/validation.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """The runtime context and timer service that functions are given.
 
 What it is: implementations of the abstract classes of ``functions/functions.py``.
-
-What it is not: state or timers themselves (``state/keyed.py``, ``state/timers.py``).
-
-Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: what a worker does before it unpickles anything of the user's (``bri
 where it stands while it runs a task (``working_directory``).  Requirements are installed and
 archives extracted once per machine, by the first worker that asks; the others wait for it.
 What it is not: per task.  Where all is there, a task costs a look at each file.
-
-Read next: ``graph/job_files.py``.
 """
 
 from __future__ import annotations

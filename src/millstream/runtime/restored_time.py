@@ -6,10 +6,6 @@ as the last checkpoint has them.
 Stage 0 is the special case.  Time is kept there per source split by the per-channel operators
 (``runtime/stage.py``), and a split may be read by another subtask in every epoch.  So its
 operators are restored anew with each split, and the checkpoint has their time with the split.
-
-What it is not: the merging of channels, which is ``WatermarkValve`` in ``runtime/exchange.py``.
-
-Read next: ``runtime/task.py``.
 """
 
 from __future__ import annotations

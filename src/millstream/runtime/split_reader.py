@@ -2,10 +2,6 @@
 
 What it is: reads one split after the other into the chain of its source, and says how far each has
 come.
-
-What it is not: the choice of what is read, which is the planner's (``execution/planner.py``).
-
-Read next: ``contracts/source.py``, ``runtime/restored_time.py``.
 """
 
 from __future__ import annotations

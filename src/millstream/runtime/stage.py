@@ -2,10 +2,6 @@
 
 What it is: built once per worker process and subtask from the job graph and kept for later
 epochs; user functions are opened here.  ``runtime/task.py`` drives it for one epoch.
-
-What it is not: state.  Nothing an epoch's result depends on stays here between epochs.
-
-Read next: ``runtime/task.py``.
 """
 
 from __future__ import annotations

@@ -4,16 +4,11 @@ What it is: restores operators, has source splits (stage 0) or frames (later sta
 ends the epoch, and sends the acknowledgement.  It is a generator of Arrow record batches of frames,
 so that Spark can shuffle while it runs.
 
-What it is not: Spark code.  ``engines/spark/stage_function.py`` calls it inside ``mapInArrow``;
-tests call it directly.
-
 The path of an epoch in a task::
 
     time restored -> restore -> processing time -> splits, or frames, those in flight first
       -> end_input (final epoch)
       -> snapshot in order of the chain -> stores uploaded -> exchange flushed -> ack
-
-Read next: ``runtime/split_reader.py``, ``runtime/frame_reader.py``, ``runtime/stage.py``.
 """
 
 from __future__ import annotations

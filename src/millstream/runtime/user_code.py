@@ -3,10 +3,6 @@
 What it is: how operators take, open and close a user function, and how an exception out of it
 becomes a UserFunctionError that names operator, program line, the user's file and line, and the
 record.
-
-What it is not: a sandbox.  User code runs in the operator's loop, unchecked.
-
-Read next: ``runtime/function_context.py``.
 """
 
 from __future__ import annotations

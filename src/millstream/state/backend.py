@@ -5,8 +5,6 @@ an open store: nothing, the local copy, a download, or copying key groups out of
 another parallelism or backend.
 What it is not: a backend.  Those are ``state/backends/rocksdb.py``, ``state/backends/hashmap.py``
 and the entry points of other packages.
-
-Read next: ``state/backends/place.py``, ``state/rescale.py``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 What it is: how one chunk is written and read.  Its schema names the key groups of its writer, so
 that after a change of parallelism each subtask takes its own rows only.
-
-What it is not: what the chunks are of (``runtime/operators/windows/chunks.py``,
-``runtime/operators/windows/columnar_sessions.py``).
 """
 
 from __future__ import annotations

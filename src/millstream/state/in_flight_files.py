@@ -5,11 +5,6 @@ channel: ``channel`` (a number in the table of channels), ``kind`` (``runtime/fr
 ``payload``.  The table is JSON in the schema's metadata: of each channel the edge that it lies on,
 by the uids at its ends, the watermark and idleness that its reader knew at its snapshot, and
 whether it carries the end of a source.
-
-What it is not: a decision what is in flight (``runtime/pipelined/barrier_alignment.py``), or who
-gets it when a job is restored (``runtime/frames_in_flight.py``).
-
-Read next: ``checkpoint/model.py``.
 """
 
 from __future__ import annotations

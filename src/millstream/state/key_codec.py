@@ -3,10 +3,6 @@
 What it is: ``encode_key`` and its inverse ``decode_key``.  The first byte says the type, so 1, True
 and 1.0 are three keys.  Lists, dicts and rows may be keys as well: equality of keys is that of
 their bytes.  Numpy scalars count as the Python value they hold.
-
-What it is not: a serializer of values (``state/serializers.py``).  A key of a type not
-listed here is pickled without back references; two such keys are equal if they pickle alike,
-which holds for plain objects but not for, say, objects that hold sets.
 """
 
 from __future__ import annotations

@@ -10,13 +10,9 @@ find if it goes on from the very snapshot that this one made.  Where tasks live 
 stays in memory behind snapshots, in two generations (``state/value_state.py``), up to a number of
 bytes; what changed is written bit by bit between snapshots (``write_some``), so they are short.
 
-What it is not: a store (``contracts/key_value_store.py``), nor thread-safe.
-
 Facts about the store itself, under ``M``: what it says of each section (``state/registry.py``);
 ``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks;
 ``\0swept``, up to where the background has removed what has expired.
-
-Read next: ``state/value_state.py``, ``state/timers.py``, ``state/registry.py``.
 """
 
 from __future__ import annotations

@@ -4,12 +4,8 @@ What it is: what was added since the last flush is kept in memory and written as
 chunk per key; ``get`` reads the chunks of a key in order.  Chunk numbers come from a counter
 of the store that grows with every flush, so a new chunk always lies behind the old ones.
 
-What it is not: bounded.  A list that is read is in memory as a whole.
-
 Layout: ``K`` entries with the chunk number (8 bytes, big-endian) behind the key; the value is the
 pickled list of elements.
-
-Read next: ``state/map_state.py``.
 """
 
 from __future__ import annotations

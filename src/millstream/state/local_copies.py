@@ -5,10 +5,6 @@ made, and one ``work-<attempt>-<process id>`` per running attempt, a copy by har
 opened and changed.  What is loaded from here is what was uploaded: the directories are this user's
 alone, and files that this process has neither written nor read before are compared with the digests
 in the checkpoint.
-
-What it is not: durable.  Whatever is missing or damaged here is dropped and downloaded again.
-
-Read next: ``state/backends/rocksdb.py``.
 """
 
 from __future__ import annotations

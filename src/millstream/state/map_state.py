@@ -3,11 +3,7 @@
 What it is: a cache per key of the entries that were used.  Iterating reads
 all entries of the key; reading or writing one entry reads at most that one.
 
-What it is not: for one big value; that is ValueState.
-
 Layout: ``K`` entries with the encoded map key behind the key; the value is pickled.
-
-Read next: ``state/keyed.py``.
 """
 
 from __future__ import annotations

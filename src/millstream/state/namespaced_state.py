@@ -3,11 +3,7 @@
 What it is: values in memory, each under its key and namespace (the bytes of a
 window), read from the store by one multi-get per batch where it is known what will be wanted.
 
-What it is not: state per key alone (``state/value_state.py``).
-
 Layout: ``K`` entries with the namespace behind the key; the value is pickled.
-
-Read next: ``runtime/operators/windows/trigger_context.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: what ``contracts/operator.py`` promises to operators, and for the runtime what is
 to be written at a checkpoint.  A state that did not change since it was read or written is not
 written again: the checkpoint names what the one before it named.
-
-What it is not: larger than memory; that is what keyed state is for.
-
-Read next: ``state/rescale.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: what operators do to ``PackedMaps`` of many keys at once.  A map is looked up once, and
 new entries are put behind those that are there for all keys together (``grown``).
-
-What it is not: for maps of several buckets, nor for entries that are there already: those are
-changed one by one.
-
-Read next: ``state/packed_state.py``, ``state/packed_buckets.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: the layout of ``PackedMaps`` (``state/packed_state.py``), which tells it.  A map with
 few entries is one bucket; most are used as the bytes that they are: an entry is put behind the
 others, and those of all keys of a batch are read as columns.
-
-What it is not: a dictionary; what is changed otherwise becomes a ``PackedMap``.
-
-Read next: ``state/packed_state.py``.
 """
 
 from __future__ import annotations

@@ -6,16 +6,12 @@ their number doubles as the map grows.  So a key with few entries is read by one
 with millions only those buckets are read and written that are used.  Whole batches are read in
 sorted multi-gets.
 
-What it is not: a codec; ``runtime/columnar/row_codec.py`` packs rows.
-
 Where something is kept per key and namespace (a window), it is looked up by both: a ``Slot``.
 
 Layout: ``K`` entries, the namespace behind the key.  Of a map, the number of the bucket (4 bytes,
 big-endian) stands behind that; the value has the doublings (1 byte), how many entries all buckets
 have (4; it is right in bucket 0), how many this one has (4), the lengths of names and of values (4
 each), names, values; numbers in values are little-endian.
-
-Read next: ``state/packed_buckets.py``, ``state/value_state.py``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: the sections that a store says it has (``state/registry.py``), and t
 decoded: key, window or map key or time, value; and operator state, by name.  State files are copied
 into a temporary directory; nothing in the checkpoint is touched, so it may be used while the job
 runs.
-
-What it is not: what operators use, nor fast.
-
-Read next: ``state/reader.py``, ``cli/checkpoints_command.py``, which prints it.
 """
 
 from __future__ import annotations

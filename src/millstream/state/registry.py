@@ -8,10 +8,6 @@ has a store can list and read all of it, without the program (``state/reader.py`
 Under ``M\0section:`` and a name there is, beside them, what an operator says of all that it keeps
 for one purpose (``contracts/operator.py``), so that another operator can tell whether it
 understands that.
-
-What it is not: the record of the program in the manifest, which is there before a store is opened.
-
-Read next: ``state/keyed.py``, ``state/reader.py``.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ A ``C`` entry mixes key groups, so its copy says which of them count: the source
 (first and stop, 2 bytes each) is added to the end of its key, one more at each change of
 parallelism.  Whoever reads such entries asks ``chunk_key_groups`` which rows to take; without it,
 1 -> 3 -> 2 subtasks would count rows twice.
-
-Read next: ``state/backend.py``.
 """
 
 from __future__ import annotations

@@ -4,11 +4,6 @@ What it is: ``dumps`` and ``loads``.  A value is pickled by C pickle.  Classes t
 imported, above all those of ``__main__``, which no worker has, are written as module and
 qualified name and found again among the classes that came with the job.  So a value of such a class
 stays small, and after a restart it is an instance of the class of the program that runs now.
-
-What it is not: canonical.  Equal values may have different bytes; keys are encoded by
-``state/key_codec.py``.
-
-Read next: ``state/key_codec.py``.
 """
 
 from __future__ import annotations

@@ -5,16 +5,12 @@ heap until ``flush`` writes them, or until there are too many of them to hold; t
 epochs are read from the store in order of time, a run at a time and only as far as time has come,
 so an epoch costs what it touches, however many timers wait.  Firing merges the two.
 
-What it is not: a clock.  The operator says how far time has come.
-
 Layout: ``T`` + state index (2) + time (8, sign bit flipped) + key group (2) + length of key (4)
 + encoded key + namespace, without a value.  Timers of one time fire in the order of these
 bytes, so the order does not depend on where the input was cut into epochs.
 
 Timers fire from the front of the store: what has fired is one range, and deleted as one if it is
 long.  Single deletions would be read past, one by one, by every later epoch until compaction.
-
-Read next: ``state/keyed.py``.
 """
 
 from __future__ import annotations

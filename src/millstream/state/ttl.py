@@ -3,11 +3,6 @@
 What it is: handles around the plain ones that keep each value (each element of a list, each entry
 of a map) together with the time of its last access, and treat it as absent once expired.  Expired
 state is removed when it is met, by its key or in the background.
-
-What it is not: the search for what has expired (``state/key_context.py``).  Time is
-``KeyedState.expiry_time``: that of the access.
-
-Read next: ``functions/descriptors.py`` for the configuration.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: the implementations of three handles over one cache of Python objects.  Reading and
 writing cost a dictionary look-up each; the store is asked only for keys that were neither
 prefetched nor used before.
-
-What it is not: thread-safe.  A task is one thread.
-
-Read next: ``state/keyed.py``, which prefetches and flushes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: words; ``pyflink.table.udf`` has them too, and so has ``table/udf.py``.
 What it is not: the computation (``runtime/columnar/aggregate_kernels.py``).
-
-Read next: ``expressions/user_functions.py``.
 """
 
 from __future__ import annotations

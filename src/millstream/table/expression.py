@@ -2,8 +2,6 @@
 
 What it is: PyFlink's operators and methods over the nodes that the parser makes.
 What it is not: bound: names and types are looked at when a table takes it.
-
-Read next: ``table/expression_nodes.py``, ``table/scalar_methods.py`` and its sisters.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: the part of ``Expression`` that its groups of methods build upon.
 What it is not: for programs; they take ``col``, ``lit`` and what these give.
-
-Read next: ``table/expression.py``.
 """
 
 from __future__ import annotations

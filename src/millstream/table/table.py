@@ -3,8 +3,6 @@
 What it is: PyFlink's ``Table`` over a logical plan.  Expressions build the nodes that the parser
 builds, and are bound as SQL's are.
 What it is not: data: nothing is read before ``execute``.
-
-Read next: ``table/expression.py``, ``sql/binder/queries.py``.
 """
 
 from __future__ import annotations

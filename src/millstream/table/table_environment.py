@@ -4,8 +4,6 @@ What it is: PyFlink's names over a session (``sql/statements/session.py``).  A T
 on this machine (``execution.target: local``) unless its configuration says otherwise; a
 StreamTableEnvironment belongs to a StreamExecutionEnvironment and runs where that does.
 What it is not: the running.
-
-Read next: ``table/table.py``, ``sql/statements/session.py``.
 """
 
 from __future__ import annotations

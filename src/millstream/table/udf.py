@@ -3,10 +3,6 @@
 What it is: ``udf`` for scalar functions, of rows, of pandas' Series, of Arrow's arrays, and async
 ones.  The result is registered by ``create_temporary_function``, by ``CREATE FUNCTION ... AS
 'module.name' LANGUAGE PYTHON``, or called as it is on expressions.
-
-What it is not: ``udaf`` and ``udtaf`` (``table/aggregate_functions.py``), which it passes on.
-
-Read next: ``expressions/user_functions.py``.
 """
 
 from __future__ import annotations

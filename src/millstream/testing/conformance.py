@@ -6,10 +6,6 @@ What it is: functions that check the numbered contracts of ``contracts/source.py
     check_source(MySource(...))
     check_cursors(MySource(...))
     check_sink(lambda: MySink(directory), batches, read=lambda: my_rows(directory))
-
-What it is not: a test of what records a connector makes of what bytes.
-
-Read next: ``testing/sink_conformance.py``, ``contracts/source.py``.
 """
 
 from __future__ import annotations

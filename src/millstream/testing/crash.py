@@ -7,10 +7,6 @@ itself::
     report = run_until_done([sys.executable, "job.py"], crash="manifest.publish.after:2",
                             directory=tmp_path)
     assert report.killed and report.exit_code == 0
-
-What it is not: a judge of the results.  Compare those with an independent answer.
-
-Read next: ``millstream/crash_points.py``.
 """
 
 from __future__ import annotations

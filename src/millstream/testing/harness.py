@@ -11,10 +11,6 @@ What it is: what tests of operators and of user functions use::
 An epoch may be cut anywhere: the instance is closed, and a new one, made by the same factory,
 starts on the state of the old one.  A harness that is ``long_lived`` does as an engine that takes
 checkpoints while records flow: the instance goes on behind its snapshot, with the store open.
-
-What it is not: parallel.  It runs one subtask; give ``subtask`` and ``parallelism`` for another.
-
-Read next: ``contracts/operator.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: ``noida-db``, a single binary from PyPI that speaks Kafka's protocol with transactions;
 it is started in less than a second and needs no Java.  Tests and measurements start their own.
-
-What it is not: Kafka.  It keeps everything in one process, does not replicate, and never ends a
-transaction because of its age.  Nor a dependency: install ``noida-db`` to use this.
-
-Read next: ``docs/how-to/kafka.md``.
 """
 
 from __future__ import annotations

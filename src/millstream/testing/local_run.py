@@ -3,10 +3,6 @@
 What it is: ``run_and_collect(stream)`` for bounded programs, on ``MiniCluster``: the same tasks,
 exchange, checkpoints and commits as on Spark.  Where epochs are cut, in which order tasks run and
 which instances are lost between epochs is seeded, and must not change a result.
-
-What it is not: Spark; start it with ``stream.execute_and_collect()``.
-
-Read next: ``testing/mini_cluster.py``, ``testing/sources.py``.
 """
 
 from __future__ import annotations

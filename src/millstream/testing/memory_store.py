@@ -1,10 +1,6 @@
 """A key-value store in a dictionary, for the operator harness.
 
 What it is: the contract of ``contracts/key_value_store.py`` without files: snapshots are copies.
-
-What it is not: a backend; jobs use ``state/backends/hashmap.py`` or ``state/backends/rocksdb.py``.
-
-Read next: ``testing/harness.py``.
 """
 
 from __future__ import annotations

@@ -4,11 +4,6 @@ What it is: the local engine (``execution.target: local``) with its tasks in thi
 the other, and faults between them.  Epochs are cut where the test says, tasks come in any order,
 workers forget their instances, and the job can be stopped after any epoch and be resumed, at
 another parallelism too.
-
-What it is not: fast or parallel, and it has no restart strategy: an error is the test's to see.
-
-Read next: ``engines/local/engine.py``, ``testing/process_cluster.py`` (tasks in processes that
-can be killed).
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: the workers of the local engine, with faults: a subtask moves to a fresh instance, and
 the task of a worker that died is tried once more in another process, or the run fails, as the seed
 has it.
-
-What it is not: parallel.  Tasks run one after the other, so that a seed replays a run.
-
-Read next: ``engines/local/pool.py``, ``testing/mini_cluster.py``, ``tests/support/faults.py``.
 """
 
 from __future__ import annotations

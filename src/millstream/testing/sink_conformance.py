@@ -4,11 +4,6 @@ What it is: ``check_sink`` takes a sink through what can happen to it: attempts 
 and committers that are killed, commits that are repeated, replays by a later run, orphans of other
 jobs and of newer runs, an old driver that goes on.  The first thing that is not as the numbered
 contracts in ``contracts/sink.py`` say is a ``ConformanceError`` with the contract's number.
-
-What it is not: a look into the target.  It sees what readers see; whether the target keeps what it
-has confirmed when its machine dies is the target's own affair.
-
-Read next: ``contracts/sink.py``, ``testing/sink_processes.py``.
 """
 
 from __future__ import annotations

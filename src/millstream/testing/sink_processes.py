@@ -2,10 +2,6 @@
 
 What it is: a child is given the sink, pickled, and what to do with it; it leaves its committables
 in a file and kills itself, as an executor that is lost or a driver with ``kill -9`` would be.
-
-What it is not: a way to see what a kill does to the target's machine.
-
-Read next: ``testing/sink_conformance.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: what became visible with the first epoch is what each further one is to add; each step
 says how much more there must be, or that nothing has changed.
-
-What it is not: the steps (``testing/sink_conformance.py``).
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: ``FailingSink(inner, "prepare", times=2)`` behaves as ``inner`` but raises SinkError the
 first two times that step is reached, counted over all processes and restarts.
-
-What it is not: a crash of the process; crash points (``millstream/crash_points.py``) do that.
-
-Read next: ``testing/conformance.py``.
 """
 
 from __future__ import annotations

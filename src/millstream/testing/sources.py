@@ -11,10 +11,6 @@ what else should happen there.
 - ``EOF``: a job reads up to here and ends; the next run of the same job reads on.
 
 Records may carry their timestamps: ``At(value, timestamp)``.
-
-What it is not: parallel; there is one split, so that a test decides the order.
-
-Read next: ``testing/sinks.py``.
 """
 
 from __future__ import annotations

@@ -11,10 +11,6 @@ What it is: what a program does between a source and a sink, as it stands in the
 It runs one operator with its key selector, timers, windows and state, in one subtask and without
 Spark.  ``end_epoch`` takes a checkpoint and goes on in a fresh instance, ``crash`` goes back to the
 last one.
-
-What it is not: for several operators behind each other: ``run_and_collect`` runs whole programs.
-
-Read next: ``testing/harness.py``, ``testing/local_run.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: a table of the scalar types with the exact Python type each takes, and the rule for
 what else it accepts (numpy scalars, an ``int`` for a DOUBLE).  A column whose values all have the
 exact type, which is one pass at C speed to find out, is given to Arrow as it is.
-
-What it is not: extensible by users; own classes are dataclasses or pickled.
-
-Read next: ``types/composite_types.py``.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ is a list of runs only if that is smaller than the list or the bits of its value
 libraries, Java's as well, leave it to a bitmap's history which of two equally large forms it has.
 
 The library is loaded by the first bitmap: most programs have none.
-
-What it is not: the functions (``expressions/functions/bitmap.py``), or the aggregates
-(``runtime/columnar/collecting_aggregates.py``).
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: the inner loops of ``types/type_information.py``.  Arrays without nulls go through
 numpy, whose ``tolist`` runs in C; nulls are put in afterwards.
-
-What it is not: a type system.  Which Python values a declared type takes is decided there.
-
-Read next: ``types/type_information.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: how records of several fields become columns and come back, as a stream (columns of
 the record batch) or as a field of another record (a struct column).
-
-What it is not: where types are inferred from annotations (``types/types.py``).
-
-Read next: ``types/row.py``, ``types/types.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: the way between those and the values behind SQL's functions (the table in
 ``expressions/nodes.py``), and the type that a Python value has as a literal of the Table API.
-
-What it is not: conversion of columns (``types/values.py``).
-
-Read next: ``types/logical_type_info.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: ``lambda r: r.origin``, ``lambda r, t: r["time"]``, ``operator.itemgetter(1)`` are known
 by their bytecode, so that key selectors and timestamp assigners of that form can read a whole
 Arrow column instead of being called per record.
-
-What it is not: a compiler.  Anything else is called as the user wrote it.
-
-Read next: ``functions/watermark_strategy.py``.
 """
 
 from __future__ import annotations

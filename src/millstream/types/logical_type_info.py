@@ -4,10 +4,6 @@ What it is: ``type_info_of`` gives the type of the records that a stream of a ta
 ``logical_type_of`` the logical type of a stream's records.  Columns whose values look the same in
 both worlds have the stream's own types; others a ``LogicalTypeInfo``, whose column is that of the
 table, so that nothing is converted until a Python function asks.
-
-What it is not: schemas that come from outside as Arrow; ``logical_type_of_arrow`` is for those.
-
-Read next: ``types/type_information.py``, ``types/external_values.py``.
 """
 
 from __future__ import annotations

@@ -3,12 +3,6 @@
 What it is: one frozen dataclass per type, its text as Flink prints it, and the Arrow type of a
 column that holds it.  The way back is in
 ``types/logical_type_info.py``.
-
-What it is not: the types of DataStream programs (``types/type_information.py``); a table's types
-become those, and back, in ``types/logical_type_info.py``.  Which type an operation gives stands in
-``types/type_derivation.py``, which may be cast to which in ``types/type_derivation.py``.
-
-Read next: ``types/type_roots.py``, then ``types/type_derivation.py``.
 """
 
 from __future__ import annotations

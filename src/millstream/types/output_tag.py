@@ -1,8 +1,6 @@
 """The output tag: the name and type of a side output.
 
 A function yields it in front of a value (``yield tag, value``), and ``get_side_output`` takes it.
-
-Read next: ``functions/functions.py``.
 """
 
 from __future__ import annotations

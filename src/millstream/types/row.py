@@ -3,10 +3,6 @@
 What it is: PyFlink's ``Row`` and ``RowKind``.  A row is a list of its values; its field names and
 its kind are held by its class, one class per tuple of names and kind, so that a row costs no more
 than a list and two rows are compatible exactly if they have the same class.
-
-What it is not: a declaration of types.  That is ``RowTypeInfo`` in ``types/composite_types.py``.
-
-Read next: ``types/composite_types.py``, which turns Arrow columns into rows.
 """
 
 from __future__ import annotations

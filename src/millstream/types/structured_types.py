@@ -3,10 +3,6 @@
 What it is: a ROW with the name of a class, by which types of the same fields are told apart.  SQL
 knows the name alone; where values go to Python, they become objects of the class if it can be
 imported and is a dataclass with these fields, and named rows otherwise.
-
-What it is not: a way to call anything by a name in SQL: a class that is no dataclass is not made.
-
-Read next: ``types/external_values.py``, ``expressions/functions/value_construction.py``.
 """
 
 from __future__ import annotations

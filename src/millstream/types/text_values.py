@@ -2,10 +2,6 @@
 
 What it is: exact formatting of single values, used by casts to text, plans and results.  Years go
 from 1 to 9999 as in SQL; what a column may hold beyond that is written all the same.
-
-What it is not: parsing (``types/text_values.py``), or DATE_FORMAT with a pattern.
-
-Read next: ``types/values.py``.
 """
 
 from __future__ import annotations

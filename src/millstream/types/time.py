@@ -2,11 +2,6 @@
 
 What it is: ``Duration`` and ``Instant`` as in PyFlink, ``Time`` as in PyFlink 1, and one function
 that reads whatever stands for a length of time as milliseconds.
-
-What it is not: a clock, or the parser of durations in configuration files
-(``configuration/configuration.py``).
-
-Read next: ``functions/watermark_strategy.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: Flink's rules.  The common type of several is the least restrictive one that holds the
 values of each; decimals follow the rules of SQL Server with Hive's choice of what to give up where
 38 digits do not suffice.
-
-What it is not: signatures of functions (``expressions/functions/definition.py``), which use it.
-
-Read next: ``expressions/functions/definition.py``.
 """
 
 from __future__ import annotations

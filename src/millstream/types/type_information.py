@@ -2,11 +2,6 @@
 
 What it is: the base class and the types of one column: basic types, times, arrays, lists, maps,
 and the pickled type of untyped streams.  Types are immutable, comparable and picklable.
-
-What it is not: what users import.  They use ``Types`` (``types/types.py``), or PyFlink's path
-``types/types.py``.
-
-Read next: ``types/composite_types.py`` (rows, tuples, dataclasses), ``types/columns.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: the root says which type it is whatever its length or precision; families say what
 roots have in common, which is how signatures of functions and casts are written.
-
-What it is not: a type; that is ``types/logical_types.py``.
-
-Read next: ``types/logical_types.py``.
 """
 
 from __future__ import annotations

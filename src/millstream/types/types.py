@@ -1,11 +1,6 @@
 """Types: the types of streams and state, under PyFlink's names; also ``Row`` and ``RowKind``.
 
 What it is: factories of ``TypeInformation``, such as ``Types.ROW([Types.STRING(), Types.LONG()])``.
-
-What it is not: needed for a program to work.  Without types, values are pickled; with them,
-records travel as Arrow columns, which is much faster.
-
-Read next: ``types/type_information.py``.
 """
 
 from __future__ import annotations

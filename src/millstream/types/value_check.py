@@ -3,11 +3,6 @@
 What it is: a predicate compiled from a type, ``v.__class__ is int and -2**31 <= v < 2**31`` for
 an INT, for places where values come one by one.  It says yes to what needs no second look; of all
 else the columns of the type tell whether it fits.
-
-What it is not: how batches become columns, which checks them as well; but samples of those that
-never do are looked at by it (``runtime/user_code.py``).
-
-Read next: ``state/value_state.py``, which uses it.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: the two conversions around the Python functions behind SQL's.  Values look as the table
 in ``expressions/nodes.py`` says: times are integers, arrays and rows are tuples, so that nothing is
 lost and everything but a map is hashable.
-
-What it is not: what programs see (datetime, Row, list); that is ``types/external_values.py``.
-
-Read next: ``types/external_values.py``, ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations

@@ -4,11 +4,6 @@ What it is: the encoding that Flink, Spark and Parquet share: a dictionary of th
 fields (the metadata), then the value.  Here both lie one behind the other, in the narrowest form,
 names in the order in which they come: so the same JSON is always the same bytes, and bytes can be
 compared.  ``Variant`` is what programs see.
-
-What it is not: the parser of JSON (``expressions/functions/variant.py``); dates, times and bytes,
-which the encoding has and JSON has not.
-
-Read next: ``types/bitmaps.py``.
 """
 
 from __future__ import annotations

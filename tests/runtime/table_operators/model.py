@@ -3,10 +3,6 @@
 What it is: for each operator of ``runtime/operators/table/`` a class that takes one change after
 another, ``(kind, row)``, and returns the changes that it gives.  It follows what Flink's classes
 do, keeps everything in lists and dictionaries, and shares no code with the operators.
-
-What it is not: fast, restorable or typed by SQL.
-
-Read next: ``tests/runtime/table_operators/running.py``, which runs an operator beside it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 What it is: a page of all functions in the registry, made from their table entries, and of what else
 Flink has (``flink.txt``), with the reason why it is not here (``elsewhere.txt``).
-
-What it is not: a test of what functions do; the examples of the page are run by
-``tests/expressions/test_function_examples.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: values and conditions over given columns, of functions whose semantics agree once the
 few differences in spelling are taken away (integer division, AVG of integers, days added to dates).
 What it is not: a test of functions (``tests/sql/functions``): the point is what plans make of them.
-
-Read next: ``tests/sql/random/random_queries.py``.
 """
 
 from __future__ import annotations

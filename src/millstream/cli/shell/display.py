@@ -3,8 +3,6 @@
 What it is: the three modes of Flink's client.  ``table`` applies the changes and shows the rows
 that are left, on a terminal while the query runs; ``changelog`` writes one line per change, its
 kind first; ``tableau`` writes the same in a frame.
-
-What it is not: ``TableResult.print``, which is ``tableau``.
 """
 
 from __future__ import annotations

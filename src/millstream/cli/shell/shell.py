@@ -2,10 +2,6 @@
 
 What it is: a script is split, each statement is run by a TableEnvironment, and its result is shown;
 a few commands are the shell's own.
-
-What it is not: the terminal (``cli/shell/terminal.py``), nor what a statement does.
-
-Read next: ``cli/shell/display.py``.
 """
 
 from __future__ import annotations

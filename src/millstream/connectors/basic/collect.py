@@ -2,10 +2,6 @@
 
 What it is: what ``execute_and_collect`` uses: pickled values in files, exactly once by the same
 protocol as the file sink.  ``read_collected`` sees committed epochs only.
-
-What it is not: a format for other programs; use ``FileSink`` for these.
-
-Read next: ``connectors/files/pending_files.py``.
 """
 
 from __future__ import annotations

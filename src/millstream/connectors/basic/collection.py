@@ -2,8 +2,6 @@
 
 What it is: ``env.from_collection``.  The values are pickled with the job; an offset is an index.
 What it is not: for large data; use files.
-
-Read next: ``contracts/source.py``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: Flink's ``DataGeneratorSource``.  Record number i is ``function(i)``
 depends on nothing but i makes the source replayable.  The rate holds over the whole source and
 is kept by wall time: a split can be read up to where it should be by now, so a job that was down
 catches up, as it would on a real source.
-
-What it is not: random by itself; seed a generator with the index.
-
-Read next: ``contracts/source.py``.
 """
 
 from __future__ import annotations

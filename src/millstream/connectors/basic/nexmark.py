@@ -5,10 +5,6 @@ three are auctions, the others bids; event ``n`` happens at ``base_time + n / ra
 is a function of the seed, the number of the event and the column, so an event that is read again
 is the same.  Only the columns that are asked for are made.  A source has events of one kind, or of
 all.
-
-What it is not: the reference generator, whose random numbers have no seed.
-
-Read next: ``sql/catalog/factories/nexmark.py``.
 """
 
 from __future__ import annotations

@@ -7,13 +7,6 @@ for moving data.
 
 Where tasks go on, too, they wait for their checkpoint: a slot's own output is nowhere to be seen on
 most clusters.
-
-What it is not: exactly-once.  A terminal cannot be asked what it has shown: when the driver dies
-while it prints, the lines of that epoch are printed again by the next run (at-least-once).
-Within one run nothing is printed twice, nor behind one that has ended in an orderly way: by an
-interrupt, or of a failure that restarts it.
-
-Read next: ``connectors/formats/text_values.py``.
 """
 
 from __future__ import annotations

@@ -5,12 +5,6 @@ lines to segment files in a temporary directory; an offset is a byte of all segm
 tasks read the segments.  A small file says how much is written, for tasks that live on.  So the
 workers must see the driver's temporary directory (``local[*]``,
 or ``directory=`` on a shared file system).
-
-What it is not: replayable over the loss of the driver.  Lines that were read from the socket and
-not yet written when the driver dies, and lines sent while no driver listens, are lost
-(at-most-once).  A failed epoch within a run is repeated with the same lines.
-
-Read next: ``contracts/source.py``.
 """
 
 from __future__ import annotations

@@ -14,11 +14,6 @@ each committable it finds one of:
 
 What can never happen: rows without their entry or the entry without them, for one transaction
 writes both; two committers at a time, for the transaction locks the commit table first.
-
-What it is not: about where rows are staged: ``connectors/embedded/sink.py`` keeps them in files,
-``connectors/postgres/commit_table.py`` in a table of the server.
-
-Read next: ``connectors/embedded/sink.py``.
 """
 
 from __future__ import annotations

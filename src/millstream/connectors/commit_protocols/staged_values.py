@@ -3,10 +3,6 @@
 What it is: what the write-ahead sink and the fenced upsert sink share.  A task writes the records
 of an epoch as one blob under a name of its attempt, ``sinks/<job>/<uid>/g<generation>-...``, and
 its committable names it.  The committer reads exactly what the manifest names.
-
-What it is not: a way to make anything visible; nobody but the committer reads these blobs.
-
-Read next: ``connectors/commit_protocols/upsert.py``.
 """
 
 from __future__ import annotations

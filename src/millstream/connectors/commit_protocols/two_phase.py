@@ -14,11 +14,6 @@ be at a crash, and what becomes of it:
 
 What can never happen: a transaction that a manifest names is aborted, or one that none names is
 committed.
-
-What it is not: for targets whose transactions end with their connection; use
-``GenericWriteAheadSink`` there.
-
-Read next: ``contracts/sink.py``; the example is in ``docs/how-to/custom-sinks.md``.
 """
 
 from __future__ import annotations

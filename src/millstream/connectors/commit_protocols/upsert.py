@@ -16,11 +16,6 @@ Two ways:
 In both, ``upsert`` gets a number that grows with each run and epoch (``fence_of``).  A target that
 stores it beside the row and refuses to replace a row with a greater one is safe from an old driver
 or task that was thought dead.
-
-What it is not: for streams in which a key comes from several subtasks: key the stream by it.
-
-Read next: ``connectors/commit_protocols/staged_values.py``; the example is in
-``docs/how-to/custom-sinks.md``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
 """The DuckDB sink: exactly-once rows in a table of a database file, without a server.
 
 What it is: ``DuckDbSink``.  Batches go into DuckDB as Arrow tables, without Python values.
-
-What it is not: the protocol; that is ``connectors/embedded/sink.py``.  Nor a way around DuckDB's
-locks: one process at a time has the file open for writing, and none while another reads.  The
-sink opens it for each trial and each commit and closes it at once; readers should do the same.
-
-Read next: ``docs/how-to/sqlite-duckdb.md``.
 """
 
 from __future__ import annotations

@@ -6,12 +6,6 @@ they are inserted and rolled back, so that a row the table refuses fails the epo
 The committer inserts the rows of all subtasks and enters them in one transaction
 (``connectors/commit_protocols/commit_table.py``).  A reader sees an epoch whole or not at all.
 With a key rows are changes (``connectors/embedded/sink.py``).
-
-What it is not: for many writers at a time: an embedded database has one.  What is tried in the
-tasks waits its turn for up to ``timeout`` seconds.  A driver that is stopped within its transaction
-keeps the file's lock, which only its end takes from it: the next run fails and names the process.
-
-Read next: ``connectors/embedded/sqlite.py``, ``connectors/embedded/duckdb.py``.
 """
 
 from __future__ import annotations

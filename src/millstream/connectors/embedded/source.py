@@ -4,8 +4,6 @@ What it is: the rows that are there when the job starts.  The offset is the row 
 reads ``rowid >= start AND rowid < stop``: at every reading the same, as long as nobody changes the
 table.
 What it is not: a snapshot, nor for what has no row ids (views, SQLite's WITHOUT ROWID).
-
-Read next: ``contracts/source.py``, ``connectors/embedded/sqlite.py``.
 """
 
 from __future__ import annotations

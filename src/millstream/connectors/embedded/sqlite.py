@@ -2,10 +2,6 @@
 
 What it is: ``SqliteSink`` and how Arrow columns become SQLite's values: booleans 0 and 1; dates,
 times and decimals text; lists, rows and maps JSON text.
-
-What it is not: the protocol; that is ``connectors/embedded/sink.py``.
-
-Read next: ``docs/how-to/sqlite-duckdb.md``.
 """
 
 from __future__ import annotations

@@ -4,11 +4,6 @@ What it is: what turns batches into the bytes of one file.  Columnar batches are
 making Python objects.  Records of an untyped stream become columns by their own names: the
 keys of a dict, the fields of a Row or dataclass, ``f0``, ``f1``, ... of a tuple, ``f0`` of
 anything else.
-
-What it is not: the writer of CSV (``connectors/formats/csv_format.py``), nor about names,
-durability or commits; that is ``connectors/files/sink.py``.
-
-Read next: ``connectors/files/sink.py``.
 """
 
 from __future__ import annotations

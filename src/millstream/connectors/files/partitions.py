@@ -4,8 +4,6 @@ What it is: how a batch is dealt out to them.  The columns of the partition are 
 not in the files.
 What it is not: the names (``connectors/files/partitions.py``), or reading them
 (``connectors/files/source.py``).
-
-Read next: ``connectors/files/sink.py``.
 """
 
 from __future__ import annotations

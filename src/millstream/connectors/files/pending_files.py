@@ -16,11 +16,6 @@ with paths relative to the base.  The committer renames.  For each committable i
 5. Neither is there otherwise: the pending file was deleted by somebody else, or the disk lost what
    it had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
    deletes only pending files that no manifest names, so this can never happen by its doing.
-
-What it is not: for object stores, which have no rename; the base must be a file system that all
-workers and the driver share.
-
-Read next: ``connectors/files/sink.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: Flink's ``FileSink``.  Every epoch makes its own files, at most one (or as many as the
 rolling policy asks for) per subtask and bucket, and none where there are no records.  They
 become visible, whole, when the epoch is committed: ``part-<hash>-<subtask>-<epoch>.<ext>``.
-
-What it is not: a sink that appends to files over several epochs, or that compacts small files.
-
-Read next: ``connectors/files/pending_files.py``, the protocol.
 """
 
 from __future__ import annotations

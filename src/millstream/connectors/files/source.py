@@ -4,12 +4,6 @@ What it is: Flink's ``FileSource``.  A file is a split.  Directories are searche
 files and directories whose name begins with ``.`` or ``_`` are passed over; files are read in
 the order of their paths.  ``process_static_file_set`` (the default) reads what is there when the
 job starts and ends; ``monitor_continuously`` looks for new files again and again and never ends.
-
-What it is not: a tail.  As in Flink, a file is taken to be complete when it is discovered: its
-size then is its size for ever, and what is appended later is not read.  Write files under a
-hidden name or elsewhere, and move them in when they are complete.
-
-Read next: ``connectors/formats/file_format.py``.
 """
 
 from __future__ import annotations

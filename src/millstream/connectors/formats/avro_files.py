@@ -2,8 +2,6 @@
 
 What it is: a reader that cuts at the file's own blocks, and writers.
 What it is not: messages of one record each (``connectors/formats/message_formats.py``).
-
-Read next: ``connectors/formats/file_format.py``, ``connectors/files/file_writers.py``.
 """
 
 from __future__ import annotations

@@ -3,13 +3,9 @@
 What it is: pyarrow's CSV reader on blocks of whole records.  Columns are found by the names in
 each file's own header, or by position where files have none or it is not to be used.
 
-What it is not: for files whose encoding is not UTF-8.
-
 Record ends: by default a record is a line, which is found out from the head of the first file:
 if quoted values there contain line breaks, cuts are made at record ends instead
 (``multi_line=True``), found by counting quotes from the last cut on.
-
-Read next: ``connectors/formats/line_format.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: the contract between the file source, which finds files, and the formats, which read
 byte or row ranges of one file.  Also the small helpers all formats share.
-
-What it is not: about directories, discovery or boundedness; that is ``connectors/files/source.py``.
-
-Read next: ``connectors/formats/line_format.py`` (CSV, JSON lines, text),
-``connectors/formats/parquet_format.py``.
 """
 
 from __future__ import annotations

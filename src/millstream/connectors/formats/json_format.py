@@ -2,10 +2,6 @@
 
 What it is: pyarrow's JSON reader on blocks of whole lines.  Fields that the schema does not name
 are ignored, fields that a line lacks are null.
-
-What it is not: for JSON documents that span lines.
-
-Read next: ``connectors/formats/line_format.py``.
 """
 
 from __future__ import annotations

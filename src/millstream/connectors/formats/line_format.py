@@ -5,10 +5,6 @@ belongs to the range in which its first byte lies, so any cut of a file of plain
 one; a format whose records may span lines (``multi_line``) is cut at record ends by ``next_stop``.
 Blocks of about 1 MiB go to a pyarrow reader as a whole; only a block that does not parse is
 taken apart, by halving, to find the lines at fault.
-
-What it is not: a parser.  Subclasses give one for blocks of whole records.
-
-Read next: ``connectors/formats/csv_format.py``.
 """
 
 from __future__ import annotations

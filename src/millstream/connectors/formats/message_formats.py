@@ -3,10 +3,6 @@
 What it is: PyFlink's row schemas (``pyflink.datastream.formats``).  JSON messages of a batch are
 parsed together by pyarrow, as lines (so are those of CSV, in ``message_formats.py``); only if they
 do not come out as one row each are they looked at one by one.
-
-What it is not: a client of a schema registry; Avro messages hold the bare record.
-
-Read next: ``contracts/serialization.py``.
 """
 
 from __future__ import annotations

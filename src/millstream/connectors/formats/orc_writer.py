@@ -2,8 +2,6 @@
 
 What it is: batches to ORC by pyarrow.  What it is not: a reader; and not about files, which are
 ``connectors/files/sink.py``'s.
-
-Read next: ``connectors/files/file_writers.py``.
 """
 
 from __future__ import annotations

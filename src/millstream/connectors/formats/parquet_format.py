@@ -3,10 +3,6 @@
 What it is: pyarrow's Parquet reader.  Offsets are row numbers; only the row groups that overlap
 ``[start, stop)`` are read, and cuts are moved to row group ends where one is near, since rows
 before the start of a read within its row group are decoded in vain.
-
-What it is not: a filter: no predicates are pushed down.
-
-Read next: ``connectors/files/source.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: the few questions that source and sink ask a cluster, on ``confluent-kafka``.
 Properties are librdkafka's; where Java's client has another name for the same thing, that is
 accepted too.
-
-What it is not: a reader or writer of records (``reader.py``, ``producers.py``).
-
-Read next: ``connectors/kafka/source.py``, ``connectors/kafka/sink.py``.
 """
 
 from __future__ import annotations

@@ -13,10 +13,6 @@ producer whose transaction had another end is thrown away.
 Where tasks go on, a transaction is prepared in another thread than that which writes the next one;
 and as soon as a commit is known there, librdkafka is told, so that whoever writes next need not
 wait for that.
-
-What it is not: a way to use one producer in two threads: each has one user at a time.
-
-Read next: ``connectors/kafka/sink.py``, ``connectors/kafka/transactions.py``.
 """
 
 from __future__ import annotations

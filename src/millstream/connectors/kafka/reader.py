@@ -2,11 +2,6 @@
 
 What it is: librdkafka's consumer with what Millstream needs of it, and the decision which of its
 errors pass.  It belongs to no group's membership: partitions are assigned by Millstream.
-
-What it is not: what decides where to read; that is ``source.py`` in the driver.
-
-Read next: ``connectors/kafka/reader.py`` for tasks that end with each epoch,
-``connectors/kafka/reader.py`` for tasks that live on, ``connectors/kafka/source.py``.
 """
 
 from __future__ import annotations

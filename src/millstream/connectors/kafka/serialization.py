@@ -2,10 +2,6 @@
 
 What it is: PyFlink's ``KafkaRecordSerializationSchema``, a whole batch at a time where the schema
 can.
-
-What it is not: the formats (``connectors/formats/message_formats.py``), or the sending.
-
-Read next: ``connectors/kafka/sink.py``.
 """
 
 from __future__ import annotations

@@ -5,10 +5,6 @@ transaction, flushes it, adds the marker and leaves it open; the driver commits 
 manifest is published.  Readers see the epoch then, if they read with
 ``isolation.level=read_committed``.  With AT_LEAST_ONCE records are visible at once and the
 acknowledgement waits for their delivery; with NONE nobody waits but the end of the input.
-
-What it is not: a maker of topics; they must exist.
-
-Read next: ``connectors/kafka/transactions.py``, ``connectors/kafka/producers.py``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: Flink's ``KafkaSource``.  The driver finds partitions and asks how f
 read; tasks read ranges.  Which offset a partition begins (and ends) at is decided when it is
 discovered and logged with the split.  Positions live in Millstream's checkpoints; committing them
 to a consumer group is for monitoring only.
-
-What it is not: a member of a consumer group: no rebalancing, no automatic commits.
-
-Read next: ``connectors/kafka/reader.py``.
 """
 
 from __future__ import annotations

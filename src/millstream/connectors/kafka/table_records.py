@@ -4,8 +4,6 @@ What it is: what stands between a table's columns and messages.  Columns come fr
 the value's, and Kafka itself (topic, offset, headers, ...); a message without a value is a deleted
 row of an upsert table.
 What it is not: the formats (``connectors/formats/tables/codec.py``).
-
-Read next: ``connectors/kafka/source.py``, ``connectors/kafka/serialization.py``.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ The marker is an offset commit within the transaction: consumer group = the tran
 = the epoch, metadata = the attempt.  It is there if and only if the transaction went through.
 Brokers alone do not tell: a producer keeps its id and epoch from one transaction to the next, and
 some answer an EndTxn(commit) for a transaction that was aborted as if all were well.
-
-What it is not: a producer.
 """
 
 from __future__ import annotations

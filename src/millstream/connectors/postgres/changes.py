@@ -3,8 +3,6 @@
 What it is: ``PostgresCommitTableSink`` for changelogs.  Rows are staged with whether they are gone;
 at the commit the last of each key counts: it is merged into the table, or deleted from it.
 What it is not: for streams in which a key comes from several subtasks: key the stream by it.
-
-Read next: ``connectors/postgres/commit_table.py``.
 """
 
 from __future__ import annotations

@@ -10,10 +10,6 @@ it upserts.
 Rows are staged in the server rather than in files: they cross the network once, the move is one
 statement there, and workers and driver need to share nothing but the server.  The staging table is
 ``<table>_millstream``; orphans in it are deleted at the start and after each epoch.
-
-What it is not: as cheap as prepared transactions: each row is written three times.
-
-Read next: ``connectors/commit_protocols/commit_table.py``, ``connectors/postgres/upsert.py``.
 """
 
 from __future__ import annotations

@@ -19,11 +19,6 @@ a session has not committed when it is ended, it never commits.
 
 A pooler between client and server has to give each client a session of its own: sessions that are
 shared carry the name of whoever used them last.
-
-What it is not: fencing.  An older run that connects again is ended again at the newer one's next
-epoch, and until then it finds what a driver finds that was thought dead.
-
-Read next: ``connectors/postgres/table.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """PostgreSQL sinks: which one, in one place.
 
 What it is: ``PostgresSink``, whose methods make the kinds.
-
-What it is not: a sink by itself.
-
-Read next: ``docs/how-to/postgres.md``, then ``connectors/postgres/two_phase.py``.
 """
 
 from __future__ import annotations

@@ -4,14 +4,6 @@ What it is: the rows of a query, in order of an integer, date or timestamp colum
 values is looked up once, when the job first starts, and cut into splits; an offset is a value of
 the key (days or microseconds since 1970 for dates and timestamps), so that a task reads
 ``key >= start AND key < stop ORDER BY key``: an index range, at every reading the same.
-
-What it is not: a snapshot over splits, epochs and restarts.  A snapshot that one transaction
-exports ends with it, so it cannot outlive a restart.  What is promised: rows that nobody changes
-while the job runs are read exactly once, and replays read the same.  A row that is changed,
-inserted or deleted meanwhile, within the range of keys found at the start, may or may not be
-seen so, and if its epoch is replayed the answer may differ.  Nor does it follow changes.
-
-Read next: ``contracts/source.py``, ``docs/how-to/postgres.md``.
 """
 
 from __future__ import annotations

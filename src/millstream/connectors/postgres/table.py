@@ -3,10 +3,6 @@
 What it is: what all PostgreSQL sinks share.  Columnar batches become CSV by Arrow's writer and go
 to the server by COPY, without a Python object per value.  Lists become arrays where the column is
 one, and JSON text elsewhere, as do maps and rows; times without a zone are UTC.
-
-What it is not: a sink.
-
-Read next: ``connectors/postgres/table_sink.py``.
 """
 
 from __future__ import annotations

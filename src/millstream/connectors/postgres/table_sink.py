@@ -3,11 +3,6 @@
 What it is: everything but the commit protocol.  A sink of its own says where a writer copies to,
 and what it does at the first record (``begin``) and at the end of the epoch (``finish``); its
 committer says what a lost attempt leaves and how that is dropped.
-
-What it is not: a sink by itself.
-
-Read next: ``connectors/postgres/two_phase.py``, ``connectors/postgres/commit_table.py``,
-``connectors/postgres/upsert.py``.
 """
 
 from __future__ import annotations

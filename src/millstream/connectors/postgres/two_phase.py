@@ -19,14 +19,9 @@ after each epoch those of this job and sink that no manifest names are rolled ba
 of a newer generation.  Where tasks go on, those of the next epochs are open or prepared while this
 one is committed: the server keeps as many as there are checkpoints in flight, and one more.
 
-What it is not: atomic over subtasks: each has its transaction, and they are committed one after the
-other.  ``connectors/postgres/commit_table.py`` shows an epoch at once.
-
 A lost attempt that is prepared holds its locks until it is rolled back.  Where the table has a
 unique constraint, the next attempt waits for them up to ``lock_timeout``; then the epoch fails, the
 run starts again and rolls it back.
-
-Read next: ``connectors/postgres/table_sink.py``, ``connectors/commit_protocols/commit_table.py``.
 """
 
 from __future__ import annotations

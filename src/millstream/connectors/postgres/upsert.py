@@ -5,16 +5,9 @@ tasks go on: within milliseconds), merges them into the table by ``INSERT ... ON
 UPDATE``, in one transaction; of rows with the same key the last counts.  Written again after a
 failure, the rows change nothing.
 
-What it is not: invisible before the checkpoint is complete.  After a failure a reader may see, for
-as long as the recovery takes, rows of an epoch that is then repeated: newer than the other results,
-never wrong once the epoch is done.  Whoever must not see that takes
-``PostgresSink.commit_table(..., key=[...])``.
-
 ``epoch_column`` fences: the table keeps run and epoch that wrote each row, in one number
 (``fence_of``), and a run that has been overtaken cannot replace what a newer one, or a later epoch,
 wrote; it gets a SinkError.
-
-Read next: ``connectors/postgres/table_sink.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: connections of psycopg that give up when no answer comes.  libpq itself waits without
 end for a server that took the request and then fell silent (a hung process, a firewall or proxy
 that drops what it should forward), and ``statement_timeout`` is kept by that very server.
-
-What it is not: a limit on connecting, which psycopg has (``connect_timeout``).
-
-Read next: ``connectors/postgres/table.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The contracts of sources and sinks, and templates for sinks, under PyFlink's import path.
-
-Read next: ``contracts/source.py``, ``contracts/sink.py``, ``docs/how-to/custom-sinks.md``.
-"""
+"""The contracts of sources and sinks, and templates for sinks, under PyFlink's import path."""
 
 from __future__ import annotations
 

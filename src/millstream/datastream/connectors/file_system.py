@@ -1,7 +1,4 @@
-"""File source and file sink under PyFlink's import path.
-
-Read next: ``connectors/files/source.py``, ``connectors/files/sink.py``.
-"""
+"""File source and file sink under PyFlink's import path."""
 
 from __future__ import annotations
 

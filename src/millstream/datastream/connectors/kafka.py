@@ -1,8 +1,6 @@
 """Kafka, under PyFlink's import path.
 
 It is not imported with ``millstream.datastream``: it needs the packages of the extra ``kafka``.
-
-Read next: ``connectors/kafka/source.py``.
 """
 
 from __future__ import annotations

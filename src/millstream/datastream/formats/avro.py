@@ -2,8 +2,6 @@
 
 What it is: a facade.  What it is not: the code (``connectors/formats/avro_files.py``,
 ``connectors/formats/message_formats.py``).
-
-Read next: ``connectors/formats/avro_files.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ What it is: ``pyflink.datastream.formats.csv``; types of columns are those of ``
 that there is a header to be passed over, ``set_strict_headers`` that it has to name the columns of
 the schema in their order, ``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it
 says where they are.
-
-Read next: ``connectors/formats/csv_format.py``, ``connectors/formats/csv_format.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: ``pyflink.datastream.formats.json``, and the same for files.
 What it is not: the readers and writers.
-
-Read next: ``connectors/formats/json_format.py``, ``connectors/formats/message_formats.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """ORC files, under PyFlink's import path.
 
 What it is: the writers.  What it is not: the code (``connectors/formats/orc_writer.py``).
-
-Read next: ``connectors/formats/orc_writer.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Parquet in PyFlink's way: ``pyflink.datastream.formats.parquet``.
-
-Read next: ``connectors/formats/parquet_format.py``, ``connectors/files/file_writers.py``.
-"""
+"""Parquet in PyFlink's way: ``pyflink.datastream.formats.parquet``."""
 
 from __future__ import annotations
 

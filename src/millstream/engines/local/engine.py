@@ -2,10 +2,6 @@
 
 What it is: the worker processes of a job, as many as its widest stage has subtasks, and the epochs
 that run in them, one after the other.
-
-What it is not: the life of the job, which is ``execution/driver.py``, as on every engine.
-
-Read next: ``engines/local/pool.py``.
 """
 
 from __future__ import annotations

@@ -7,10 +7,6 @@ when the driver is gone.
 
 Where the program has a database of RocksDB's in its own process, or was forked from one that had,
 the nursery is a new interpreter (``rocksdb_threads.py``).
-
-What it is not: part of what workers say to the driver (``engines/local/worker.py``).
-
-Read next: ``engines/local/pool.py``.
 """
 
 from __future__ import annotations

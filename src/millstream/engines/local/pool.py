@@ -2,11 +2,6 @@
 
 What it is: as many processes as a stage has subtasks, each subtask in the same one as long as that
 lives.  A worker that dies fails the tasks of the epoch, and another takes its place for the next.
-
-What it is not: a way to save what a dead worker was doing: the run begins again at the last
-checkpoint.
-
-Read next: ``engines/local/worker.py``, ``engines/local/fork_server.py``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 What it is: one task at a time; stage instances are kept from epoch to epoch.  A thread looks at the
 connection and ends the process at once when the driver is gone, whatever the task is doing.
-
-What it is not: what a task does (``engines/local/worker.py``), nor the driver's side
-(``engines/local/pool.py``).
 """
 
 from __future__ import annotations

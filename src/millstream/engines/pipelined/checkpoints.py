@@ -1,11 +1,6 @@
 """The checkpoints of a run that are under way: when one is due, what is acknowledged, what expires.
 
 What it is: bookkeeping without threads and sockets; time is given.
-
-What it is not: the protocol by which a checkpoint is published and committed
-(``checkpoint/coordinator.py``), nor the barriers (``runtime/pipelined/task.py``).
-
-Read next: ``engines/pipelined/run_loop.py``.
 """
 
 from __future__ import annotations

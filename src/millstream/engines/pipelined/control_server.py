@@ -4,8 +4,6 @@ What it is: one thread that accepts the slots of one run, hands on what they say
 slot whose connection ends or whose heartbeats fail to come.  The first such loss *fences* at once:
 all connections are closed, by which all slots end.  Where slots outlive others, that one is fenced.
 
-What it is not: what the messages mean (``engines/pipelined/run_loop.py``).
-
 What happens to a connection:
 
 1. Whoever connects does not show that it belongs to the run -> closed, without a word.
@@ -20,8 +18,6 @@ What happens to a connection:
 
 What can never happen: a slot that does not end by itself is at work for the run after ``fence``
 and can tell the driver of it.
-
-Read next: ``engines/pipelined/run_loop.py``, ``runtime/pipelined/control.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: what is the same wherever slots live: one run after the other on a host of slots; and
 how a job is started on slots of this machine.
-
-What it is not: a run (``engines/pipelined/run_loop.py``), nor the life of the job, which is
-``execution/driver.py``, as on every engine.
-
-Read next: ``engines/pipelined/run_loop.py``, ``engines/pipelined/slot_host.py``.
 """
 
 from __future__ import annotations

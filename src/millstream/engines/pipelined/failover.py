@@ -3,9 +3,6 @@
 What it is: the way of a region that ``engines/pipelined/failover.py`` describes, step by step: what
 the slots, the sinks and the sources are told.  Of a lost slot all regions fail that have tasks in
 it, together and once.
-
-What it is not: the restart of a whole run (``execution/driver.py``), which is what an error raised
-here leads to.
 """
 
 from __future__ import annotations

@@ -3,11 +3,6 @@
 What it is: for ``MiniCluster`` what ``engines/local/engine.py`` is for the epoch engine: it
 runs the tasks of a plan and returns what they acknowledge.  Tasks live from plan to plan, take
 their snapshots at barriers, and get their turns in a seeded order.
-
-What it is not: an engine: reading stops where the plan says, time where the test says, and frames
-between slots go through a list.
-
-Read next: ``runtime/pipelined/main_loop.py``, ``testing/mini_cluster.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: the slot host of ``execution.target: local``: each slot is a process forked by the
 nursery.
-
-What it is not: the local engine of epochs, whose processes run task after task
-(``engines/local/pool.py``).
-
-Read next: ``engines/local/fork_server.py``, ``runtime/pipelined/slot.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: one thread that tells slots what to read, triggers checkpoints, has what is acknowledged
 published and committed (in another thread), and ends the run.
 
-What it is not: the life of the job around it (``execution/driver.py``).
-
 How a run ends, and what holds then, in each case with no slot left when ``run`` returns:
 
 1. All is read, or the job is to stop -> the last checkpoint is triggered when no other is under
@@ -27,9 +25,6 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
 
 What can never happen: a checkpoint is published after ``run`` has returned, or a slot of a run is
 at work when the next run begins.
-
-Read next: ``engines/pipelined/control_server.py``, ``engines/pipelined/checkpoints.py``,
-``engines/pipelined/failover.py``.
 """
 
 from __future__ import annotations

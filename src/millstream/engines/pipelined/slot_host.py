@@ -1,11 +1,6 @@
 """The contract of slot hosts: where the slots of a run live, and that they are gone at its end.
 
 What it is: all that is asked of whatever starts the slots of a pipelined run.
-
-What it is not: what a slot does (``runtime/pipelined/slot.py``), nor what the driver says to it
-(``engines/pipelined/control_server.py``).
-
-Read next: ``engines/pipelined/local_slots.py``.
 """
 
 from __future__ import annotations

@@ -8,10 +8,6 @@ JVMs of later sessions map it instead of reading, checking and linking some twen
 The key of an archive is all that it depends on: the Java, the files of Spark, the options and what
 may change the class path.  A JVM goes on without an archive that does not fit.  Whatever goes wrong
 here is said at debug level and costs no job more than its faster start.
-
-What it is not: anything for sessions of the user's, or for executors of a cluster.
-
-Read next: ``engines/spark/make_class_archive.py``, ``engines/spark/session.py``.
 """
 
 from __future__ import annotations

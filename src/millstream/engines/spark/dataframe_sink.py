@@ -6,10 +6,6 @@ exactly the files that it names and calls the user's writer, with the number of 
 application id that is the same in all runs of the job.  A driver that dies between the write and
 its own marker of it calls the writer again with the same two, so a writer that knows what it has
 written (Delta: ``txnAppId``, ``txnVersion``) is exactly-once, and any other at-least-once.
-
-What it is not: a streaming sink of Spark's; the writer is called within an epoch's commit.
-
-Read next: ``connectors/commit_protocols/staged_values.py``, ``connectors/files/pending_files.py``.
 """
 
 from __future__ import annotations

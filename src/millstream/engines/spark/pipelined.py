@@ -2,8 +2,6 @@
 
 What it is: Spark's part of such a job: the session, the JVM's health, the host of the slots.
 What it is not: the engine (``engines/pipelined/engine.py``), which is the same wherever slots live.
-
-Read next: ``engines/spark/slots.py``, ``engines/pipelined/engine.py``.
 """
 
 from __future__ import annotations

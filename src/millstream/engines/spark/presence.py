@@ -9,10 +9,6 @@ does not hear its driver either (``runtime/pipelined/control.py``).
 
 A process that its driver has let go of, or whose task ends or raises, says a word first: of all
 others it is known that they were killed or have crashed.
-
-What it is not: the fence, which is the control connection of the slot.
-
-Read next: ``engines/spark/slots.py``.
 """
 
 from __future__ import annotations

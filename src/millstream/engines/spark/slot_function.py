@@ -6,8 +6,6 @@ What it is not: what a slot does (``runtime/pipelined/slot.py``).
 A worker that has been a slot does nothing else: its input is left unread, so that Spark throws it
 away, with whatever the job's functions, libraries and threads have left in it.  The daemon forks
 another in milliseconds.
-
-Read next: ``runtime/pipelined/slot.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: the Spark job of a run, in a thread: its start, why it does not star
 that its processes are gone.  Spark places the tasks and ends them.  It never runs a failed barrier
 stage again: the driver begins a new run from the last checkpoint, as it must.
 
-What it is not: the run (``engines/pipelined/engine.py``), nor a slot.
-
 Facts of Spark's that decide here:
 
 - It says that a job is over while Python workers of it still run (``engines/spark/presence.py``).
@@ -18,8 +16,6 @@ Facts of Spark's that decide here:
 - A stage with fewer task slots than tasks is looked at again every 15 s; after the loss of an
   executor that would be a long time, so the job begins when there are enough.
 - Speculation leaves barrier stages alone; so does ``spark.task.maxFailures``.
-
-Read next: ``engines/spark/slot_function.py``.
 """
 
 from __future__ import annotations

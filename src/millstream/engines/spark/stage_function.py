@@ -3,8 +3,6 @@
 What it is: finds the stage instance of this worker (or builds it from the broadcast job graph)
 and runs one epoch of one subtask on it.
 What it is not: anything that knows operators.
-
-Read next: ``runtime/task.py``.
 """
 
 from __future__ import annotations

@@ -9,10 +9,6 @@ Sessions that Millstream starts use it; any other can by ``spark.python.daemon.m
 Its workers end without a word when nobody listens.  Spark closes the connection of a worker
 to give up its task, and after a minute without work; a worker would tell Spark of the closed
 connection over the closed connection, fail, and print a traceback.
-
-What it is not: a change of what workers do, or say of errors while Spark listens.
-
-Read next: ``engines/spark/stage_function.py``.
 """
 
 from __future__ import annotations

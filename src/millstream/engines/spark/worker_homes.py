@@ -5,12 +5,6 @@ that answer Spark's question which idle worker a task gets.  Spark takes the one
 longest, so that two partitions change workers whenever one is faster than the other.  What a worker
 keeps is then of no use: a consumer that has fetched more than the epoch read, which another process
 fetches anew; its producers; its instances of operators.
-
-What it is not: a promise.  A task whose worker is busy gets another, nobody waits, and everything
-that workers keep is found to be out of date by position, not by process.  Executors of a cluster
-go on as Spark does: their JVMs are not reached from here.
-
-Read next: ``engines/spark/stage_function.py``, ``connectors/kafka/reader.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: a table from pairs of types to functions on Arrow columns, for the casts that Arrow, or
 a few of its functions together, does as Flink does.  A cast that is not here, or a value that one
 of these does not take (text that is no plain number), gives NotImplemented.
-
-What it is not: the definition of casts; that is ``expressions/casts/values.py``.
-
-Read next: ``expressions/casts/values.py``.
 """
 
 from __future__ import annotations

@@ -3,11 +3,6 @@
 What it is: ``cast_function(source, target, zone)`` gives a function of one value that is not NULL,
 as Flink casts: numbers wrap or are cut towards zero, decimals are rounded HALF_UP and NULL where
 they overflow, text that does not fit raises ValueError.
-
-What it is not: which casts are allowed (``types/type_derivation.py``), or casts of columns
-(``expressions/casts/columns.py``).
-
-Read next: ``types/text_values.py``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: the group ``aggregate`` of Flink's reference.  A definition has no r
 aggregate accumulates, and takes back, is known to the operators of tables.  Result types are those
 over the rows of one group; what has no GROUP BY, or a FILTER, may also be NULL because there is no
 row, which the binder adds.
-
-What it is not: functions of one row.
-
-Read next: ``types/type_derivation.py``, ``expressions/functions/registry.py``.
 """
 
 from __future__ import annotations

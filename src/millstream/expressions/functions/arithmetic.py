@@ -3,12 +3,6 @@
 What it is: the first half of the group ``arithmetic`` of Flink's reference, with Java's results:
 integers wrap, their division truncates and fails for zero, decimals are rounded HALF_UP and NULL
 where they overflow, floating-point numbers are IEEE's.
-
-What it is not: roots, logarithms, angles and random numbers, which are in
-``expressions/functions/mathematics.py`` and join this group; sums with times and intervals are in
-``expressions/functions/temporal_arithmetic.py``.
-
-Read next: ``expressions/decimals.py``, ``types/type_derivation.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: one table entry per function.  A value of BITMAP is the bytes of its set
 (``types/bitmaps.py``); numbers are in the order that they have without a sign, so -1 comes last.
-
-What it is not: the aggregates (``expressions/functions/aggregate.py``).
-
-Read next: ``types/bitmaps.py``.
 """
 
 from __future__ import annotations

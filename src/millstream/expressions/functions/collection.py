@@ -2,10 +2,6 @@
 
 What it is: one table entry per function.  Elements are equal if Flink takes them for one: NULL to
 NULL, NaN to NaN.  In an order, NaN is above all other numbers.
-
-What it is not: the constructors ``ARRAY[...]`` and ``MAP[...]``
-(``expressions/functions/value_construction.py``), SPLIT and STR_TO_MAP, which stand with the
-string functions.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: the group ``comparison`` of Flink's reference.  Text is compared code point by code
 point, without padding; numbers of different types by value; text with a date or a timestamp as
 that.
-
-What it is not: EXISTS and IN with a sub-query, which the planner makes joins of.
-
-Read next: ``expressions/functions/logical.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: the group ``conditional`` of Flink's reference.  A call of CASE has its arguments in
 the order condition, value, condition, value, ..., otherwise; ``CASE x WHEN 1 ...`` has become that
 with ``x = 1`` for a condition.
-
-Read next: ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations

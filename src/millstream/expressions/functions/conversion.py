@@ -2,8 +2,6 @@
 
 What it is: the group ``conversion`` of Flink's reference.  The target of a cast is the type of the
 call, not an argument: ``resolve_cast`` (``expressions/resolution.py``) makes such calls.
-
-Read next: ``expressions/casts/values.py``, ``expressions/casts/columns.py``.
 """
 
 from __future__ import annotations

@@ -18,11 +18,6 @@ The decorated function is the **reference**: exact, one row at a time, over valu
 ``expressions/nodes.py`` says; its docstring is the documentation of the SQL function.  The
 **kernel** is the same on Arrow columns, for speed; where it gives NotImplemented, the reference
 runs.  ``tests/expressions/`` holds both against each other.
-
-What it is not: how functions are found (``registry.py``), or how types are matched
-(``definition.py``).
-
-Read next: ``expressions/functions/registry.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """The grouping functions of Flink's reference: which grouping set a row of the result belongs to.
 
 What it is: their names and types, for the binder.
-
-What it is not: their values; the planner knows the grouping set and puts a constant in their place.
-
-Read next: ``expressions/functions/definition.py``.
 """
 
 from __future__ import annotations

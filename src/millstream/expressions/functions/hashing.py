@@ -1,8 +1,6 @@
 """The hash functions of Flink's reference: MD5 and the SHA family, in hexadecimal digits.
 
 And HASH_CODE, by which the planner spreads the values of DISTINCT.
-
-Read next: ``expressions/functions/definition.py``.
 """
 
 from __future__ import annotations

@@ -12,10 +12,6 @@ are made by ``expressions/resolution.py``, which puts them in order:
 - ``IS JSON``, ``IS JSON OBJECT`` and so on: of one string
 
 ``returning`` is a NULL of the type wanted; what stands before ON EMPTY and ON ERROR is a symbol.
-
-What it is not: JSON's texts and paths (``expressions/json/``), or the two aggregates.
-
-Read next: ``expressions/resolution.py``, ``expressions/json/paths.py``.
 """
 
 from __future__ import annotations

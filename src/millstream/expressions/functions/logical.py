@@ -2,8 +2,6 @@
 
 What it is: the group ``logical`` of Flink's reference.  AND and OR are special forms: what stands
 behind is only evaluated where what stands before has not decided.
-
-Read next: ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: the second half of the group ``arithmetic`` of Flink's reference.  What is not defined
 is NaN, as in Java.  Kernels are Arrow's, which call the C library as Python does: numpy's differ
 from it, and from machine to machine, in the last digit.
-
-What it is not: the operators and rounding (``expressions/functions/arithmetic.py``).
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: the table that the groups' modules fill.  Names are looked up without regard to case;
 aliases lead to the same definition.
-
-What it is not: functions of users; those are in catalogs, and their definition travels in the call.
-
-Read next: ``expressions/functions/definition.py``, ``expressions/resolution.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """The string functions of Flink's reference.
 
 What it is: the group, put together from the modules that hold its functions.
-
-Read next: ``string_parts.py``, ``string_search.py``, ``string_patterns.py``,
-``string_encodings.py``, each with one table entry per function.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """String functions between strings, bytes, numbers and URLs, and PRINTF.
 
 What it is: one table entry per function of Flink's reference, group *string*.
-
-Read next: ``expressions/functions/string.py``, ``expressions/java/formatter.py``.
 """
 
 from __future__ import annotations

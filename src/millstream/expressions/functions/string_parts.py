@@ -3,8 +3,6 @@
 What it is: one table entry per function of Flink's reference, group *string*.  Most count
 characters; where Flink goes by way of Java's strings, UTF-16 units are counted, as there (LPAD,
 OVERLAY, REPLACE by an empty text).
-
-Read next: ``expressions/functions/string.py``, ``expressions/java/strings.py``.
 """
 
 from __future__ import annotations

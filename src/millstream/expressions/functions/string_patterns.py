@@ -3,8 +3,6 @@
 What it is: one table entry per function of Flink's reference, group *string*.  A pattern that Java
 takes for none gives NULL (FALSE for REGEXP), as in Flink; one that only Java can do is refused
 (``expressions/java/regular_expressions.py``).
-
-Read next: ``expressions/functions/string.py``.
 """
 
 from __future__ import annotations

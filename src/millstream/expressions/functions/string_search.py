@@ -2,8 +2,6 @@
 
 What it is: one table entry per function of Flink's reference, group *string*.  They count
 characters, not UTF-16 units, but for patterns (``string_patterns.py``).
-
-Read next: ``expressions/functions/string.py``.
 """
 
 from __future__ import annotations

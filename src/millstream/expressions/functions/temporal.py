@@ -1,12 +1,6 @@
 """The temporal functions of Flink's reference.
 
 What it is: the group, put together from the modules that hold its functions.
-
-What it is not: FLOOR and CEIL, which stand in the group of arithmetic and take times there, and
-``+`` and ``-`` (``expressions/functions/temporal_arithmetic.py``).
-
-Read next: ``temporal_parts.py``, ``temporal_formats.py``, ``temporal_arithmetic.py``,
-``temporal_clock.py``, each with one table entry per function.
 """
 
 from __future__ import annotations

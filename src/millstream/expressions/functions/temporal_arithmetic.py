@@ -2,11 +2,6 @@
 
 What it is: one table entry per function of Flink's reference, group *temporal*.  Months are those
 of the calendar of UTC for a TIMESTAMP_LTZ too, as in Flink.
-
-What it is not: ``+`` and ``-`` between times and intervals
-(``expressions/functions/temporal_arithmetic.py``).
-
-Read next: ``expressions/functions/temporal.py``.
 """
 
 from __future__ import annotations

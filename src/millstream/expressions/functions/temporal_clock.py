@@ -3,8 +3,6 @@
 What it is: one table entry per function of Flink's reference, group *temporal*.  Time comes from
 the evaluation context.  In a stream that is the processing time of the batch, all of whose records
 are processed at once; in batch mode the time at which the query began.
-
-Read next: ``expressions/context.py``.
 """
 
 from __future__ import annotations

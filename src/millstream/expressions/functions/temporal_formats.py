@@ -3,8 +3,6 @@
 What it is: one table entry per function of Flink's reference, group *temporal*.  Two of Java's
 formats are behind them: ``DateTimeFormatter`` for timestamps, the older ``SimpleDateFormat`` for
 what goes from text to text or to seconds.  Each function says which.
-
-Read next: ``expressions/functions/temporal.py``, ``expressions/java/date_time_formatter.py``.
 """
 
 from __future__ import annotations

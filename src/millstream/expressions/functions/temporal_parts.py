@@ -4,8 +4,6 @@ What it is: one table entry per function of Flink's reference, group *temporal*.
 taken on the clocks of the session's time zone.  Before 1970 Flink's own results are wrong (hours
 below zero, months one off), since Java's division truncates; here the same rules hold for all
 times.
-
-Read next: ``expressions/functions/temporal.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: one table entry per function.  ``(a, b)`` is ROW(a, b); ``row.field`` is GET(row,
 'field').
-
-Read next: ``expressions/functions/collection.py``.
 """
 
 from __future__ import annotations

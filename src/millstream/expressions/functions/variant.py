@@ -2,12 +2,6 @@
 
 What it is: PARSE_JSON and TRY_PARSE_JSON.  A number without a point is an integer, one with a point
 a decimal, one with an exponent or too many digits a double.
-
-What it is not: ``variant['field']`` and ``variant[1]``
-(``expressions/functions/collection.py``), JSON_STRING, which writes a variant as JSON
-(``expressions/functions/json.py``), or the bytes (``types/variants.py``).
-
-Read next: ``types/variants.py``.
 """
 
 from __future__ import annotations

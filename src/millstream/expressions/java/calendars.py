@@ -2,8 +2,6 @@
 
 What it is: what both kinds of Java's date formats share.  ``java.time`` has the Gregorian calendar
 for all times; ``java.util.Calendar`` has the Julian one before 15 October 1582.
-
-Read next: ``expressions/java/date_time_formatter.py``, ``expressions/java/simple_date_format.py``.
 """
 
 from __future__ import annotations

@@ -3,11 +3,6 @@
 What it is: a pattern compiled to elements, each of which writes a part of a moment and reads one
 back, by Java's rules for numbers that touch (``yyyyMMdd``), signs and optional parts, in English,
 with weeks that begin on Sunday.
-
-What it is not: formats for moments with a zone: their letters are refused, since a timestamp has
-none (when reading, an offset is read and passed over, as in Flink).
-
-Read next: ``expressions/java/calendars.py``, ``expressions/java/simple_date_format.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: ``format_text``, over Java's values as Flink passes them: a DATE is the number of its
 days, a TIMESTAMP prints as ``2024-01-02T03:04:05.123``, a DECIMAL only goes with ``%s``.
-
-What it is not: dates (``%t``), hash codes of texts (``%h``): Flink's own differ from run to run or
-from Java's, and are refused.
-
-Read next: ``expressions/functions/string.py``.
 """
 
 from __future__ import annotations

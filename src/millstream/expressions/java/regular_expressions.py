@@ -8,9 +8,6 @@ quotations are written differently.  A pattern is read by Java's rules and writt
 Two things go wrong in different ways: what Java takes for no pattern is an ``InvalidPatternError``
 (functions give NULL or FALSE for it, as Flink's), what Java takes and Python cannot do is an
 ``UnsupportedPatternError``, which ends the program: a wrong answer would be worse.
-
-What it is not: Java's way of matching units instead of characters: an empty match is never found
-within a pair of surrogates.
 """
 
 from __future__ import annotations

@@ -3,11 +3,6 @@
 What it is: a pattern compiled to elements, each of which writes a part of a moment and reads one
 back.  Reading is as lenient as Java's: months and days out of range count on, blanks before a
 field and everything behind the last one are passed over.
-
-What it is not: the words of other languages than English, or names of time zones when a text is
-read, but for GMT and UTC.
-
-Read next: ``expressions/java/calendars.py``, ``expressions/java/date_time_formatter.py``.
 """
 
 from __future__ import annotations

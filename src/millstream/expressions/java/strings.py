@@ -2,10 +2,6 @@
 
 What it is: what SQL functions of Flink do by way of ``java.lang.String``.  Where it counts, a text
 becomes its **units**: a str in which a character beyond U+FFFF is two surrogates.
-
-What it is not: the functions themselves (``expressions/functions/string.py``).
-
-Read next: ``expressions/java/regular_expressions.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: ``compile_path`` and ``Path.read``.  A path is a chain of steps; a step that may find
 several values (``*``, ``..``, slices, several indexes, filters) makes the path **indefinite**, and
 its result a list.  Where a definite path finds nothing, it fails (``PathError``).
-
-What it is not: the modes ``lax`` and ``strict``, nor what happens on errors; those belong to the
-functions (``expressions/functions/json.py``).  Of Jayway's functions only ``length()`` and
-``size()`` are supported; the others, and regular expressions in filters, are refused by name.
 """
 
 from __future__ import annotations

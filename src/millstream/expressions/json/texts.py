@@ -3,10 +3,6 @@
 What it is: ``parse``, which reads the first value of a text and passes over what is behind it, and
 ``serialise``, which sorts keys and writes no blanks.  Numbers with a point are Decimals, so that
 their digits stay.
-
-What it is not: the path language (``expressions/json/paths.py``).
-
-Read next: ``expressions/functions/json.py``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Which kernel computes which aggregate of SQL.
 
 What it is: the table of aggregates, and the refusal of those that are not in it.
-
-What it is not: the kernels (``changelog_aggregates.py``, ``collecting_aggregates.py``,
-``collecting_aggregates.py``, ``collecting_aggregates.py``).
 """
 
 from __future__ import annotations

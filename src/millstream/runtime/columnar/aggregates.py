@@ -4,15 +4,10 @@ What it is: what users write instead of an AggregateFunction when one of these i
 ``windowed.aggregate({"n": Count(), "total": Sum("value")})``.  They are computed per batch before
 the exchange where possible and merged behind it; no Python code runs per record or key.
 
-What it is not: window logic (``runtime/operators/windows/columnar.py``), or the row by row form of
-the same aggregates (``runtime/columnar/row_aggregates.py``).
-
 Nulls are left out, as in SQL: the sum, minimum, maximum or average of nothing but nulls is null.
 ``where`` leaves out records in the same way: what it does not select counts as null.
 Sums of integers are 64 bits wide and wrap around beyond that; sums of floating-point numbers
 depend, in the last digits, on the order of additions.
-
-Read next: ``runtime/columnar/partial_aggregates.py``.
 """
 
 from __future__ import annotations

@@ -2,10 +2,6 @@
 
 What it is: how kernels compute with DECIMAL exactly: in 64 bits where all digits fit, else in
 Python's integers, which numpy holds as objects and computes with in the same expressions.
-
-What it is not: the arithmetic of expressions (``expressions/functions/arithmetic.py``).
-
-Read next: ``runtime/columnar/changelog_aggregates.py``.
 """
 
 from __future__ import annotations

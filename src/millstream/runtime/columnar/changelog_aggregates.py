@@ -3,11 +3,6 @@
 What it is: one kernel per function of SQL.  A kernel *lifts* rows into increments, and *runs* over
 the segments of a batch from their state; both are columns.  Increments of some kernels can be added
 up ahead of an exchange: these are partial aggregates.
-
-What it is not: where state lies (``runtime/operators/table/group_aggregate.py``), nor the windowed
-aggregates of DataStream programs (``runtime/columnar/aggregates.py``).
-
-Read next: ``runtime/columnar/collecting_aggregates.py`` for those that keep all their values.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: kernels that go through the rows of a key one by one, in Python.  LISTAGG, ARRAY_AGG and
 COLLECT have their values in their state; so have FIRST_VALUE and LAST_VALUE of rows that may be
 taken back.  MIN and MAX of such rows count their values in a map per key, which is read in parts.
-
-What it is not: quick where a key has very many values: lists are written as a whole.
-
-Read next: ``runtime/columnar/changelog_aggregates.py``, ``state/packed_state.py``.
 """
 
 from __future__ import annotations

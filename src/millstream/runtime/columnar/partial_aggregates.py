@@ -5,11 +5,6 @@ and place: ``inputs`` takes the fields out of batches, ``make`` groups records t
 ``merge`` groups partials again, ``finish`` makes the results.  A table of partials has the columns
 that it is grouped by, ``__records`` (how many records went in; merging leaves it out) and ``p0``,
 ``p1``, ...
-
-What it is not: windows, time or storage.  What is grouped by is the caller's: key and pane
-(``runtime/operators/windows/chunks.py``), a session, or the columns of a GROUP BY.
-
-Read next: ``runtime/columnar/aggregates.py``, ``runtime/columnar/row_groups.py``.
 """
 
 from __future__ import annotations

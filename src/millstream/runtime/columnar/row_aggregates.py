@@ -4,12 +4,6 @@ What it is: what windows use that are not vectorised (with triggers, evictors, g
 with the results of the vectorised form.  ``RowAggregates.elements`` turns a batch into elements
 (timestamp, one value per aggregate; None: does not count), which are what the window holds and
 what ``add`` takes; ``get_result`` gives one result per aggregate.
-
-What it is not: fast, or what most windows run (``runtime/columnar/partial_aggregates.py``).  A sum
-of floating-point numbers may differ from the vectorised one in the last digits, and a quantile
-of more than 200 values within the accuracy of the sketch.
-
-Read next: ``runtime/columnar/aggregates.py``.
 """
 
 from __future__ import annotations

@@ -6,10 +6,6 @@ compared without being read.
 Layout: the nulls, a bit per column, lowest first; then the columns of fixed width, little-endian as
 Arrow has them, zero where null; then the lengths of the others, 4 bytes each; then these.  Lists,
 maps and rows within rows are written as ``state/key_codec.py`` writes keys.
-
-What it is not: versioned; the sections of state that hold packed rows say their columns.
-
-Read next: ``state/packed_state.py``.
 """
 
 from __future__ import annotations

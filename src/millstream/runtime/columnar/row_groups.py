@@ -4,10 +4,6 @@ What it is: the grouping that operators over changelogs begin with.  Keys are co
 looked up by what ``cache_key`` (``state/key_codec.py``) makes of its value, or of the tuple of
 its values where it has several columns, so state can be read without the program.  Dates, times
 and intervals count as the integers that their columns hold.
-
-What it is not: the grouping of partial aggregates of windows (``partial_aggregates.py``).
-
-Read next: ``runtime/columnar/row_codec.py``, ``state/packed_state.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: TUMBLE, HOP and CUMULATE as Flink's window table functions assign them, and the slices
 that windows are made of.  All times are milliseconds of the clock that windows go by: that of the
 column, or of a time zone (``LocalClock``).
-
-What it is not: the windows of DataStream programs (``functions/windows.py``).
-
-Read next: ``runtime/operators/table/window_aggregate.py``.
 """
 
 from __future__ import annotations

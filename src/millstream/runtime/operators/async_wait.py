@@ -8,8 +8,6 @@ under way together, as many as the capacity allows, with the watermarks between 
 Results leave in the order of batches and watermarks, as soon as those before them have left; within
 a batch in the order of records, or as they come.  A checkpoint waits for all that is under way, so
 there is no state.
-
-Read next: ``functions/async_functions.py``.
 """
 
 from __future__ import annotations

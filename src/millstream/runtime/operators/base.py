@@ -1,10 +1,6 @@
 """What operators with a user function have in common: opening, closing, counting.
 
 What it is: the base class of most operators in this package.
-
-What it is not: any operator's logic.
-
-Read next: ``runtime/operators/stateless.py``, the simplest of them.
 """
 
 from __future__ import annotations

@@ -3,12 +3,8 @@
 What it is: an operator in front of the exchange that turns records into partial aggregates by key
 and pane (``runtime/operators/windows/chunks.py``), so that far fewer rows travel.
 
-What it is not: needed for the result.  The window operator takes records as well.
-
 Batches are gathered and grouped together.  Gathering never changes what is late: the partials of
 a window leave before the watermark that makes the window fire, and all leave at the epoch's end.
-
-Read next: ``runtime/operators/windows/columnar.py``.
 """
 
 from __future__ import annotations

@@ -3,15 +3,11 @@
 What it is: Flink's IntervalJoinOperator.  A left record at ``t`` meets every right record from
 ``t + lower`` to ``t + upper``; each side is kept until no record that is still on time can meet it.
 
-What it is not: a window join; windows have bounds of their own (``datastream/joined_streams.py``).
-
 State.  Each side is a map per key from a *slice* of time to the records in it, in order of time.
 A slice is half as long as the interval, so a record looks into at most four slices, whose
 names are known beforehand: a whole batch reads what it needs of both sides in two multi-gets.  A
 slice has one timer, which removes it when its last record is over.  Records in it that are over
 before that are passed over, so nothing shows that they are still there.
-
-Read next: ``runtime/operators/process.py``, ``state/map_state.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """What keyed operators have in common: the keyed state, and the keys of a batch.
 
 What it is: the base class of operators behind ``key_by``.
-
-What it is not: the state itself (``state/keyed.py``).
-
-Read next: ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: one value per key, folded with each new record.  In STREAMING mode every record emits
 the value so far; in BATCH mode each key emits its final value once, at the end, as in Flink: the
 operator then keeps a timer at the end of time per key.
-
-What it is not: windowed.  ``runtime/operators/windows/aligned.py`` is.
 """
 
 from __future__ import annotations

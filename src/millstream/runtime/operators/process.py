@@ -2,8 +2,6 @@
 
 What it is: one record in, any number out, on the main output and on side outputs, with the time
 at hand.
-
-What it is not: keyed.  State and timers need ``runtime/operators/process.py``.
 """
 
 from __future__ import annotations

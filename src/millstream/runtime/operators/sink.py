@@ -2,11 +2,6 @@
 
 What it is: a writer is made at the first record of an epoch, written to, and asked to pre-commit
 when a snapshot is taken; its committables go into it.
-
-What it is not: the commit, which happens in the driver after the manifest is published
-(``checkpoint/coordinator.py``).
-
-Read next: ``contracts/sink.py``.
 """
 
 from __future__ import annotations

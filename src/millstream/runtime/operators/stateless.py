@@ -1,8 +1,6 @@
 """The map operator: one record in, one record out.
 
 What it is: ``list(map(f, values))`` over a batch; timestamps pass through.
-
-What it is not: vectorised.  ``map_batches`` is.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: a shell around another operator, mostly a window operator, so that window joins have
 all that windows have, while their inputs travel as what they are: typed columns, each hashed by
 its own key.
-
-What it is not: aware of what the operator does.
-
-Read next: ``datastream/paired_windows.py``.
 """
 
 from __future__ import annotations

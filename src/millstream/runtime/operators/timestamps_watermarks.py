@@ -3,8 +3,6 @@
 What it is: gives each record its event time and makes watermarks of what passes, by the user's
 strategy.  A source runs one per split.  The generator's attributes are its checkpointed state.
 
-What it is not: where watermarks of several channels are merged (``runtime/exchange.py``).
-
 Periodic watermarks and idleness are decided by a snapshot, which ends an epoch, and where tasks
 live on also by the clock in between (``due``).
 
@@ -16,8 +14,6 @@ made, nothing is idle, and only the timestamp assigner is used.
 
 After a change of parallelism every subtask in mid-stream goes on with the generator that was
 furthest behind: it may be late, never early.
-
-Read next: ``functions/watermark_strategy.py``.
 """
 
 from __future__ import annotations

@@ -23,11 +23,6 @@ before the snapshot, ahead of the frames of other edges.
 
 What can never happen: a frame is in no snapshot, or in two: those before a barrier are in the state
 of their reader or in flight, those behind it in neither.
-
-What it is not: the snapshot (``runtime/pipelined/task.py``), nor the file
-(``state/in_flight_files.py``).
-
-Read next: ``runtime/pipelined/links.py``.
 """
 
 from __future__ import annotations

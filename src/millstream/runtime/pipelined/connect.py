@@ -4,11 +4,6 @@ What it is: each slot listens before it registers at the driver; when all have r
 connects to those with lower numbers and is connected to by those with higher ones.
 
 A slot that takes the place of a lost one listens and registers as well; the others connect to it.
-
-What it is not: a way to come back: a connection that is lost while both its slots live ends the
-run.
-
-Read next: ``runtime/pipelined/slot.py``.
 """
 
 from __future__ import annotations

@@ -3,11 +3,6 @@
 What it is: a thread that reads the driver's messages for the main loop and sends heartbeats.  It is
 the *fence*: when the connection ends, the process ends at once, whatever its tasks are doing, for
 the driver may be beginning a new run.
-
-What it is not: the driver's end (``engines/pipelined/control_server.py``), nor the connections
-between slots (``runtime/pipelined/links.py``).
-
-Read next: ``runtime/pipelined/slot.py``.
 """
 
 from __future__ import annotations

@@ -5,14 +5,9 @@ all edges between them.  ``OutLink`` counts what its consumer has not processed 
 holds what waits there.  ``LinkOutbox`` is the outbox of a task's stage instance: each frame goes on
 its link at once.
 
-What it is not: the way of bytes between two slots (``runtime/pipelined/transport.py``), nor the
-alignment of barriers (``runtime/pipelined/task.py``).
-
 Credit only decides whether a task is run, and how many records it takes at a time: what it has made
 is always taken, so a barrier never waits for credit, and a link holds at most its limit and what
 one batch of the task makes.  The consumer sets the limit (``runtime/pipelined/links.py``).
-
-Read next: ``runtime/pipelined/task.py``.
 """
 
 from __future__ import annotations

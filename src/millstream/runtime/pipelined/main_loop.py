@@ -8,11 +8,6 @@ One thread runs all operators; the control connection and the uploader have thre
 
 The order of a turn: what has come, from other slots and from the driver; then the tasks, those of
 later stages first, for they make room for what comes behind them; behind each, what is due by time.
-
-What it is not: in charge of anything: without its driver it has no right to live
-(``runtime/pipelined/control.py``).
-
-Read next: ``runtime/pipelined/slot.py``, ``runtime/pipelined/task.py``.
 """
 
 from __future__ import annotations

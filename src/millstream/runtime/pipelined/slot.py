@@ -3,10 +3,6 @@
 What it is: from the driver's word to the end of the process: connections, tasks, threads.  One
 thread runs all operators (``runtime/pipelined/main_loop.py``); the control connection and the
 uploader have threads of their own.
-
-What it is not: the choice of where it runs (``engines/pipelined/slot_host.py``).
-
-Read next: ``runtime/pipelined/main_loop.py``, ``runtime/pipelined/control.py``.
 """
 
 from __future__ import annotations

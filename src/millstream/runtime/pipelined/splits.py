@@ -4,10 +4,6 @@ What it is: the cursors of a subtask's splits, and whose turn it is.  The operat
 time per split are taken from one split to the next as the epoch engine does it
 (``runtime/split_reader.py``): a split that is left has their state, and gives it back when its turn
 comes.
-
-What it is not: the choice of who reads a split, and how far (``execution/split_enumerator.py``).
-
-Read next: ``contracts/source.py``, ``runtime/pipelined/task.py``.
 """
 
 from __future__ import annotations

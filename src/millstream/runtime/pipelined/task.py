@@ -3,9 +3,6 @@
 What it is: operators that are restored once and then fed by links or by splits; the alignment of
 barriers; the synchronous part of a snapshot.
 
-What it is not: a thread.  The slot's main loop gives it time (``runtime/pipelined/slot.py``), and
-what of a snapshot takes long is finished by the uploader (``runtime/pipelined/uploader.py``).
-
 **Alignment.** A barrier N on a link says: all before it belongs to checkpoint N, all behind it does
 not.  A link whose barrier has come is *blocked*: what lies behind it waits until all links have
 brought theirs.  Then the task takes its snapshot and sends barrier N on, behind all that it has
@@ -17,9 +14,6 @@ flight.
 
 What can never happen: a record behind barrier N is in a snapshot N (with AT_LEAST_ONCE, where no
 link is blocked, it may be, and is processed again after a failure).
-
-Read next: ``runtime/pipelined/barrier_alignment.py``, ``runtime/pipelined/links.py``,
-``runtime/task.py``.
 """
 
 from __future__ import annotations

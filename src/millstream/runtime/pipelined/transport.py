@@ -4,14 +4,9 @@ What it is: the ``Transport`` that a slot's main loop calls, and the one over TC
 at once what the socket takes and queues the rest; ``poll`` writes what was queued and reads what
 came.
 
-What it is not: flow control.  What may be sent is a matter of credit, link by link; here a queue
-grows as long as somebody sends.
-
 On the wire a frame is the length of its payload (4 bytes, little endian), the caller's header,
 which always has the same size, and the payload.  ``_GOODBYE`` in place of a length ends the
 connection.
-
-Read next: ``runtime/pipelined/connect.py``, ``runtime/pipelined/main_loop.py``.
 """
 
 from __future__ import annotations

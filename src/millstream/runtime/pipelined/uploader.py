@@ -16,10 +16,6 @@ Cases of a snapshot:
 5. The store itself is damaged, or the process is to die -> the slot fails.
 
 In all of them both have ended: nobody is at work on it when the next one begins.
-
-What it is not: the snapshot itself (``runtime/pipelined/task.py``).
-
-Read next: ``runtime/pipelined/slot.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: a binder of queries with all its parts, which know each other only through it.
 What it is not: any of the parts.
-
-Read next: ``sql/binder/queries.py``, ``sql/binder/selects.py``, ``sql/binder/relations.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: conditions on outer columns are taken out of a plan, up to where the
 condition of a join.  What they compare goes up with them: through projections; as keys, through
 groups, DISTINCT and the first rows of an order; through sub-queries of the sub-query by equalities.
 What it is not: a general unnesting; a correlation elsewhere stays, and is refused.
-
-Read next: ``sql/binder/subquery_values.py``, ``sql/binder/subquery_values.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: names become columns of a scope, calls are resolved against the sign
 and each error has its place in the text.
 What it is not: aggregates and OVER, which need a plan below (``sql/binder/calls.py``), nor
 sub-queries, which become joins (``sql/binder/subquery_values.py``); both come in by hooks.
-
-Read next: ``sql/binder/queries.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: the binder of the items of a SELECT with groups.  A part that is a key becomes the key's
 column, an aggregate a column behind the keys; any other column is refused, with its place.
 What it is not: the computation (``runtime/operators/table/``).
-
-Read next: ``sql/binder/calls.py``.
 """
 
 from __future__ import annotations

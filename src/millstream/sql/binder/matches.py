@@ -3,8 +3,6 @@
 What it is: the part that is about rows: PARTITION BY, ORDER BY, PATTERN, AFTER MATCH, WITHIN.  What
 Flink refuses is refused, in words of the same meaning.
 What it is not: expressions over variables (``sql/binder/matches.py``).
-
-Read next: ``runtime/operators/table/row_patterns.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: from a query of the parser to the logical plan.
 What it is not: what stands in FROM (``sql/binder/relations.py``) or the parts of one SELECT
 (``sql/binder/selects.py``).
-
-Read next: ``sql/binder/selects.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: from a relation to a plan and the scope of names over its row.
 What it is not: the scan of a table (``sql/binder/relations.py``).
-
-Read next: ``sql/binder/table_functions.py``.
 """
 
 from __future__ import annotations

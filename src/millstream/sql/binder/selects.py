@@ -4,8 +4,6 @@ What it is: FROM, WHERE, GROUP BY with aggregates, HAVING, OVER, QUALIFY, the it
 the order in which they are computed.  Items are bound before it is known how many aggregates and
 OVER columns there will be: these are placeholders until the plan below is made.
 What it is not: FROM itself (``sql/binder/relations.py``).
-
-Read next: ``sql/binder/grouping.py``, ``sql/binder/subquery_values.py``.
 """
 
 from __future__ import annotations

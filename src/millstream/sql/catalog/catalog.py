@@ -2,8 +2,6 @@
 
 What it is: the interface, with PyFlink's names, and the catalog in memory.
 What it is not: the resolution of names of statements (``sql/catalog/manager.py``).
-
-Read next: ``sql/catalog/manager.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: the interface of table factories and the list of those that there ar
 the options of a table by name and gives what the plan needs to know (which kinds of changes, what
 metadata) and the source or sink that DataStream programs use as well.
 What it is not: a second implementation of any connector.
-
-Read next: ``sql/catalog/factories/filesystem.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: the formats by name, with their options and what each reads and writ
 stands behind the format's name, and behind ``key.`` or ``value.`` where the format is that of a
 part of the message, as in Flink.
 What it is not: formats of files (``sql/catalog/factories/filesystem.py``).
-
-Read next: ``connectors/formats/tables/codec.py``.
 """
 
 from __future__ import annotations

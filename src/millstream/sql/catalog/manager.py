@@ -3,8 +3,6 @@
 What it is: how a name with one, two or three parts becomes an identifier and an object.  Temporary
 objects are the session's own, under the same names, and hide permanent ones.
 What it is not: a catalog.
-
-Read next: ``sql/binder/``.
 """
 
 from __future__ import annotations

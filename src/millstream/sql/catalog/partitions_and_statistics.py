@@ -5,8 +5,6 @@ is there if its directory is: whoever writes the table makes it, and to create o
 deletes it; the catalog keeps properties and comment alone.  Of a table of any other connector the
 catalog keeps the partitions themselves.
 What it is not: measured: statistics are what somebody has said.
-
-Read next: ``sql/catalog/catalog.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: one function per physical node.  A node that is read twice becomes o
 Operators with state have uids that are made of what they are and of the operators with state before
 them: calcs and filters may come and go between them, and state is found again.
 What it is not: a plan of its own; what is decided here is how operators are named and wired.
-
-Read next: ``runtime/operators/table/factories.py``.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ What it is not: the layout of state, which an operator's sections say.
 
 Two nodes with one place are told apart by what reads them; then by all that lies between, filters
 too; and only where that is equal as well, by which input they are, and by a number.
-
-Read next: ``sql/lowering/lowering.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Operators and special forms have a node each where the text has a shape of its own; what the text
 only spells differently (``EXTRACT(DAY FROM x)``, ``TRIM(BOTH ' ' FROM x)``) is a `FunctionCall`
 whose arguments are positional, with a `Symbol` for each keyword among them.
-
-Read next: ``query_nodes.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Expressions, by precedence climbing: Calcite's precedences, which are Flink's.
-
-Read next: ``query_parser.py``.
-"""
+"""Expressions, by precedence climbing: Calcite's precedences, which are Flink's."""
 
 from __future__ import annotations
 

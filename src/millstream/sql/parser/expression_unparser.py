@@ -1,7 +1,4 @@
-"""Expressions to text, with parentheses only where the parser would read another expression.
-
-Read next: ``unparser.py``.
-"""
+"""Expressions to text, with parentheses only where the parser would read another expression."""
 
 from __future__ import annotations
 

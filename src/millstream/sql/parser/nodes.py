@@ -1,7 +1,4 @@
-"""All nodes, in one place to import them from.
-
-Read next: ``parser.py``, which makes them.
-"""
+"""All nodes, in one place to import them from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Nodes of queries and of what stands in their FROM.
-
-Read next: ``statement_nodes.py``.
-"""
+"""Nodes of queries and of what stands in their FROM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Queries: WITH, SELECT, VALUES, set operations, ORDER BY, LIMIT.
-
-Read next: ``table_parser.py``, ``parser.py``.
-"""
+"""Queries: WITH, SELECT, VALUES, set operations, ORDER BY, LIMIT."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Nodes of all other statements that are no queries.
-
-Read next: ``nodes.py``, which has all nodes.
-"""
+"""Nodes of all other statements that are no queries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""CREATE, ALTER and DROP of tables and views.
-
-Read next: ``parser.py``.
-"""
+"""CREATE, ALTER and DROP of tables and views."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Types in the text: to `LogicalType` at once.
-
-Read next: ``expression_parser.py``.
-"""
+"""Types in the text: to `LogicalType` at once."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 What it is: what is done to plans in batch mode.  They read bounded tables whose rows are only
 added; behind a query that updates rows a node adds the changes up and gives what is left.
 What it is not: another planner, or other operators.
-
-Read next: ``runtime/operators/table/sort.py``.
 """
 
 from __future__ import annotations

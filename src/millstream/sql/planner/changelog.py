@@ -5,8 +5,6 @@ deletes) a node gives, and whether what reads it takes them.  From the sinks dow
 are to come with the row before (-U, +U) or as the row after alone.  A sink whose key is the query's
 does without -U; so does all below it that can.
 What it is not: a choice between plans; it refuses what cannot be computed.
-
-Read next: ``sql/planner/keys.py``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 What it is: one function per logical node.  Projections and filters become calcs that are merged;
 filters are pushed into and through joins; rows with a rank become Top-N or deduplication.
 What it is not: the planning of changes (``sql/planner/changelog.py``), which comes behind it.
-
-Read next: ``sql/planner/joins.py``, ``sql/planner/temporal_joins.py``,
-``sql/planner/windows.py``, ``sql/planner/ranks.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ when a row is taken back than when it came.  Nodes that find kept rows by them w
 and be wrong from then on; they are refused.  Flink checks the same where
 ``table.optimizer.non-deterministic-update.strategy`` is ``TRY_RESOLVE``.
 What it is not: about tables that are looked up, which may change, too.
-
-Read next: ``sql/planner/explain.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: the nodes that the binder makes.  Each knows the row that it gives; columns are known by
 position from here on, names are for people.
 What it is not: how it is computed (``sql/planner/physical.py``).
-
-Read next: ``sql/binder/queries.py``, which makes these, and ``sql/planner/conversion.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: nodes as Flink's (Calc, Exchange, GroupAggregate, ...), each with the text that EXPLAIN
 shows.  ``changes`` is set by the changelog planning (``sql/planner/changelog.py``).
 What it is not: operators; ``sql/lowering/`` makes transformations of these.
-
-Read next: ``sql/planner/conversion.py``, ``sql/planner/changelog.py``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ What a Calc reads, and what joins, ranks and others need themselves (keys, condi
 upsert keys), is what tables are asked for, what crosses exchanges and what is kept in state.
 What it is not: for other nodes, which get all that they got; nor for columns of scans by which
 changes are told apart.
-
-Read next: ``sql/planner/changelog.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: the way from a text to a result.
 What it is not: any statement's work.
-
-Read next: ``sql/statements/definitions.py``, ``sql/statements/show.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: what the facade ``table/`` and the shell hold.  Queries are bound, planned and lowered
 here.
 What it is not: an engine; ``Program`` says where transformations go.
-
-Read next: ``sql/statements/dispatch.py``, which runs statements of all kinds in a session.
 """
 
 from __future__ import annotations

@@ -6,10 +6,6 @@ everything in it: an Arrow IPC file of two binary columns, ``key`` and ``value``
 The entries are in *shards* by the first bytes of their keys: of states by key, one per key group;
 of what is ordered by time, one per state.  A scan sorts only the shards that it reads.  A snapshot
 that is being written shares its shards with the store, which copies one before it changes it.
-
-What it is not: incremental.  ``state/backends/rocksdb.py`` is.
-
-Read next: ``state/backend.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where a state backend opens a store: what it is given, and what it has to give.
-
-Read next: ``contracts/key_value_store.py``.
-"""
+"""Where a state backend opens a store: what it is given, and what it has to give."""
 
 from __future__ import annotations
 

@@ -5,12 +5,8 @@ of hard links.  Its own snapshots are hard links again, made behind a flush; onl
 before did not have are uploaded.  There is no write-ahead log: until a snapshot, what was written
 is nobody's but this attempt's.
 
-What it is not: shared.  Each attempt has its own directory; a snapshot is never changed.
-
 A snapshot's files are the data files (``*.sst``) and one ``MANIFEST-*``; RocksDB's ``CURRENT`` is
 written anew from the name of the latter.
-
-Read next: ``state/local_copies.py``, ``state/backend.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: columns are found by the names of fields, as the file's own schema s
 that a file lacks is NULL where it may be.  Files are written with the schema that Flink derives.
 What it is not: files of records for DataStream programs (``connectors/formats/avro_files.py``),
 whose way to cut files at their blocks it shares.
-
-Read next: ``connectors/formats/tables/avro_rows.py``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What it is: what the three tools write of a table's changes, read as a changelog with both halves
 of each update, and a changelog written as they would, as Flink does.
 What it is not: a client of a database.
-
-Read next: ``connectors/formats/tables/json_rows.py``.
 """
 
 from __future__ import annotations

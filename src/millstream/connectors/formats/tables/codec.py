@@ -3,8 +3,6 @@
 What it is: what a connector whose records are bytes asks of a format.  A message may hold no row,
 one or several; a row has a kind (+I, -U, +U, -D) where the format tells one.
 What it is not: the schemas of DataStream programs (``connectors/formats/message_formats.py``).
-
-Read next: ``connectors/formats/tables/json_rows.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: the reader and writer of DataStream programs with the types of a tab
 ``ignore-parse-errors`` a value that does not fit or is not there is NULL, and a message that is no
 line, or one of too many values, is left away, as in Flink.
 What it is not: files of CSV (``connectors/formats/csv_format.py``).
-
-Read next: ``connectors/formats/message_formats.py``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ texts of a standard; with ``ignore-parse-errors`` a field that does not fit is N
 that is no JSON is left away.  Messages of plain types are read by pyarrow together, as long as
 they are what it takes.
 What it is not: formats of changes (``connectors/formats/tables/change_json.py``).
-
-Read next: ``connectors/formats/tables/texts.py``, ``connectors/formats/json_format.py``.
 """
 
 from __future__ import annotations

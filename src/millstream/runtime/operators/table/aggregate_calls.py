@@ -2,10 +2,6 @@
 
 What it is: what group aggregates, local ones and those over windows share: arguments, FILTER,
 DISTINCT, and one packed row of state for all aggregates of a key.
-
-What it is not: an operator.
-
-Read next: ``runtime/operators/table/group_aggregate.py``.
 """
 
 from __future__ import annotations

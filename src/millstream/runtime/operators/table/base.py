@@ -2,10 +2,6 @@
 
 What it is: base classes.  ``Changes`` collects what an operator emits: rows of several pools of
 columns, each with its kind, in order.
-
-What it is not: any operator's logic.
-
-Read next: ``runtime/operators/table/calc.py``, ``runtime/operators/table/group_aggregate.py``.
 """
 
 from __future__ import annotations

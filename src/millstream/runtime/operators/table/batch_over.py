@@ -4,8 +4,6 @@ What it is: rows are kept, and those taken away that are taken back; behind the 
 partition is put in order, and its rows come out with all functions over any frame, as inserts.
 Rows of the same order are as they came.
 
-What it is not: OVER of streams, by time (``over.py``) or with updates (``updating_over.py``).
-
 A frame from the beginning of its partition is a place in one run over the partition; a frame to the
 end of it one in a run the other way round, for functions that can tell no difference; any other is
 a run of its own, of the rows in it.  Equal frames are computed once.

@@ -2,10 +2,6 @@
 
 What it is: projections and conditions over whole batches.  The kind of a row stays what it is:
 where an update meets the condition before or after only, its -U or +U goes on alone, as in Flink.
-
-What it is not: stateful.
-
-Read next: ``expressions/evaluator.py``.
 """
 
 from __future__ import annotations

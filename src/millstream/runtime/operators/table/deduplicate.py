@@ -4,11 +4,7 @@ What it is: Flink's deduplicating functions (the first or the last row of a key,
 time attribute) and its ChangelogNormalize, which are one operator: each row of the batch is held
 against the row that its key has, and may replace it.
 
-What it is not: the first N rows (``top_n.py``).
-
 State: per key the row, behind the time at which it was written, in milliseconds.
-
-Read next: ``state/packed_state.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The factories of operators over changelogs: what a plan of a query is lowered to.
 
 What it is: each plan with the operator that carries it out.
-
-What it is not: what the operators are to do (``runtime/operators/table/plans.py``).
 """
 
 from __future__ import annotations

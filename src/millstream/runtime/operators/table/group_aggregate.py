@@ -6,11 +6,6 @@ sums over the rows of its key.  Without mini-batches every row has its own chang
 -U and +U where the result changes (always, where state expires: readers must not forget what is
 still alive here), -D when the key has no rows left.  With mini-batches there is one per key and
 batch.
-
-What it is not: windowed.
-
-Read next: ``runtime/operators/table/aggregate_calls.py``,
-``runtime/columnar/changelog_aggregates.py``.
 """
 
 from __future__ import annotations

@@ -5,11 +5,7 @@ past what it could match; pairs are given as soon as both rows are there; a row 
 that has met nobody is given, padded with NULL, when it goes.  Watermarks are held back by as much
 as the rows of a pair may be behind them.
 
-What it is not: the interval join of DataStream programs (``runtime/operators/interval_join.py``).
-
 State, per key and side: rows with their times, marked once they have met another.
-
-Read next: ``runtime/operators/table/row_buffers.py``.
 """
 
 from __future__ import annotations

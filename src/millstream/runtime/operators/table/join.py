@@ -7,8 +7,6 @@ rows each outer row matches; where the first match comes or the last one goes, t
 NULL goes or comes.
 
 An inner join passes the kinds of its inputs on; outer joins give +I and -D.
-
-What it is not: bounded by time (``runtime/operators/interval_join.py``).
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ What it is: Flink's LookupJoin.  The different keys of a batch are asked for at 
 connections side by side; rows keep their order, unless inserts need not, and their kinds.  What
 was taken back is looked up again: if the table has changed meanwhile, another row is taken back
 than was given, as in Flink.
-
-What it is not: with state.  A cache is empty after a restore.
-
-Read next: ``contracts/lookup.py``.
 """
 
 from __future__ import annotations

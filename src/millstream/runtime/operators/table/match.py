@@ -6,12 +6,8 @@ passed them; late rows are dropped.  By processing time they are taken as they c
 that reads the row alone is evaluated for all rows at once; the others are asked for by the
 automata, and those of all keys are evaluated together.
 
-What it is not: for updating input.
-
 State, per key: the rows that wait; the rows from the first of a match in the making on, and these
 matches: where each begins and how many rows its variables have.
-
-Read next: ``runtime/operators/table/row_patterns.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: what Flink's mini-batch join does to the records that it has gathered.  Where rows have
 a unique key, only what its row was before the batch and what it is behind it counts; else a row
 that comes and goes within the batch does not.
-
-What it is not: aware of what is stored.
-
-Read next: ``runtime/operators/table/join.py``.
 """
 
 from __future__ import annotations

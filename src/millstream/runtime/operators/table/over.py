@@ -11,14 +11,9 @@ the aggregates are then comes from the kernels of group aggregation.  ROW_NUMBER
 DENSE_RANK are counts: behind the row itself, behind the first row of its time, and of such first
 rows.
 
-What it is not: for updating input, nor for frames that follow the current row, which Flink has not
-either.
-
 State, per key: the accumulators; the rows that the frame may still take back, with their times; the
 rows that wait.  Frames of some length of time go once no row can have them; others, and their
 accumulators, together by ``state_ttl``.
-
-Read next: ``runtime/operators/table/aggregate_calls.py``.
 """
 
 from __future__ import annotations

@@ -4,13 +4,9 @@ What it is: picklable data, one class per kind of operator, which its factory
 (``runtime/operators/table/factories.py``) is a subclass of.  A keyed one needs an edge partitioned
 by ``KeyColumns`` (``types/field_access.py``) with the same columns.
 
-What it is not: the plan of a query (``sql/``), which is lowered to these.
-
 ``update_before`` says everywhere whether the node's readers want -U in front of +U.  ``state_ttl``
 is in milliseconds of processing time, 0: what is kept is kept for good.  Every operator gives
 columns of ``output_type`` of its context, in the order that its plan tells.
-
-Read next: ``runtime/operators/table/specs.py``, ``runtime/operators/table/base.py``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What it is: rows are put aside with a timer at their time, and come out when the watermark has
 passed it, in the order in which they came.
-
-What it is not: in order of time; who takes them sorts them.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ evaluated together.
 - A match is given when nothing that began before it is in the making; what AFTER MATCH skips is
   forgotten.
 - WITHIN: the last row comes less than that time after the first.
-
-What it is not: aware of columns, expressions and state (``runtime/operators/table/match.py``).
 """
 
 from __future__ import annotations

@@ -4,13 +4,7 @@ What it is: Flink's session aggregation.  Rows are put into sessions one by one,
 opens one, makes one longer, or joins several; the aggregates of all sessions of a batch are then
 computed at once.  A row is late if the session that it makes is over.
 
-What it is not: for aggregates that cannot be put together of partial ones where sessions join
-(DISTINCT, lists, FIRST_VALUE and LAST_VALUE, MIN and MAX of rows that may be taken back): these
-are refused, as all without merge() are in Flink.
-
 State: per key the sessions that are not over: their starts and ends, and the accumulators of each.
-
-Read next: ``runtime/operators/table/window_aggregate.py``.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 What it is: Flink's SinkUpsertMaterializer.  Changes of rows that have different keys in the query,
 and the same in the sink, may overtake each other in a shuffle; all rows of a key of the sink are
 kept in the order in which they came, and the sink has the last of them.
-
-What it is not: quick where a key of the sink has very many rows: they are one value of state.
-
-Read next: ``runtime/operators/table/deduplicate.py``.
 """
 
 from __future__ import annotations

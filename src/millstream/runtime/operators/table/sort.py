@@ -8,11 +8,7 @@ a later one was given; only then it is dropped.
 By processing time rows are in order as they come; only those of one batch, which have one time, are
 sorted by the other columns.
 
-What it is not: parallel; nor for updating input.
-
 State: per time the rows that wait, and the last time of which rows were given.
-
-Read next: ``runtime/columnar/row_codec.py``.
 """
 
 from __future__ import annotations

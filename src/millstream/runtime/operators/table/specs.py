@@ -3,8 +3,6 @@
 What it is: plain, picklable data: an aggregate call, an order, a side of a join.  Columns are
 positions in the operator's input, which has all that is computed already: a Calc ahead of it
 evaluates arguments and filters.
-
-What it is not: operators; ``runtime/operators/table/factories.py`` has those that take these words.
 """
 
 from __future__ import annotations

@@ -5,12 +5,8 @@ passed them, then meet the version of the right that was valid at their time: th
 before it.  They keep their kinds, and are given as they came.  Of the versions that the watermark
 has passed only the last is kept.
 
-What it is not: by processing time.
-
 State, per key: rows of the left that wait, marked with their kinds; versions of the right, in order
 of time, marked with their kinds (a deletion is a version, too).
-
-Read next: ``runtime/operators/table/row_buffers.py``.
 """
 
 from __future__ import annotations

@@ -15,12 +15,8 @@ RETRACT      any changelog                               all rows
 Rows of equal order stand as they came.  With numbers in the output, or an offset, each number is a
 row that is updated; without, rows come and go.
 
-What it is not: RANK or DENSE_RANK, which Flink has not either.
-
 State: per key a map from sort key and number (8 bytes, of arrival) to the row, or to its key and
 itself; where state expires, the time at which it was written under an empty name.
-
-Read next: ``runtime/columnar/row_codec.py``, ``state/packed_state.py``.
 """
 
 from __future__ import annotations

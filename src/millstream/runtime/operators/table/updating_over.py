@@ -8,12 +8,8 @@ A frame of so many rows is computed for each row that a change touches, of the r
 from the beginning share one run over all rows of the key, which goes on as long as rows come at
 the end.
 
-What it is not: OVER by time over inserts (``over.py``), whose rows are final when they are given.
-
 State, per key: all rows in order, as in Top-N of a changelog.  Aggregates are computed anew, so
 there are no accumulators.
-
-Read next: ``runtime/operators/table/top_n.py``.
 """
 
 from __future__ import annotations

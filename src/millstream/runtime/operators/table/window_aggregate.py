@@ -7,15 +7,11 @@ are over; else (FIRST_VALUE, too: slices do not tell which row came first) every
 accumulators of its own.  A late row counts in those of its windows
 that are not over yet; a row without such a window is dropped.
 
-What it is not: for sessions (``session_aggregate.py``).
-
 What can be put together is in memory as columns until it is over, or until the next checkpoint
 (``window_aggregate.py``).
 
 State: per key and slice, or window (its end and its start, 8 bytes each), the accumulators; a timer
 per key and window.
-
-Read next: ``runtime/operators/table/aggregate_calls.py``.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 What it is: TUMBLE, HOP and CUMULATE by themselves.  Behind the columns of a row stand window_start,
 window_end and window_time; a row in several windows is given as often.
-
-What it is not: the aggregation of windows, which has no need of rows with windows
-(``window_aggregate.py``).
-
-Read next: ``runtime/columnar/table_windows.py``.
 """
 
 from __future__ import annotations

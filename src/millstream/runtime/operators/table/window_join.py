@@ -3,12 +3,8 @@
 What it is: Flink's WindowJoin over rows that have their windows already: inner, outer, semi and
 anti joins that give inserts alone, and keep nothing of windows that are over.
 
-What it is not: for updating input; nor by processing time, as in Flink.
-
 State: per key and end of window, for each side a map from the packed row to how often it is there
 (4 bytes, little-endian).
-
-Read next: ``runtime/operators/table/join.py``.
 """
 
 from __future__ import annotations

@@ -5,12 +5,8 @@ each of its windows; a window fires for all keys when the watermark reaches its 
 which is also the timestamp of its results; within the allowed lateness a late record fires its
 window again at once; what comes later goes to the late side output or is counted.
 
-What it is not: vectorised.  Built-in aggregates are (``columnar.py``).
-
 A batch is cut by window, because windows do not see each other; then each piece is added in one
 tight loop.
-
-Read next: ``runtime/operators/windows/assignment.py``.
 """
 
 from __future__ import annotations

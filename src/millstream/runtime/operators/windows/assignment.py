@@ -2,10 +2,6 @@
 
 What it is: calls the assigner, once per record or, where it can do no other than give the same
 windows again, once for many records; and keeps what the operator wants to know of a window.
-
-What it is not: the assigners (``functions/windows.py``, ``functions/windows.py``).
-
-Read next: ``runtime/operators/windows/generic.py``.
 """
 
 from __future__ import annotations

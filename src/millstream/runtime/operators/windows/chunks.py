@@ -4,10 +4,6 @@ What it is: tables of key and partial columns in memory for the epoch, over ``C`
 store to which every epoch adds one chunk per pane it touched.  Every sixteenth epoch the chunks
 of a touched pane are merged into one, so that their number stays small.  Entries are ordered by the
 last timestamp of the pane.
-
-What it is not: aware of time.
-
-Read next: ``runtime/operators/windows/columnar.py``.
 """
 
 from __future__ import annotations

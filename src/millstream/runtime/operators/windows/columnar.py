@@ -4,14 +4,9 @@ What it is: partial aggregates are kept per pane as Arrow tables; each epoch app
 per pane (and form of key) to the store; firing combines a window's panes.  A record is kept once,
 however many windows it is in.  No Python code runs per record or key.
 
-What it is not: different from a user-written aggregate in its results, except that late records
-within the allowed lateness fire their windows once per key and batch, not once per record.
-
 Layout: ``C`` + index + last timestamp of the pane + form of key (1) + epoch (8) + CRC-32 of the
 attempt (4); the value is an Arrow IPC stream whose schema names the key groups of its writer, so
 that after a change of parallelism each subtask takes its own rows only.
-
-Read next: ``runtime/operators/windows/chunks.py``.
 """
 
 from __future__ import annotations

@@ -5,11 +5,6 @@ fragments of sessions.  Fragments of one session are merged when one of them is 
 watermark, or at once for keys whose records come behind the watermark.  No Python code runs per
 record or key, except for late records near others that are not (``columnar_sessions.py``).
 
-What it is not: different from a user-written aggregate in its results, except that late records
-within the allowed lateness fire their session once per key and batch, not once per record.  What
-is late is decided record by record, as in Flink: a record is late if its session, merged with
-open ones and with those of earlier records of the batch, is over.
-
 Invariant: between calls, a fragment whose last timestamp the watermark has passed is a whole
 session, has fired, and waits for the allowed lateness to pass.
 """

@@ -5,14 +5,10 @@ Elements are kept in chunks: those of the epoch in memory, older ones in the sto
 only appended to; a large window is read chunk by chunk when its function iterates over it, so
 it need not fit into memory.
 
-What it is not: a judge of when windows fire (``generic.py``).
-
 A window has one state window or, after merging, several, in order of its elements.
 
 Layout of elements: ``K`` entries under the window's name hold (number of chunks, number of elements
 in them); under the name of another state and the number of the chunk (4 bytes), the pickled list.
-
-Read next: ``runtime/operators/windows/generic.py``.
 """
 
 from __future__ import annotations

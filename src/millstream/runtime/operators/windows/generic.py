@@ -5,12 +5,7 @@ windows that is not late; the trigger, asked after every element and at every ti
 window is evaluated and purged; a cleanup timer ends the window.  Windows of merging assigners
 (sessions) are merged with what they hold, and the trigger's state and timers with them.
 
-What it is not: the operator of windows that all keys share and that fire by the watermark; these
-are done by ``aligned.py`` and ``columnar.py``, faster and with the same results.
-
 Per batch, the keys are taken and what is stored of their windows is read at once.
-
-Read next: ``runtime/operators/windows/contents.py``, ``runtime/operators/windows/merging.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """What a window does with its elements: one small class per kind of function.
 
 What it is: adding elements to accumulators in a tight loop, and evaluating a window.
-
-What it is not: time or storage (``aligned.py``).
-
-Read next: ``state/namespaced_state.py``.
 """
 
 from __future__ import annotations

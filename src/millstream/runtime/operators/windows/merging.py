@@ -4,12 +4,7 @@ What it is: Flink's merging window set.  A window that is the result of merging 
 under the names of the windows it was made of (its *state windows*), so that what was stored need
 not be copied when windows are merged.
 
-What it is not: the merging of content, triggers and timers; the operator does that when it is told
-(``runtime/operators/windows/generic.py``).
-
 Layout: one ``K`` entry per key: a pickled list of (window, its state windows), as bytes.
-
-Read next: ``runtime/operators/windows/contents.py``.
 """
 
 from __future__ import annotations

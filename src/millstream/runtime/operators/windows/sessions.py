@@ -3,8 +3,6 @@
 What it is: the general window operator for what sessions mostly are: the default trigger and no
 allowed lateness.  Nothing fires then while elements are added, so a session is extended in place.
 
-What it is not: other results.  They and their order are those of the general operator.
-
 Timers.  A session that grows keeps the timer it has: when that is due, the session that the
 timer's window lies in is looked up, and a timer for its present end is registered.
 Invariant: each session in flight has a timer for a window within it, so not behind its end.

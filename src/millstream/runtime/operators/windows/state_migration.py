@@ -5,9 +5,6 @@ not as it would have written it, the windows are read one by one (``state_migrat
 content is made what the operator keeps, and put where it keeps it; timers and the state of the
 trigger are made anew where these are others.  All this is done before anything is processed, once:
 from the next snapshot on the store says what it holds then.
-
-What it is not: the rules of what can be converted; a program is held to these before it starts
-(``state_migration.py``).
 """
 
 from __future__ import annotations

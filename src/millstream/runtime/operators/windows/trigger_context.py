@@ -1,11 +1,6 @@
 """What triggers and evictors are given: time, timers and state of the current key and window.
 
 What it is: one object per operator, set to a key and window before user code is called.
-
-What it is not: a timer queue (``state/timers.py``).  Timers of windows have the window as their
-namespace, behind a letter of their own, so they never meet those of user functions.
-
-Read next: ``runtime/operators/windows/generic.py``.
 """
 
 from __future__ import annotations

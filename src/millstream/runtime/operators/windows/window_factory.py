@@ -1,7 +1,4 @@
-"""Which window operator a program gets: the one that does least and gives the same results.
-
-What it is not: the operators; each has a file of its own beside this one.
-"""
+"""Which window operator a program gets: the one that does least and gives the same results."""
 
 from __future__ import annotations
 

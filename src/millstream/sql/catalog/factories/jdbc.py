@@ -3,8 +3,6 @@
 What it is: PostgresSource and the exactly-once PostgreSQL sinks behind a table.  With a PRIMARY KEY
 changes are merged and deleted by it; without, rows are only added.
 What it is not: JDBC; the URL is as JDBC's so that tables of Flink's need no change.
-
-Read next: ``connectors/postgres/changes.py``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ What it is: KafkaSource and KafkaSink behind a table.  A ``kafka`` table has the
 format tells; an ``upsert-kafka`` table has a row per key, which a message replaces, or deletes if
 it has no value.
 What it is not: the formats (``sql/catalog/formats.py``).
-
-Read next: ``connectors/kafka/table_records.py``.
 """
 
 from __future__ import annotations
