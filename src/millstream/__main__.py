@@ -6,6 +6,4 @@ import sys
 
 from millstream.cli.main import main
 
-__all__: list[str] = []
-
 sys.exit(main())

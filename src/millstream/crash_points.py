@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CRASH_POINTS", "arm", "crash_point", "points_of"]
 
 ENVIRONMENT_VARIABLE: Final = "MILLSTREAM_CRASH"
 #: Set beside it by the driver so that workers, which Spark puts into a process group of their

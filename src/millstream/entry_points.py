@@ -16,7 +16,6 @@ from millstream.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Extensions"]
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["NOT_OFFERED", "install", "missing_connector", "refuse_name"]
 
 _CONNECTORS: Final = "millstream.datastream.connectors."
 _ANY_SINK: Final = (

@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["has_rocksdb_threads", "install"]
-
 _LIBRARY: Final = "rocksdict"
 #: Whether a process that this one was forked from had such threads.  Where the library came before
 #: this module, nobody has looked: then it may be so.

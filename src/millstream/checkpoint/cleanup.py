@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = ["SWEEP_INTERVAL", "Cleaner", "delete_checkpoints", "state_names"]
-
 
 #: Epochs (numbers of checkpoints) between two listings of the storage.
 SWEEP_INTERVAL: Final = 64

@@ -37,22 +37,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.sink import Committable, CommitterContext
 
-__all__ = [
-    "COMMITTED",
-    "COMMIT_TIMEOUT",
-    "PENDING_FILE",
-    "CommitRetry",
-    "CommitterThread",
-    "ManifestCommit",
-    "PendingCommits",
-    "abort_orphans",
-    "confirm_committed",
-    "is_marked_committed",
-    "mark_committed",
-    "read_checkpoints",
-    "read_pending",
-]
-
 
 _LOG: Final = logging.getLogger("millstream")
 #: Seconds; ten minutes, as for the tasks of an epoch.

@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.sink import Committer
 
-__all__ = ["CheckpointsInFlight", "Coordinator", "select_acks"]
-
 
 #: (stage, subtask).
 TaskId = tuple[int, int]

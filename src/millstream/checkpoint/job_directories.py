@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = ["JobDirectories", "JobIdentity", "check_directories"]
-
 
 @dataclass(frozen=True, slots=True)
 class JobDirectories:

@@ -17,8 +17,6 @@ from millstream.graph.validation import EdgeName
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import StateFile, StateHandle
 
-__all__ = ["apply", "difference", "edge_name_from_json", "manifest_from_json", "manifest_to_json"]
-
 
 #: A JSON object; its values are checked by the constructors that they go into.
 JsonObject = dict[str, Any]

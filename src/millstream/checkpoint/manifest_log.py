@@ -43,17 +43,6 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = [
-    "LOG_DIRECTORY",
-    "Base",
-    "LogFile",
-    "LogVersion",
-    "ManifestLog",
-    "corrupt",
-    "decode",
-    "encode",
-]
-
 
 _CHECKSUM: Final = ',"checksum":"'
 #: Content of more characters is deflated.

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorStateHandle, StateSection
     from millstream.graph.validation import EdgeName
 
-__all__ = [
-    "FORMAT_VERSION",
-    "FramesInFlight",
-    "Manifest",
-    "OperatorAck",
-    "SplitState",
-    "TaskAck",
-    "blocks_of",
-    "difference",
-    "digest_of",
-    "require_format",
-]
-
 
 #: Version of the format of manifests and of ``job.json``.  Readers refuse any other.
 FORMAT_VERSION: Final = 1

@@ -26,23 +26,6 @@ if TYPE_CHECKING:
     #: if there is nothing to say.
     Refusal = Callable[[str, StateSection], str | None]
 
-__all__ = [
-    "SQL_ADVICE",
-    "Refusal",
-    "accumulators",
-    "differences",
-    "has_declared_states",
-    "holdings",
-    "labelled",
-    "labels",
-    "most_alike",
-    "record_from_json",
-    "record_to_json",
-    "require_fit",
-    "require_same_keys",
-    "stored_max_parallelism",
-]
-
 
 T = TypeVar("T")
 #: Characters of a generated uid that tell operators of one name apart.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import OperatorRecord, TaskAck
     from millstream.contracts.metrics import Measure, MetricValue
 
-__all__ = ["EpochMetadata", "Unconfirmed", "make_manifest", "with_earlier"]
-
 
 #: Flink's name of the counter of records read by a source.
 _RECORDS_IN = "numRecordsIn"

@@ -19,8 +19,6 @@ from typing import Final, Protocol
 from millstream.configuration import options
 from millstream.errors import ConfigurationError, SignatureError
 
-__all__ = ["IDENTITY", "HmacSeal", "NoSeal", "Seal", "is_sealed", "seal_of"]
-
 #: The blob that says which job it is; it is signed for no job, being read first.
 IDENTITY: Final = "job.json"
 #: Names that are not signed: Spark writes its logs itself, and they hold no pickles; what state

@@ -15,7 +15,6 @@ from millstream.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["sign_directory"]
 
 #: Where blobs lie that are signed; state files are named in manifests with their digests.
 _SIGNED: Final = ("log/", "sources/", "sinks/")

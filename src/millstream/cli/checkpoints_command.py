@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.state.reader import OperatorState, StateEntry, StoredSection
 
-__all__ = ["Selection", "show_checkpoints", "show_state"]
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:

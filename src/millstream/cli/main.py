@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from millstream.cli.checkpoints_command import Selection
 
-__all__ = ["ArgumentParser", "build_parser", "command_parser", "main", "sort_out", "whole_number"]
-
 
 _INVALID: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 _UNKNOWN: Final = re.compile(r"unrecognized arguments: (?P<given>\S+)")

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from millstream.cli.run_command import ProgramOptions
     from millstream.graph.model import JobGraph
 
-__all__ = ["capture_job_graph", "show_plan"]
-
 
 def capture_job_graph(options: ProgramOptions) -> JobGraph:
     """Run the program up to its first execution and return the graph it would have run.

@@ -22,8 +22,6 @@ from millstream.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CONFIGURATION_VARIABLE", "ProgramOptions", "run_as_main", "run_program"]
-
 
 #: JSON: option key -> value as text.
 CONFIGURATION_VARIABLE: Final = "MILLSTREAM_CONFIGURATION"

@@ -16,8 +16,6 @@ from millstream.errors import MillstreamError, ProgramError
 if TYPE_CHECKING:
     from millstream.cli.shell.shell import Shell
 
-__all__ = ["SqlOptions", "run_sql"]
-
 
 @dataclass(frozen=True, slots=True)
 class SqlOptions:

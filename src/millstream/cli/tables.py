@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Table"]
-
 
 class Table:
     """Columns as wide as their longest cell, whatever the width of the terminal: nothing is cut."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.connectors.kafka.transactions import PreparedTransaction, TransactionInfo
 
-__all__ = ["Judgement", "Owners", "Verdict", "show_transactions"]
-
 
 class Verdict(Enum):
     """What a checkpoint directory says of an open transaction."""

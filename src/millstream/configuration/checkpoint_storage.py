@@ -13,14 +13,6 @@ from typing import Final
 
 from millstream.errors import ConfigurationError
 
-__all__ = [
-    "CheckpointStorage",
-    "ExternalizedCheckpointRetention",
-    "FileSystemCheckpointStorage",
-    "JobManagerCheckpointStorage",
-    "checkpoint_storage_of",
-]
-
 _MEBIBYTE: Final = 1 << 20
 
 

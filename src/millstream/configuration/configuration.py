@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["CONFIGURATION_VARIABLE", "Configuration", "misspelling"]
 
 T = TypeVar("T")
 

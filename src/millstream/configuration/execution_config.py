@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["ExecutionConfig", "RuntimeExecutionMode"]
-
 
 class ExecutionConfig:
     """The settings of a program."""

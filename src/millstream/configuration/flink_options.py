@@ -30,18 +30,6 @@ from millstream.configuration.redaction import redacted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "FlinkOption",
-    "Refusal",
-    "accept",
-    "flink_options",
-    "named_flink_options",
-    "option_refusals",
-    "refused_option",
-    "say_once",
-    "why_without_effect",
-]
-
 
 _LIST: Final = "flink_options.tsv"
 _PARSERS: Final[dict[str, Callable[[object], object]]] = {

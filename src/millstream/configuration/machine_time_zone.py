@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Final
 from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError
 
-__all__ = ["machine_time_zone"]
-
 _LOCAL: Final = "/etc/localtime"
 _DIRECTORY: Final = "zoneinfo/"
 #: Names of one zone, for which calculations have a shorter path.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from millstream.entry_points import Extensions
 
-__all__ = ["ConfigOption", "ConfigOptions"]
-
 
 T = TypeVar("T")
 

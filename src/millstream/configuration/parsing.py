@@ -16,24 +16,6 @@ from millstream.configuration.machine_time_zone import machine_time_zone
 from millstream.configuration.resources import MAX_PARALLELISM
 from millstream.types.time import Duration, milliseconds_of
 
-__all__ = [
-    "parse_attempts",
-    "parse_boolean",
-    "parse_duration",
-    "parse_float",
-    "parse_integer",
-    "parse_list",
-    "parse_list_text",
-    "parse_lowercase",
-    "parse_map",
-    "parse_max_parallelism",
-    "parse_memory",
-    "parse_string",
-    "parse_target",
-    "parse_time_zone",
-    "parse_uppercase",
-]
-
 #: Flink's units of time.
 _UNITS: Final[dict[str, float]] = {
     **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-6),

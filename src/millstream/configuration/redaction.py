@@ -8,14 +8,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "REDACTED",
-    "is_secret",
-    "masked_statement",
-    "redacted",
-    "redacted_options",
-    "redacted_text",
-]
 
 #: What stands in place of a secret, as in Flink's logs.
 REDACTED: Final = "******"

@@ -13,17 +13,6 @@ from typing import Final, Self
 
 from millstream.errors import ConfigurationError, ProgramError
 
-__all__ = [
-    "MAX_PARALLELISM",
-    "MemorySize",
-    "SlotSharingGroup",
-    "available_cores",
-    "check_max_parallelism",
-    "check_parallelism",
-    "default_max_parallelism",
-]
-
-
 _KIBI: Final = 1024
 _UNITS: Final = ("bytes", "kb", "mb", "gb", "tb")
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from millstream.configuration.options import RESTART_STRATEGY_PREFIX as _PREFIX
 from millstream.types.time import DurationLike, milliseconds_of
 
-__all__ = ["RestartStrategies", "RestartStrategyConfiguration"]
-
 
 @dataclass(frozen=True)
 class RestartStrategyConfiguration:

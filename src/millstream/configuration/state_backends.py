@@ -18,14 +18,6 @@ from millstream.errors import ConfigurationError
 if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
 
-__all__ = [
-    "EmbeddedRocksDBStateBackend",
-    "HashMapStateBackend",
-    "PredefinedOptions",
-    "StateBackend",
-    "state_backend_of",
-]
-
 
 class PredefinedOptions(Enum):
     """Flink's sets of options of RocksDB, for kinds of disks; without effect here."""

@@ -16,7 +16,6 @@ from millstream.errors import ConfigurationError
 if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
 
-__all__ = ["overlapping_epochs", "require_outlives"]
 
 #: Milliseconds for starting again after a failure: Spark, workers, recovery.
 START_UP: Final = 60_000

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.sink import CommitterContext, WriterContext
 
-__all__ = ["SERVER_PREFIX", "OutputNames", "TransactionalIdParts", "generation_of"]
 
 #: How all names on a PostgreSQL server begin.
 SERVER_PREFIX: Final = "millstream-"

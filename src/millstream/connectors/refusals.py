@@ -16,7 +16,6 @@ from millstream.errors import PermanentSinkError, SinkError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["directory_refusal", "is_permanent", "sink_error"]
 
 #: Somebody has to do something before this can succeed; a disk that is full may be freed any time.
 _ERRNOS: Final = frozenset(

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["CheckpointStorage"]
-
 
 class CheckpointStorage(Protocol):
     """Durable named blobs.

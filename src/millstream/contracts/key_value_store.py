@@ -26,8 +26,6 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["KeyValueStore", "PendingSnapshot", "StateFile", "StateHandle"]
-
 
 class StateFile(TypedDict):
     """One immutable file of a snapshot in the checkpoint storage."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["FoundRows", "LookupCaching", "LookupReader", "LookupSource", "some_fields"]
-
 
 @dataclass(frozen=True)
 class FoundRows:

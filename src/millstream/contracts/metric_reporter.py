@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.metrics import MetricValue
 
-__all__ = ["METRIC_REPORTERS", "MetricReporter"]
-
 
 class MetricReporter(ABC):
     """Sends the metrics of a job somewhere.

@@ -10,18 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "Measure",
-    "MetricValue",
-    "added",
-    "counter",
-    "distribution",
-    "gauge",
-    "meter",
-    "shown",
-    "together",
-]
-
 Measure: TypeAlias = dict[str, Any]
 MetricValue: TypeAlias = int | Measure
 

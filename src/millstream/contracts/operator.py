@@ -21,33 +21,6 @@ if TYPE_CHECKING:
     from millstream.contracts.metrics import MetricValue
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "FUNCTION_STATES",
-    "GENERATOR_STATE",
-    "Checkpoint",
-    "Operator",
-    "OperatorBroadcastState",
-    "OperatorContext",
-    "OperatorFactory",
-    "OperatorListState",
-    "OperatorSnapshot",
-    "OperatorStateHandle",
-    "OperatorStateKind",
-    "OperatorStateStore",
-    "Output",
-    "RestoreContext",
-    "StatePart",
-    "StateSection",
-    "describe_type",
-    "first_input",
-    "is_per_channel",
-    "refusal_of",
-    "section_from_json",
-    "section_to_json",
-    "sections_of",
-    "waits_for_watermarks",
-]
-
 
 #: The name of what watermark generators keep.
 GENERATOR_STATE: Final = "generator"

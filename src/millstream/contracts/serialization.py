@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "NO_RECORD",
-    "ByteArraySchema",
-    "DeserializationSchema",
-    "Encoder",
-    "RowFieldExtractorSchema",
-    "SerializationSchema",
-    "SimpleStringEncoder",
-    "SimpleStringSchema",
-    "TypeSerializer",
-]
 
 T = TypeVar("T")
 

@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 
     from millstream.functions.functions import RuntimeContext
 
-__all__ = [
-    "CoFlatMapAdapter",
-    "CoMapAdapter",
-    "KeyedFilter",
-    "KeyedFlatMap",
-    "KeyedMap",
-    "Wrapper",
-]
-
 
 class Wrapper(Function):
     """Opens and closes the user's function.

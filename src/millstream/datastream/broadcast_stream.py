@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
     from millstream.types.types import TypeInformation
 
-__all__ = ["BroadcastConnectedStream", "BroadcastStream"]
-
 
 class BroadcastStream:
     """A stream that is sent to every subtask, and the states that its records write there."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = ["CloseableIterator"]
-
 
 class CloseableIterator:
     """Gives records one by one; ``close`` ends the job behind it if it still runs."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
     from millstream.types.types import TypeInformation
 
-__all__ = ["CoGroupedStreams"]
-
 
 class _CoGrouping(PairedWindowFunction):
     """All records at once."""

@@ -19,8 +19,6 @@ from millstream.execution.job_client import collected_records
 if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
 
-__all__ = ["add_collect_sink", "collect_stream"]
-
 
 def add_collect_sink(stream: DataStream, directory: str) -> None:
     """End a stream in one subtask that keeps its order, as Flink's collect sink is one."""

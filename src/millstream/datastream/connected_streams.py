@@ -34,14 +34,6 @@ if TYPE_CHECKING:
     from millstream.functions.functions import KeySelector
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "ConnectedStreams",
-    "check_key_types",
-    "check_streams",
-    "common_type",
-    "two_input_operator",
-]
-
 
 class ConnectedStreams:
     """Two streams as the inputs of one operator."""

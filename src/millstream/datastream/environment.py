@@ -58,20 +58,6 @@ if TYPE_CHECKING:
     from millstream.graph.transformation import PhysicalTransformation
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "ExecutionContext",
-    "JobSettings",
-    "ProgramAbortError",
-    "StreamExecutionEnvironment",
-    "Submitter",
-    "arrow_schema_of_spark",
-    "capture_job_graphs",
-    "current_context",
-    "execution_context",
-    "strategy_of_spark",
-    "type_of_spark",
-]
-
 
 class Submitter(Protocol):
     """Starts a job; ``millstream.engines.registry.submit`` is one."""

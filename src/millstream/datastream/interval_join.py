@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from millstream.types.time import DurationLike
     from millstream.types.types import TypeInformation
 
-__all__ = ["IntervalJoin", "IntervalJoined"]
 
 #: Milliseconds, some 30,000 years: sums of bounds and timestamps must stay within 64 bits.
 _LARGEST_BOUND: Final = 10**15

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
     from millstream.types.types import TypeInformation
 
-__all__ = ["JoinedStreams"]
-
 
 class _Joining(PairedWindowFunction):
     """One record per pair."""

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from millstream.graph.transformation import Transformation
     from millstream.types.types import TypeInformation
 
-__all__ = ["KeyedStream"]
-
 
 class KeyedStream(DataStream):
     """A stream partitioned by key."""

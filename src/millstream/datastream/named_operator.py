@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from millstream.datastream.data_stream import DataStream
     from millstream.graph.transformation import Transformation
 
-__all__ = ["NamedOperator", "describe_stream", "raise_missing"]
-
 
 _UID_LENGTH: Final = 200
 _ONE_TASK: Final = "operators of one stage share a task"

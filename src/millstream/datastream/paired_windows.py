@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from millstream.types.time import DurationLike
     from millstream.types.types import TypeInformation
 
-__all__ = ["EqualTo", "PairedStreams", "PairedWindowFunction", "PairedWindows", "Where"]
-
 
 class PairedWindowFunction(Wrapper, WindowFunction[Any, Any, Any, Any]):
     """Takes a window apart into the records of the first and of the second stream."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = ["frame_of"]
-
 
 def frame_of(records: Sequence[object], type_info: TypeInformation | None) -> pd.DataFrame:
     """The records as a DataFrame.

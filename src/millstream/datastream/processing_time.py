@@ -21,7 +21,6 @@ from millstream.functions.windows import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["may_use_processing_time_timers", "windows_need_processing_time"]
 
 _PROCESSING = "register_processing_time_timer"
 _EVENT = "register_event_time_timer"

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
     from millstream.execution.job_client import JobClient, JobExecutionResult
 
-__all__ = [
-    "RunningJobs",
-    "end_of_program",
-    "note_job",
-    "note_operator",
-    "note_reader",
-    "note_use",
-    "wait_for",
-]
-
 
 class RunningJobs:
     """Jobs that were started and may still run."""

@@ -34,21 +34,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "FieldSelector",
-    "as_key_selector",
-    "as_partitioner",
-    "check_field",
-    "check_returns",
-    "check_strategy",
-    "check_summable",
-    "choose_output_type",
-    "infer_key_type",
-    "method_of",
-    "projection",
-    "require",
-]
-
 
 def method_of(function: object, name: str) -> Callable[..., object]:
     """What is called for each record: the method of a function object, or the callable itself."""

@@ -75,8 +75,6 @@ if TYPE_CHECKING:
         AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any]
     )
 
-__all__ = ["AllWindowedStream", "WindowedStream", "built_in_output_type"]
-
 
 def built_in_output_type(
     input_type: TypeInformation,

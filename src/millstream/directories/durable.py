@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["sync_directory"]
-
 
 def sync_directory(directory: Path) -> None:
     """Make the entries of a directory durable."""

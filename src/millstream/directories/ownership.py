@@ -25,22 +25,6 @@ from millstream.errors import DirectoryError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "CHECKPOINTS",
-    "LOCAL_STATE",
-    "PRIVATE_DIRECTORY",
-    "PRIVATE_FILE",
-    "TEMPORARY",
-    "DirectoryUse",
-    "default_local_directory",
-    "directory_error",
-    "error_in_text",
-    "explained",
-    "make_own",
-    "make_private",
-    "probe",
-    "require_private",
-]
 
 _LOG: Final = logging.getLogger("millstream")
 PRIVATE_DIRECTORY: Final = 0o700

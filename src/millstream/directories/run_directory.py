@@ -24,8 +24,6 @@ import threading
 from pathlib import Path
 from typing import Final
 
-__all__ = ["RunDirectory", "remove_left", "run_directory", "socket_directory"]
-
 #: The rest of the name is short: sockets lie below.
 _PREFIX: Final = "millstream-run-"
 _NAME: Final = re.compile(rf"{_PREFIX}[0-9a-f]{{6}}")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from millstream.execution.job_client import JobHandle
     from millstream.graph.model import JobGraph
 
-__all__ = ["ENGINES", "engine_words", "submit"]
 
 #: Target and execution -> the module whose ``submit`` starts jobs there.
 ENGINES: Final = {

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from millstream.metrics.event_time import OperatorTime
     from millstream.runtime.live_counts import RunningMetrics
 
-__all__ = ["JobDriver", "check_job", "start_job"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Seconds between two reports of progress within a checkpoint.

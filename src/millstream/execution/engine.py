@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.control import SubtaskTimes
 
-__all__ = ["Engine"]
-
 
 class Engine(ABC):
     """Runs the tasks of one job, run after run.

@@ -45,17 +45,6 @@ if TYPE_CHECKING:
     from millstream.graph.job_files import JobFile
     from millstream.graph.model import JobGraph, StreamNode
 
-__all__ = [
-    "Job",
-    "claim_directory",
-    "delete_older_files",
-    "describe_start",
-    "fit",
-    "planned_start",
-    "program_of",
-    "ship_files",
-]
-
 
 #: The earliest that a zip archive can say: the digest must not depend on times.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)

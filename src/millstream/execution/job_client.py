@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from millstream.execution.monitor import CompletedCheckpoint, JobStart
     from millstream.metrics.event_time import OperatorTime
 
-__all__ = [
-    "CompletableFuture",
-    "JobClient",
-    "JobExecutionResult",
-    "JobHandle",
-    "JobID",
-    "JobStatus",
-    "collected_records",
-]
-
 
 T = TypeVar("T")
 #: Waking up now and then lets the main thread take a keyboard interrupt on every platform.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     Records = Mapping[str, OperatorRecord]
 
-__all__ = ["CompletedCheckpoint", "JobMonitor", "JobStart", "StartedOperator", "start_of"]
-
 
 Outcome = Literal["restored", "new", "dropped"]
 

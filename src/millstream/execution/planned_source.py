@@ -28,19 +28,6 @@ if TYPE_CHECKING:
     from millstream.functions.watermark_strategy import WatermarkAlignment
     from millstream.graph.model import JobGraph
 
-__all__ = [
-    "EpochSizer",
-    "NumberRanges",
-    "Offset",
-    "PlannedSource",
-    "Position",
-    "SourceSplits",
-    "choose_subtask",
-    "initial_offset",
-    "new_splits",
-    "plan_sources",
-]
-
 
 #: JSON.
 Offset = dict[str, object]

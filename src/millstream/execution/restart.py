@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
     from millstream.configuration.option import ConfigOption
 
-__all__ = [
-    "ExponentialDelay",
-    "FailureRate",
-    "FixedDelay",
-    "GiveUpOnRepeats",
-    "NoRestart",
-    "Recovery",
-    "RestartStrategy",
-    "TolerateExpired",
-    "recovery_of",
-    "restart_strategy",
-]
 
 _LOG: Final = logging.getLogger("millstream")
 _MILLISECONDS: Final = 1000

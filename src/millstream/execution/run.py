@@ -39,16 +39,6 @@ if TYPE_CHECKING:
     from millstream.execution.planned_source import Offset
     from millstream.runtime.plan import ChannelStates, SplitAssignment
 
-__all__ = [
-    "EpochLoop",
-    "EpochTimeout",
-    "FenceWatch",
-    "Run",
-    "StopRequest",
-    "make_plan",
-    "planner_of",
-]
-
 
 def make_plan(
     *,

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import KnownSplits, Source, Split
 
-__all__ = [
-    "Answer",
-    "Inquiries",
-    "Inquiry",
-    "Question",
-    "SplitEnd",
-    "UnwantedError",
-    "end_of",
-    "is_read_at_once",
-]
-
 
 _T = TypeVar("_T")
 

@@ -43,18 +43,6 @@ if TYPE_CHECKING:
     from millstream.execution.watermark_alignment import TimeOfSplit
     from millstream.runtime.pipelined.control import SplitProgress
 
-__all__ = [
-    "MOST_AT_A_TIME",
-    "HeldSplits",
-    "OpenSplit",
-    "Reading",
-    "SplitEnumerator",
-    "SubtaskLoad",
-    "Told",
-    "Update",
-    "least_loaded",
-]
-
 
 #: A subtask that read all it had within so many milliseconds is given more splits at a time, so
 #: that many small files do not each wait for the driver; one that took longer is given fewer.

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = ["MOST_FILES", "SeenSplits", "SplitLog", "SplitTable"]
 
 #: With so many files of single discoveries they are made one part.
 MOST_FILES: Final = 64

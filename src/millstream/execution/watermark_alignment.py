@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from millstream.functions.watermark_strategy import WatermarkAlignment
 
-__all__ = ["AlignedSplit", "Aligner", "TimeOfSplit"]
-
 
 class TimeOfSplit(Protocol):
     """How far a split is in event time: its state in a checkpoint, or what its task says."""

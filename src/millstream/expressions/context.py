@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from millstream.functions.functions import RuntimeContext
 
-__all__ = ["AsyncCalls", "EvaluationContext", "Frame", "batch_frame"]
-
 
 @dataclass(frozen=True)
 class AsyncCalls:

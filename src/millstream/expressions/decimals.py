@@ -18,21 +18,6 @@ from millstream.types.type_roots import TypeFamily, TypeRoot
 if TYPE_CHECKING:
     from millstream.types.logical_types import DecimalType, LogicalType
 
-__all__ = [
-    "EXACT",
-    "QUOTIENT",
-    "bits_of",
-    "combine_columns",
-    "comparable_columns",
-    "divide_columns",
-    "fit",
-    "fit_column",
-    "is_integer",
-    "to_decimal_column",
-    "wrap",
-    "wrapped",
-]
-
 
 _MAX_DIGITS: Final = 38
 _MAX_ARROW_DIGITS: Final = 76

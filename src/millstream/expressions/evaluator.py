@@ -39,26 +39,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "SPECIAL_FORMS",
-    "Calculation",
-    "ColumnNode",
-    "ConstantNode",
-    "Evaluator",
-    "Filter",
-    "FoldedNode",
-    "FunctionNode",
-    "Node",
-    "Projection",
-    "SharedNode",
-    "as_column",
-    "compile_calculation",
-    "compile_expression",
-    "compile_filter",
-    "compile_projection",
-    "is_deterministic",
-]
-
 
 #: What plans, as Flink's, write beside a text.
 _CHARACTER_SET: Final = re.compile(r"""_UTF-16LE(?=')|:\w+(\(\d+\))? CHARACTER SET "UTF-16LE\"""")

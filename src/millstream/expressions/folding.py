@@ -20,7 +20,6 @@ from millstream.types.values import values_of_column
 if TYPE_CHECKING:
     from millstream.expressions.context import EvaluationContext
 
-__all__ = ["fold"]
 
 #: A row without columns to evaluate constants on.
 _ONE_ROW: Final = pa.RecordBatch.from_pydict({"": pa.nulls(1)})

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from millstream.expressions.java.calendars import zone_of
 
-__all__ = ["has_plain_years", "is_utc", "local_column"]
-
 #: 2037-01-01: from then on Arrow (26.0) leaves out daylight saving time.
 _LAST_RULES: Final = 2_114_380_800
 #: 0001-01-01 and the day after 9999-12-31, in days since 1970.

@@ -46,21 +46,6 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "Call",
-    "Expression",
-    "InputReference",
-    "Literal",
-    "call_text",
-    "indexed_text",
-    "infix_text",
-    "literal_text",
-    "plan_type_text",
-    "transform",
-    "value_text",
-    "walk",
-]
-
 
 #: Flink's plans have Calcite's names for some types.
 _PLAN_NAMES: Final = {TypeRoot.INTEGER: "INTEGER"}

@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
     from millstream.expressions.functions.definition import FunctionDefinition
 
-__all__ = [
-    "cast",
-    "json_array",
-    "json_exists",
-    "json_object",
-    "json_query",
-    "json_string",
-    "json_value",
-    "no_signature",
-    "resolve_call",
-    "resolve_cast",
-    "resolve_definition",
-]
-
 
 def resolve_call(name: str, *arguments: Expression) -> Call | Literal:
     """Call a built-in function.

@@ -42,22 +42,6 @@ if TYPE_CHECKING:
     from millstream.functions.metric_group import MetricGroup
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "AGGREGATE_METHODS",
-    "KINDS",
-    "FunctionContext",
-    "UserAggregate",
-    "aggregate_definition_of",
-    "arrow_column",
-    "definition_of",
-    "one_row_definition",
-    "pandas_column",
-    "table_definition_of",
-    "to_pandas",
-    "user_aggregate",
-    "user_signature",
-]
-
 
 def to_pandas(array: pa.Array, kind: LogicalType, *, is_whole: bool = False) -> Any:
     """Return a Series; of rows a DataFrame.

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
 
     from millstream.types.time import DurationLike
 
-__all__ = [
-    "NO_RETRY_STRATEGY",
-    "AsyncFunction",
-    "AsyncFunctionDescriptor",
-    "AsyncRetryPredicate",
-    "AsyncRetryStrategy",
-    "ExponentialBackoffDelayRetryStrategy",
-    "FixedDelayRetryStrategy",
-    "NoRetryStrategy",
-    "RetryPredicate",
-    "empty_result_predicate",
-    "exception_type_predicate",
-    "has_exception_predicate",
-]
 
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")

@@ -21,21 +21,6 @@ from millstream.types.value_check import compile_check, misfit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "AggregateFunctionLike",
-    "AggregatingStateDescriptor",
-    "CheckedAggregate",
-    "ListStateDescriptor",
-    "MapStateDescriptor",
-    "ReducingStateDescriptor",
-    "StateDescriptor",
-    "StateTtlConfig",
-    "ValueStateDescriptor",
-    "check_of",
-    "checked_reduce",
-    "writer",
-]
-
 
 class _Span(Protocol):
     """A length of time: ``Time`` or ``Duration``."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.functions.metric_group import MetricGroup
     from millstream.types.time import Duration, Time
 
-__all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)

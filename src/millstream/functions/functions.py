@@ -40,41 +40,6 @@ if TYPE_CHECKING:
     from millstream.functions.metric_group import MetricGroup
     from millstream.functions.window import Window
 
-__all__ = [
-    "AggregateFunction",
-    "AllWindowFunction",
-    "BaseBroadcastProcessFunction",
-    "BroadcastProcessFunction",
-    "CoFlatMapFunction",
-    "CoGroupFunction",
-    "CoMapFunction",
-    "CoProcessFunction",
-    "DistributedCache",
-    "FilterFunction",
-    "FlatJoinFunction",
-    "FlatMapFunction",
-    "Function",
-    "JoinFunction",
-    "KeySelector",
-    "KeyedBroadcastProcessFunction",
-    "KeyedCoProcessFunction",
-    "KeyedProcessFunction",
-    "KeyedStateStore",
-    "MapFunction",
-    "Partitioner",
-    "ProcessAllWindowFunction",
-    "ProcessFunction",
-    "ProcessJoinFunction",
-    "ProcessWindowFunction",
-    "ReduceFunction",
-    "RuntimeContext",
-    "SinkFunction",
-    "SourceFunction",
-    "TimeDomain",
-    "TimerService",
-    "WindowFunction",
-]
-
 
 KEY = TypeVar("KEY")
 IN = TypeVar("IN")

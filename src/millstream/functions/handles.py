@@ -28,19 +28,6 @@ else:
     IN = TypeVar("IN")
     OUT = TypeVar("OUT")
 
-__all__ = [
-    "AggregatingState",
-    "AppendingState",
-    "BroadcastState",
-    "ListState",
-    "MapState",
-    "MergingState",
-    "ReadOnlyBroadcastState",
-    "ReducingState",
-    "State",
-    "ValueState",
-]
-
 
 def _refuse_value(self: State, *_: object) -> NoReturn:
     kind, use = _kind_of(self)

@@ -16,7 +16,6 @@ from millstream.errors import ProgramError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
 
 M = TypeVar("M", bound="Metric")
 

@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from millstream.functions.metric_group import MetricGroup
     from millstream.types.time import Duration, Time
 
-__all__ = [
-    "ContinuousEventTimeTrigger",
-    "ContinuousProcessingTimeTrigger",
-    "CountTrigger",
-    "DeltaTrigger",
-    "EndOfStreamTrigger",
-    "EventTimeTrigger",
-    "NeverTrigger",
-    "ProcessingTimeTrigger",
-    "ProcessingTimeoutTrigger",
-    "PurgingTrigger",
-    "QuietTrigger",
-    "Trigger",
-    "TriggerResult",
-]
-
 
 T = TypeVar("T")
 W = TypeVar("W", bound=Window)

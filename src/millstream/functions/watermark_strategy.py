@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
 
-__all__ = [
-    "BoundedOutOfOrdernessWatermarks",
-    "FieldTimestampAssigner",
-    "NoWatermarks",
-    "TimeOrigin",
-    "TimestampAssigner",
-    "WatermarkAlignment",
-    "WatermarkGenerator",
-    "WatermarkOutput",
-    "WatermarkStrategy",
-    "field_timestamps",
-]
 
 #: Milliseconds, as in Flink.
 _ALIGNMENT_UPDATE: Final = 1000

@@ -11,8 +11,6 @@ from millstream.types.time import MAX_TIMESTAMP
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CountWindow", "GlobalWindow", "TimeWindow", "Window"]
-
 
 class MergeCallback(Protocol):
     """What is told of windows that become one; see ``MergingWindowAssigner.MergeCallback``."""

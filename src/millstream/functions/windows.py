@@ -35,30 +35,6 @@ if TYPE_CHECKING:
     from millstream.functions.triggers import Trigger
     from millstream.functions.window import Window
 
-__all__ = [
-    "CountSlidingWindowAssigner",
-    "CountTumblingWindowAssigner",
-    "CountWindowSerializer",
-    "DynamicEventTimeSessionWindows",
-    "DynamicProcessingTimeSessionWindows",
-    "EventTimeSessionWindows",
-    "FixedEventTimeWindows",
-    "FixedProcessingTimeWindows",
-    "FixedWindows",
-    "GlobalWindowSerializer",
-    "GlobalWindows",
-    "MergingWindowAssigner",
-    "ProcessingTimeSessionWindows",
-    "SessionWindowTimeGapExtractor",
-    "SlidingEventTimeWindows",
-    "SlidingProcessingTimeWindows",
-    "TimeWindowSerializer",
-    "TumblingEventTimeWindows",
-    "TumblingProcessingTimeWindows",
-    "WindowAssigner",
-    "merges_sessions",
-]
-
 
 T = TypeVar("T")
 W = TypeVar("W", bound="Window")

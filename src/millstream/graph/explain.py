@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from millstream.graph.guarantee import SinkGuarantee
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
 
-__all__ = ["edge_words", "execution_plan", "explain", "guarantee_words", "picture"]
-
 
 _TYPE_WIDTH = 60
 

@@ -18,7 +18,6 @@ from millstream.contracts.sink import DeliveryGuarantee, SinkKind
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamNode
 
-__all__ = ["SinkGuarantee", "combine", "guarantee_table", "sink_guarantees"]
 
 _EXACTLY: Final = DeliveryGuarantee.EXACTLY_ONCE
 _AT_LEAST: Final = DeliveryGuarantee.AT_LEAST_ONCE

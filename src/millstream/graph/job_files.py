@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from millstream.configuration.option import ConfigOption
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-__all__ = [
-    "LARGE",
-    "FileUse",
-    "JobFile",
-    "JobFiles",
-    "cached_file_entry",
-    "check_picklable",
-    "job_files_of",
-    "warn_of_size",
-]
-
 
 #: What PyFlink writes between a path and what belongs to it.
 _PARAMETER: Final = "#"

@@ -27,19 +27,6 @@ if TYPE_CHECKING:
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "JobGraph",
-    "Partitioning",
-    "Stage",
-    "StreamEdge",
-    "StreamNode",
-    "by_chain",
-    "caller_location",
-    "cut_stages",
-    "levels",
-    "sources_before",
-]
-
 
 class Partitioning(Enum):
     """How records are spread over the subtasks of the next operator."""

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from millstream.graph.model import Partitioning
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "DEAD_LETTER_TAG",
-    "MadeUid",
-    "OneInputTransformation",
-    "OperatorTransformation",
-    "PartitionTransformation",
-    "PhysicalTransformation",
-    "SideOutputTransformation",
-    "SinkTransformation",
-    "SourceTransformation",
-    "Transformation",
-    "TwoInputTransformation",
-    "UnionTransformation",
-]
 
 #: The side output of every source: what it could not parse, if its options say so.
 DEAD_LETTER_TAG = "dead-letter"

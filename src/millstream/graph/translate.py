@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from millstream.graph.transformation import Transformation
     from millstream.types.types import TypeInformation
 
-__all__ = ["translate"]
 
 _UID_LENGTH: Final = 32
 _KINDS: Final = {SourceTransformation: "source", SinkTransformation: "sink"}

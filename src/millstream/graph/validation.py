@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph, StreamEdge, StreamNode
 
-__all__ = [
-    "EdgeName",
-    "aligned_edges",
-    "connector_label",
-    "edge_names",
-    "error_context",
-    "is_unaligned",
-    "validate_connectors",
-    "warn_of_missing_watermarks",
-    "why_not_unaligned",
-]
-
 
 def validate_connectors(graph: JobGraph) -> None:
     """Check every source and sink of a job.

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.graph.model import JobGraph, StreamNode
 
-__all__ = ["EventTimeReader", "OperatorTime", "describe", "format_lag"]
 
 _LATE: Final = "numLateRecordsDropped"
 _SHOWN_IDLE: Final = 3

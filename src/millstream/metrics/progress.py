@@ -27,25 +27,6 @@ if TYPE_CHECKING:
 
     Times = Mapping[tuple[int, int], SubtaskTimes]
 
-__all__ = [
-    "LineProgressReporter",
-    "LiveProgressReporter",
-    "Progress",
-    "ProgressReporter",
-    "SilentProgressReporter",
-    "create_progress_reporter",
-    "describe_times",
-    "format_bytes",
-    "format_failure",
-    "format_moment",
-    "format_pending",
-    "format_progress",
-    "format_running",
-    "format_watermark",
-    "gauges",
-    "is_reported",
-]
-
 
 _LOG: Final = logging.getLogger("millstream.progress")
 _EPOCH_START: Final = datetime(1970, 1, 1, tzinfo=UTC)

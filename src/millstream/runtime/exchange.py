@@ -45,16 +45,6 @@ if TYPE_CHECKING:
     from millstream.runtime.frames import Outbox
     from millstream.runtime.operators.combiner import CombinerOperator
 
-__all__ = [
-    "ExchangeWriter",
-    "Partitioner",
-    "WatermarkValve",
-    "concatenate",
-    "create_partitioner",
-    "key_column",
-    "runs",
-]
-
 
 #: Keys whose subtask is remembered per edge; the memory is bounded, not the number of keys.
 _REMEMBERED_KEYS: Final = 500_000

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from millstream.runtime.frames_in_flight import RestoredFrame
     from millstream.runtime.stage import StageInstance
 
-__all__ = ["FrameReader"]
-
 
 #: What is gathered at most: rows, and bytes of their frames and of what came with those.
 _MOST_ROWS: Final = 65_536

@@ -24,24 +24,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "ACK",
-    "ACKNOWLEDGEMENT_STAGE",
-    "DATA_ARROW",
-    "DATA_PICKLE",
-    "FINISHED",
-    "FRAME_DDL",
-    "FRAME_SCHEMA",
-    "IDLE",
-    "PRODUCER_ATTEMPT",
-    "WATERMARK",
-    "Outbox",
-    "cut_by_size",
-    "decode_batch",
-    "decode_long",
-    "encode_batch",
-    "encode_long",
-]
 
 #: Kinds of frames.
 DATA_ARROW: Final = 0

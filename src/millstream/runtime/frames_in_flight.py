@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from millstream.runtime.stage import StageInstance
     from millstream.state.in_flight_files import ChannelInFlight, FrameInFlight
 
-__all__ = ["UNKNOWN", "RestoredFrame", "RestoredFrames", "cut_of", "is_other_aggregation"]
-
 
 #: The cut of which nothing is known.
 UNKNOWN: Final = ""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     )
     from millstream.state.keyed import KeyedState
 
-__all__ = ["Clock", "FunctionContext", "KeyedTimerService", "StateAccess"]
 
 #: Namespace of timers that user functions register.
 USER_TIMERS = b""

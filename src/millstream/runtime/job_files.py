@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from millstream.graph.job_files import JobFile, JobFiles
 
-__all__ = ["bring_files", "extract", "working_directory"]
 
 _LOCK: Final = "lock"
 #: Lines of pip's output that say what went wrong.

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
 
-__all__ = ["begin_notes", "end_care", "last_given", "last_of_run", "watch"]
 
 #: More kinds of calls than these are not noted.
 _CELLS: Final = 4096

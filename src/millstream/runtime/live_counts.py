@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from millstream.runtime.split_reader import SplitReader
     from millstream.runtime.stage import StageInstance
 
-__all__ = ["COUNTS", "RunningMetrics", "delete_counts", "metrics_of", "published", "read_counts"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Directory of the checkpoint storage.

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import StatePart
     from millstream.contracts.source import Split
 
-__all__ = ["END_OF_INPUT", "ChannelStates", "EpochPlan", "OperatorRestore", "SplitAssignment"]
 
 #: The operator states of a per-channel operator for one split, which are small and lie with it:
 #: name -> kind and pickled elements.

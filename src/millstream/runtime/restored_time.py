@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
 
-__all__ = [
-    "SourceChain",
-    "acknowledged_watermark",
-    "is_restored_by_split",
-    "refresh_time",
-    "restore_split_time",
-    "restore_time",
-]
 
 #: (edge, channel) -> watermark and idleness.
 _Channels = dict[tuple[int, int], tuple[int, bool]]

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import ChannelStates, EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
 
-__all__ = ["SplitReader"]
-
 
 class SplitReader:
     """Reads the splits of one subtask into its stage instance."""

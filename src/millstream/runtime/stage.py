@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.combiner import CombinerOperator
     from millstream.types.types import TypeInformation
 
-__all__ = ["ChainedInput", "NodeOutput", "StageInstance", "is_per_channel", "time_origins"]
-
 
 def is_per_channel(node: StreamNode) -> bool:
     """Whether a stage-0 node keeps one watermark per channel (source split)."""

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state import PendingStates
 
-__all__ = ["Task", "TaskState", "attempt_name", "this_worker"]
-
 
 def attempt_name(plan: EpochPlan, epoch: int, stage: int, subtask: int) -> str:
     """A new name of an attempt at an epoch; the run's generation comes first."""

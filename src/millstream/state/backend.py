@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
     from millstream.state.backends.place import OpenStore
 
-__all__ = ["open_store"]
-
 
 def open_store(
     backend: str,

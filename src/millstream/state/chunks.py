@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "KEY",
-    "counted_rows",
-    "decoded_chunk",
-    "encoded_chunk",
-    "fragment_runs",
-    "key_groups_of_column",
-    "marks_of",
-]
 
 #: The column of the keys: integers, strings, or bytes as ``encode_key`` makes them.
 KEY: Final = "key"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.graph.validation import EdgeName
 
-__all__ = ["ChannelInFlight", "FrameInFlight", "read_frames", "write_frames"]
 
 _FORMAT_KEY: Final = b"millstream.in-flight.format"
 _FORMAT: Final = b"1"

@@ -31,24 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "CacheKey",
-    "KeyTypes",
-    "WindowCodec",
-    "cache_key",
-    "decode_key",
-    "encode_key",
-    "key_group",
-    "key_group_of_cache_key",
-    "key_group_range",
-    "key_groups_of_array",
-    "key_groups_of_ints",
-    "subtask_of",
-    "type_of_key",
-    "uncache_key",
-    "unpack",
-]
-
 
 #: What a key is looked up by in memory: int and str as they are, all else by its encoded bytes.
 CacheKey: TypeAlias = int | str | bytes

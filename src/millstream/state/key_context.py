@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["ExpiredEntry", "ExpiredState", "Expiring", "KeyContext", "Puts"]
-
 
 #: How many entries are looked at for each that is written, and at each snapshot.
 _PER_WRITE: Final = 2

@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.key_context import Puts
 
-__all__ = ["KeyedState"]
 
 #: Version of the layout of everything in a store.
 STATE_FORMAT: Final = 1

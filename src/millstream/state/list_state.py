@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.key_context import KeyContext, Puts
 
-__all__ = ["KeyedListState"]
 
 #: What a list takes in memory beside its elements, roughly, and an element for each byte that it is
 #: stored in.

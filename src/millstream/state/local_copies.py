@@ -46,18 +46,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateHandle
 
-__all__ = [
-    "LocalCopies",
-    "damage_of",
-    "damaged_checkpoint",
-    "directory_name",
-    "download_snapshot",
-    "forget_files",
-    "remember_file",
-    "upload_file",
-    "upload_files",
-]
-
 
 #: Files that are looked at longest ago are forgotten first.
 _MOST: Final = 100_000

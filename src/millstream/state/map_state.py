@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.key_context import KeyContext, Puts
 
-__all__ = ["KeyedMapState"]
 
 #: Stands for "there is no such entry" in the cache.
 _ABSENT: Final = object()

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from millstream.functions.descriptors import AggregateFunctionLike
     from millstream.state.keyed import KeyedState
 
-__all__ = ["ABSENT", "Entry", "NamespacedStates", "NamespacedValues", "Slot", "handle_of"]
-
 
 class Entry(Protocol):
     """Where the handle of one state keeps what it holds; None stands for nothing."""

@@ -32,18 +32,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "INLINE_BYTES",
-    "OperatorStates",
-    "PendingStates",
-    "StateContent",
-    "StateReader",
-    "inline_handle",
-    "prepare_states",
-    "read_inline",
-    "write_states",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class StateContent:

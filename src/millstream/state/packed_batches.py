@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from millstream.state.packed_state import PackedMaps, Place
 
-__all__ = ["append_groups", "enter_groups"]
 
 #: What a bucket as it is stored takes beside its entries, and each of these at least.
 _HEAD: Final = 9

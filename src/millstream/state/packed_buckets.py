@@ -21,20 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "Entries",
-    "appended",
-    "count_of",
-    "decoded_bucket",
-    "encoded_bucket",
-    "extended",
-    "grown",
-    "has_name",
-    "joined_bucket",
-    "numbers_at",
-    "only_value",
-    "split_bucket",
-]
 
 _HEAD: Final = struct.Struct("<BII")
 _HEAD_TYPE: Final = np.dtype([("level", "u1"), ("total", "<u4"), ("count", "<u4")])

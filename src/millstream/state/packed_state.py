@@ -44,16 +44,6 @@ if TYPE_CHECKING:
     from millstream.state.key_context import ExpiredEntry, KeyContext, Puts
     from millstream.state.keyed import KeyedState
 
-__all__ = [
-    "ExpiringEntries",
-    "ExpiringMaps",
-    "ExpiringRows",
-    "PackedMap",
-    "PackedMaps",
-    "PackedValues",
-    "Place",
-]
-
 
 #: What is looked up: a key, or a key and a namespace (a ``Slot``).
 Place: TypeAlias = CacheKey | tuple[CacheKey, bytes]

@@ -40,18 +40,6 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
     from millstream.types.row import Row
 
-__all__ = [
-    "NUMPY",
-    "Foreign",
-    "OperatorState",
-    "StateEntry",
-    "StoredSection",
-    "open_state",
-    "readable_key",
-    "readable_value",
-    "readable_window",
-]
-
 
 _CODE: Final = re.compile(r"[biufcSUVMmO]\d{1,9}")
 _UNITS: Final = {"Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"}

@@ -23,28 +23,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import StateSection
     from millstream.functions.descriptors import StateDescriptor
 
-__all__ = [
-    "CHUNK_COUNTER",
-    "FIRST_FIXED",
-    "META",
-    "PANES",
-    "SECTION_RECORD",
-    "SESSION_FRAGMENTS",
-    "STORE_FORMAT",
-    "SWEPT",
-    "WINDOW_ACCUMULATORS",
-    "WINDOW_LISTS",
-    "Section",
-    "StoreNotes",
-    "declared_type",
-    "description_of",
-    "fixed_entry",
-    "is_section",
-    "new_metadata",
-    "read_sections",
-    "section_record",
-    "stored_record",
-]
 
 META: Final = b"M"
 STORE_FORMAT: Final = b"M\0format"

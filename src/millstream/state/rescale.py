@@ -28,18 +28,6 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import OperatorStateHandle
 
-__all__ = [
-    "chunk_key_groups",
-    "copy_key_groups",
-    "drop_other_key_groups",
-    "key_and_rest",
-    "own_states",
-    "redistribute",
-    "scan_in_steps",
-    "scan_state",
-    "timed_key_and_rest",
-]
-
 
 _BATCH: Final = 10_000
 _TWO: Final = struct.Struct(">H")

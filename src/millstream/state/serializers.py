@@ -24,7 +24,6 @@ from millstream.types.pickling import ByValuePickler
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["dumps", "dumps_all", "find_class", "loads", "remember_class"]
 
 PROTOCOL: Final = 5
 

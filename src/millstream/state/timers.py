@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from millstream.state.key_context import KeyContext
 
-__all__ = ["MOST_HELD", "InternalTimers"]
 
 #: New and deleted timers held in memory per queue (about 40 MB); more are written to the store.
 MOST_HELD: Final = 200_000

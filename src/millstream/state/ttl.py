@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from millstream.state.map_state import KeyedMapState
     from millstream.state.value_state import KeyedValueState
 
-__all__ = [
-    "TtlAggregatingState",
-    "TtlListState",
-    "TtlMapState",
-    "TtlReducingState",
-    "TtlValueState",
-]
-
 
 _NEVER: Final = 2**62
 #: From reading values of classes that the program does not have any more.  Such values stay: who

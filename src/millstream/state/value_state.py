@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from millstream.functions.handles import State
     from millstream.state.key_context import KeyContext, Puts
 
-__all__ = [
-    "CachedValues",
-    "ChangedNumbers",
-    "Generations",
-    "KeyedAggregatingState",
-    "KeyedReducingState",
-    "KeyedValueState",
-    "SingleValue",
-    "hold_to_types",
-]
-
 
 _K = TypeVar("_K")
 

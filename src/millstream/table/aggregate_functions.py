@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from millstream.expressions.user_functions import FunctionContext
     from millstream.table.types import DataType
 
-__all__ = [
-    "AggregateFunction",
-    "FunctionWrapper",
-    "ImperativeAggregateFunction",
-    "TableAggregateFunction",
-    "UserDefinedAggregateFunctionWrapper",
-    "UserDefinedFunction",
-    "check_func_type",
-    "checked_function",
-    "is_deterministic",
-    "type_of",
-    "types_of",
-    "udaf",
-    "udtaf",
-]
-
 
 class FunctionWrapper:
     """What ``udf`` and its sisters make: a function with its types.

@@ -28,26 +28,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
 
-__all__ = [
-    "ColumnRange",
-    "Columns",
-    "Flattened",
-    "HasSession",
-    "OverBound",
-    "RowInterval",
-    "WindowProperty",
-    "aggregates_of",
-    "bound",
-    "column_of",
-    "expanded",
-    "expression_of",
-    "flattened",
-    "items_of",
-    "refuse_ambiguous",
-    "rewritten",
-    "shown_name",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnRange(Expression):

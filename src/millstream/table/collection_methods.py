@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["AggregateMethods", "BitmapMethods", "CollectionMethods", "JsonMethods"]
-
 
 class CollectionMethods(BaseExpression):
     """What can be made of arrays, maps and objects."""

@@ -63,24 +63,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
 
-__all__ = [
-    "arrow_of",
-    "converted",
-    "fitted_rows",
-    "frame_of",
-    "infer_row",
-    "infer_type",
-    "merge_types",
-    "plan_of_arrow",
-    "plan_of_elements",
-    "plan_of_expressions",
-    "plan_of_frame",
-    "plan_of_spark",
-    "spark_frame_of",
-    "stored_type",
-    "values_of",
-]
-
 
 _SCALARS: Final[dict[type, LogicalType]] = {
     bool: DataTypes.BOOLEAN(),

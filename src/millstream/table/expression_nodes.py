@@ -30,22 +30,6 @@ from millstream.types.logical_types import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "BaseExpression",
-    "JsonExistsOnError",
-    "JsonOnNull",
-    "JsonQueryOnEmptyOrError",
-    "JsonQueryWrapper",
-    "JsonType",
-    "JsonValueOnEmptyOrError",
-    "TimeIntervalUnit",
-    "TimePointUnit",
-    "as_node",
-    "function_node",
-    "interval_of",
-    "milliseconds",
-]
-
 
 _INT: Final = 2**31
 #: Of the first unit of an interval, unless more are said.

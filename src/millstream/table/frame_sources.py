@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.statements.session import Session
 
-__all__ = ["FrameSources"]
-
 
 class FrameSources:
     """What programs of pandas and Spark bring to tables."""

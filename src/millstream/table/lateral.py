@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "RESULT",
-    "aggregate_of",
-    "column_named",
-    "lateral",
-    "one_row_of",
-    "result_items",
-    "result_names",
-    "rows_of",
-    "unnested",
-]
 
 #: The column of what an aggregate function gives, before it has names.
 RESULT: Final = "$result"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from millstream.table.expression_nodes import TimeIntervalUnit
 
-__all__ = ["NumberMethods", "TextMethods", "TimeMethods"]
-
 
 class NumberMethods(BaseExpression):
     """What can be made of numbers."""

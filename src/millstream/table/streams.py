@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
     from millstream.types.types import TypeInformation
 
-__all__ = ["read_stream", "with_fields", "write_stream"]
 
 #: Of streams of any values: one column of objects.
 _UNTYPED: Final = Types.ROW_NAMED(["f0"], [Types.PICKLED_BYTE_ARRAY()])

@@ -25,17 +25,6 @@ from millstream.types.type_information import TypeInformation, as_type, locate_m
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = [
-    "BasicType",
-    "BasicTypeInfo",
-    "BigDecimalTypeInfo",
-    "DateTypeInfo",
-    "DecimalTypeInfo",
-    "InstantTypeInfo",
-    "SqlTimeTypeInfo",
-    "TimeTypeInfo",
-    "TimestampTypeInfo",
-]
 
 _NANOS: Final = 1_000_000_000
 _BIG_INT_DIGITS: Final = 38

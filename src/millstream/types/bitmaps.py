@@ -26,21 +26,6 @@ if TYPE_CHECKING:
 
     from pyroaring import AbstractBitMap, BitMap, FrozenBitMap
 
-__all__ = [
-    "BitmapType",
-    "VariantType",
-    "bitmap_bytes",
-    "bitmap_of_bytes",
-    "bitmap_of_values",
-    "bitmap_text",
-    "checked_bitmap",
-    "frozen_bitmap",
-    "has_extension",
-    "is_bitmap",
-    "signed",
-    "unsigned",
-]
-
 
 _WORD: Final = 0xFFFFFFFF
 _HALF: Final = 1 << 31

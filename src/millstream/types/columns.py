@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ColumnMismatchError", "MapKey", "as_key", "offsets_of", "slices_of", "values_of"]
-
 
 class ColumnMismatchError(Exception):
     """A value of a column does not fit.  Internal: becomes a TypeMismatchError further up."""

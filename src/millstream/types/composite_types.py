@@ -30,8 +30,6 @@ from millstream.types.type_information import TypeInformation, as_type, check_ty
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["DataclassTypeInfo", "RowTypeInfo", "TaggedUnion", "TupleTypeInfo"]
-
 
 def _fields(count: int) -> str:
     return f"{count} field{'' if count == 1 else 's'}"

@@ -56,7 +56,6 @@ from millstream.types.variants import Variant
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["from_external", "to_external", "type_of_value"]
 
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from millstream.types.type_information import TypeInformation
 
-__all__ = ["KeyColumns", "column_of", "field_of"]
-
 
 _NO_OPERATION: Final = frozenset({"RESUME", "NOP", "CACHE", "NOT_TAKEN"})
 _CONSTANTS: Final = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})

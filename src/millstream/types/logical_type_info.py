@@ -59,14 +59,6 @@ from millstream.types.values import column_of, values_of_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "LogicalTypeInfo",
-    "logical_type_of",
-    "logical_type_of_arrow",
-    "row_type_of_schema",
-    "type_info_of",
-]
-
 
 class LogicalTypeInfo(TypeInformation):
     """A column of a table: Arrow as SQL has it, Python values as programs see them."""

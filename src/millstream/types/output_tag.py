@@ -12,8 +12,6 @@ from millstream.types.type_information import check_type_argument
 if TYPE_CHECKING:
     from millstream.types.types import TypeInformation
 
-__all__ = ["OutputTag"]
-
 
 class OutputTag:
     """Names a side output.  Two tags with the same id are the same tag."""

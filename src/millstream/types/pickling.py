@@ -20,7 +20,6 @@ import cloudpickle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
 
-__all__ = ["ByValuePickler", "dumps", "dumps_by_value", "find_unpicklable", "loads", "short_repr"]
 
 PROTOCOL: Final = 5
 _LONGEST_RECORD: Final = 200

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "ROW_KIND_COLUMN",
-    "Row",
-    "RowKind",
-    "kinds_of",
-    "row_class",
-    "set_kinds",
-    "with_kind_column",
-    "with_kinds",
-    "without_kind_column",
-]
-
 
 _get_item: Final = list.__getitem__
 _set_item: Final = list.__setitem__

@@ -11,21 +11,6 @@ import datetime as dt
 import time
 from typing import Any, Final
 
-__all__ = [
-    "EPOCH_MICROS",
-    "EPOCH_ORDINAL",
-    "date_from_days",
-    "fields_of",
-    "interval_from_micros",
-    "interval_to_micros",
-    "time_from_micros",
-    "time_to_micros",
-    "timestamp_from_micros",
-    "timestamp_to_micros",
-    "zoned_from_micros",
-    "zoned_to_micros",
-]
-
 #: The ordinal of 1970-01-01.
 EPOCH_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
 #: How far the time zone of the machine was ahead of UTC at the epoch.

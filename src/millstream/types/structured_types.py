@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import RowField
 
-__all__ = ["StructuredType", "has_class", "is_class_name", "python_class"]
 
 _NAME: Final = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
 

@@ -13,28 +13,6 @@ from typing import Final
 
 import numpy as np
 
-__all__ = [
-    "civil_of_days",
-    "date_text",
-    "day_time_text",
-    "days_of_civil",
-    "decimal_text",
-    "double_text",
-    "float_text",
-    "parse_boolean",
-    "parse_date",
-    "parse_decimal",
-    "parse_double",
-    "parse_integer",
-    "parse_time",
-    "parse_timestamp",
-    "time_text",
-    "timestamp_text",
-    "to_float32",
-    "year_month_text",
-]
-
-
 NANOS_PER_SECOND: Final = 1_000_000_000
 NANOS_PER_DAY: Final = 86_400 * NANOS_PER_SECOND
 _NANO_DIGITS: Final = 9

@@ -12,16 +12,6 @@ from typing import Final, TypeAlias
 
 from millstream.errors import ConfigurationError
 
-__all__ = [
-    "MAX_TIMESTAMP",
-    "MIN_TIMESTAMP",
-    "Duration",
-    "DurationLike",
-    "Instant",
-    "Time",
-    "milliseconds_of",
-]
-
 #: Milliseconds.  As in Flink: a record without a timestamp has the minimum, the watermark that
 #: ends a bounded input is the maximum.
 MIN_TIMESTAMP: Final = -(2**63)

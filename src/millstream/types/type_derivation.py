@@ -38,24 +38,6 @@ from millstream.types.type_roots import TypeFamily, TypeRoot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "COUNT_TYPE",
-    "add_types",
-    "average_type",
-    "common_type",
-    "decimal_of",
-    "divide_types",
-    "is_single_field",
-    "modulo_types",
-    "multiply_types",
-    "needs_no_cast",
-    "round_type",
-    "sum_type",
-    "supports_explicit_cast",
-    "supports_implicit_cast",
-    "without_time_attribute",
-]
-
 
 _R: Final = TypeRoot
 _STRINGS: Final = frozenset({_R.CHAR, _R.VARCHAR})

@@ -26,18 +26,6 @@ from millstream.types.columns import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "ArrowTypeInfo",
-    "BasicArrayTypeInfo",
-    "ListTypeInfo",
-    "MapTypeInfo",
-    "ObjectArrayTypeInfo",
-    "PickledBytesTypeInfo",
-    "PrimitiveArrayTypeInfo",
-    "TypeInformation",
-    "check_type_argument",
-    "mismatch_text",
-]
 
 _LONGEST_REPR: Final = 200
 

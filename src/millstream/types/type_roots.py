@@ -9,8 +9,6 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-__all__ = ["DAY_TIME_FORMATS", "YEAR_MONTH_FORMATS", "TypeFamily", "TypeRoot", "escape_identifier"]
-
 
 class TypeFamily(Enum):
     """What types have in common."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from millstream.types.type_information import TypeInformation
 
-__all__ = ["compile_check", "is_quick", "misfit"]
 
 _BITS: Final = {"Byte": 7, "Short": 15, "Integer": 31, "Long": 63}
 _CLASSES: Final = {

@@ -27,7 +27,6 @@ from millstream.types.type_roots import TypeRoot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["column_of", "scalar_of", "value_of", "values_of_column"]
 
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1000, "ns": 1}
 _COUNT: Final = IntType(nullable=False)

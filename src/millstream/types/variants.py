@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from millstream.types.text_values import double_text
 
-__all__ = ["Variant", "encode_variant", "variant_element", "variant_field", "variant_json"]
-
 _PRIMITIVE, _SHORT_TEXT, _OBJECT, _ARRAY = range(4)
 _NULL, _TRUE, _FALSE, _INT8 = range(4)
 _DOUBLE: Final = 7

@@ -18,22 +18,6 @@ from millstream.errors import (
     TableNotPartitionedError,
 )
 
-__all__ = [
-    "CatalogException",
-    "DatabaseAlreadyExistException",
-    "DatabaseNotEmptyException",
-    "DatabaseNotExistException",
-    "FunctionAlreadyExistException",
-    "FunctionNotExistException",
-    "PartitionAlreadyExistsException",
-    "PartitionNotExistException",
-    "PartitionSpecInvalidException",
-    "TableAlreadyExistException",
-    "TableException",
-    "TableNotExistException",
-    "TableNotPartitionedException",
-]
-
 TableException = ProgramError
 CatalogException = CatalogError
 DatabaseAlreadyExistException = DatabaseAlreadyExistError

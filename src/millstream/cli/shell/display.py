@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from millstream.table import TableResult
 
-__all__ = ["MODES", "Display", "Rows"]
 
 #: How results can be shown.
 MODES: Final = ("table", "changelog", "tableau")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Statement
     from millstream.table import TableEnvironment
 
-__all__ = ["HELP", "Shell", "is_whole"]
 
 #: Commands of the shell, which need no semicolon.
 _COMMANDS: Final = frozenset({"QUIT", "EXIT", "HELP", "CLEAR"})

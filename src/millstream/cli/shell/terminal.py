@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from millstream.cli.shell.shell import Shell
     from millstream.table import TableEnvironment
 
-__all__ = ["Terminal", "candidates", "diverted_standard_error", "history_file", "word_before"]
-
 
 #: Words that begin a statement.
 _FIRST: Final = (

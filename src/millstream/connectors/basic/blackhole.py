@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable
 
-__all__ = ["BlackholeSink", "DiscardingSink"]
-
 
 class BlackholeSink(Sink):
     """Drops every record."""

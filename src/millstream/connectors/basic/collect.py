@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Committable
     from millstream.types.types import TypeInformation
 
-__all__ = ["CollectSink", "CollectedColumns", "collected_files", "read_collected"]
 
 _NAME: Final = re.compile(r"collect-[0-9a-f]+-(\d+)-(\d+)(?:-g\d+)?\.pickle")
 

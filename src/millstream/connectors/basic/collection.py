@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import KnownSplits
     from millstream.types.types import TypeInformation
 
-__all__ = ["CollectionSource"]
-
 
 class CollectionSource(Source):
     """The values of a collection, in order, in one split.

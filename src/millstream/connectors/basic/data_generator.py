@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "DataGeneratorSource",
-    "GeneratorFunction",
-    "NumberSequenceSource",
-    "RateLimiterStrategy",
-]
-
 
 UNLIMITED = 1 << 62
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ALL_EVENTS", "NEXMARK_COLUMNS", "NexmarkEvents", "NexmarkStream", "events_of"]
 
 _TIME: Final = pa.timestamp("ms")
 _TEXT: Final = pa.string()

@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import CommitRequest, Committable
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["PrintSink", "RowTexts", "java_text"]
-
 
 class PrintSink(Sink):
     """Prints records.

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.types import TypeInformation
 
-__all__ = ["SocketTextStreamSource"]
 
 SEGMENT_SIZE: Final = 64 << 20
 CONNECT_TIMEOUT: Final = 10.0

@@ -37,26 +37,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest
 
-__all__ = [
-    "COMMIT_TABLE",
-    "REFUSED",
-    "CommitTable",
-    "CommitTableCommitter",
-    "CommitTableTransaction",
-    "CommittedEpoch",
-    "OutputPart",
-    "columns_of_batch",
-    "dot_advice",
-    "first_refused",
-    "identifier",
-    "match_columns",
-    "quoted",
-    "quoted_parts",
-    "record_text",
-    "refuse_changes",
-    "table_parts",
-]
-
 
 #: In the same database as the table that is written; made when it is missing.
 COMMIT_TABLE: Final = "millstream_commits"

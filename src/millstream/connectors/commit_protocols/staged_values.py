@@ -36,21 +36,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.sink import CommitRequest, Committable
 
-__all__ = [
-    "CheckpointCommitter",
-    "GenericWriteAheadSink",
-    "StagedCommitter",
-    "StagedPart",
-    "StagingWriter",
-    "StoredMarker",
-    "attempt_name",
-    "drop_unnamed",
-    "read_staged",
-    "required_storage",
-    "staged_part",
-    "staging_directory",
-]
-
 
 class StagedPart(TypedDict):
     """What one subtask staged in one epoch."""

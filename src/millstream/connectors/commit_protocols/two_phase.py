@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable, WriterContext
 
-__all__ = ["SinkContext", "TwoPhaseCommitSinkFunction"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: The smallest long: there has been no watermark.

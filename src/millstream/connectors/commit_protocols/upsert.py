@@ -44,8 +44,6 @@ if TYPE_CHECKING:
         WriterContext,
     )
 
-__all__ = ["UpsertSink"]
-
 
 class UpsertSink(Sink):
     """Writes the newest value of each key.

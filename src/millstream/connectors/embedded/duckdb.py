@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = ["DuckDbSink"]
 
 #: Seconds between two attempts to open a file that another process has open.
 _POLL: Final = 0.02

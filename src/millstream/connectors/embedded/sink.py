@@ -51,19 +51,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Committable, Committer, WriterContext
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "GONE",
-    "ChangesWriter",
-    "EmbeddedDatabase",
-    "EmbeddedSession",
-    "EmbeddedSink",
-    "database_path",
-    "delete_text",
-    "last_rows",
-    "merge_text",
-    "refuse_null_keys",
-]
-
 
 #: The staged column that says whether a row is taken away.
 GONE: Final = "millstream_gone"

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import KnownSplits
     from millstream.types.types import TypeInformation
 
-__all__ = ["DuckDbSource", "SqliteSource"]
-
 
 class _EmbeddedSource(Source):
     """What both share.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = ["SqliteSink", "column_of", "quoted_table", "read_only", "sqlite_values"]
-
 
 #: Primary result codes of what may pass by itself.
 _TRANSIENT: Final = frozenset(

@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "BulkWriter",
-    "BulkWriterFactory",
-    "EncoderWriterFactory",
-    "JsonLinesWriterFactory",
-    "ParquetWriterFactory",
-    "named_values",
-    "table_of_values",
-]
 
 #: Rows that a Parquet row group has at least, except for the last.
 ROW_GROUP_ROWS: Final = 131_072

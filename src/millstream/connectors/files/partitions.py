@@ -35,21 +35,6 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "PartitionCommit",
-    "PartitionCommitPolicy",
-    "PartitionContext",
-    "PartitionFilter",
-    "PartitionSplitter",
-    "PartitionTime",
-    "SuccessFile",
-    "directory_of",
-    "escaped",
-    "shown_value",
-    "value_text",
-    "values_of",
-]
-
 
 #: What Flink does not write into names of directories.
 _SPECIAL: Final = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")

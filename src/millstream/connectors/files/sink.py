@@ -45,22 +45,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Committable
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "BasePathBucketAssigner",
-    "BatchSplitter",
-    "BucketAssigner",
-    "BulkFormatBuilder",
-    "DateTimeBucketAssigner",
-    "DefaultRollingPolicy",
-    "FileSink",
-    "FileSinkBuilder",
-    "OnCheckpointRollingPolicy",
-    "OutputFileConfig",
-    "OutputFileConfigBuilder",
-    "RollingPolicy",
-    "RowFormatBuilder",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class OutputFileConfig:

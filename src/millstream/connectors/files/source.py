@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from millstream.types.time import Duration
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "FILE_COLUMNS",
-    "FileColumns",
-    "FileEnumeratorProvider",
-    "FileSource",
-    "FileSourceBuilder",
-    "FileSplitAssignerProvider",
-    "partition_of",
-]
-
 
 class FileSource(Source):
     """Reads files; make one with a simple constructor or a builder.

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
 
-__all__ = ["Overwrite", "Progress", "ProgressFile", "TableFileSink", "files_and_reports"]
-
 
 _NAME: Final = "progress.json"
 _VERSION: Final = 1

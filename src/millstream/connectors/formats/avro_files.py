@@ -41,19 +41,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Split
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "AvroBlocks",
-    "AvroFormat",
-    "AvroInputFormat",
-    "AvroParquetFormat",
-    "AvroParquetWriterFactory",
-    "AvroSchema",
-    "AvroWriterFactory",
-    "GenericRecordAvroTypeInfo",
-    "arrow_schema_of_avro",
-    "parsed_avro_schema",
-]
-
 
 _PRIMITIVE: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),

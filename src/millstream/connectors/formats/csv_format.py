@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.types.types import TypeInformation
 
-__all__ = ["CsvFormat", "CsvOptions", "CsvWriterFactory", "first_values", "single_character"]
-
 
 DETECTION_SIZE = 1 << 20
 

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import SourceBatch, Split, SplitCursor
 
-__all__ = [
-    "BATCH_SIZE",
-    "BulkFormat",
-    "FileFormat",
-    "MalformedPolicy",
-    "SchemaFormat",
-    "SchemaLike",
-    "StreamFormat",
-    "columns_of",
-    "is_local",
-    "open_file",
-    "row_type_of",
-    "split_path",
-    "type_of_schema",
-]
-
 
 #: Records per batch: small enough that watermarks move within an epoch.
 BATCH_SIZE: Final = 16_384

@@ -40,22 +40,6 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.file_format import SchemaLike
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "FewRecords",
-    "JsonColumns",
-    "JsonLinesFormat",
-    "canonical_text",
-    "decimals_of_texts",
-    "few_json_texts",
-    "json_column",
-    "json_lines",
-    "json_text",
-    "json_texts",
-    "plain_text",
-    "read_json",
-    "wide",
-]
-
 
 def json_text(value: object) -> str:
     """A Python value as JSON on one line."""

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Split
     from millstream.types.types import TypeInformation
 
-__all__ = ["COMPRESSIONS", "FaultyRecord", "LineFormat", "TextLineFormat", "head_of_file"]
-
 
 BLOCK_SIZE: Final = 1 << 20
 #: How much of the first file schema inference looks at.

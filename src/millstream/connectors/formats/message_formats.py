@@ -36,18 +36,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "AvroRowDeserializationSchema",
-    "AvroRowSerializationSchema",
-    "CsvRowDeserializationSchema",
-    "CsvRowSerializationSchema",
-    "JsonRowDeserializationSchema",
-    "JsonRowSerializationSchema",
-    "RowDeserialization",
-    "type_of_json_schema",
-    "with_names",
-]
-
 
 _FORMATS: Final = {
     "date": Types.SQL_DATE,

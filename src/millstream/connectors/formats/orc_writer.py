@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.types.types import TypeInformation
 
-__all__ = ["OrcWriterFactory"]
-
 
 class OrcWriterFactory(BulkWriterFactory):
     """ORC files.

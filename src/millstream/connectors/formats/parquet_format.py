@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.file_format import SchemaLike
     from millstream.contracts.source import Split
 
-__all__ = ["ParquetFormat"]
 
 #: Bytes of each column that are read at a time from a local file: the first record of a row group
 #: does not wait for all of it.  Other file systems are asked for whole columns side by side.

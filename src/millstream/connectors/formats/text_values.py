@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.types.types import TypeInformation
 
-__all__ = ["text_function", "text_of", "texts_of_batch"]
 
 _SEQUENCES = (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo, PrimitiveArrayTypeInfo)
 

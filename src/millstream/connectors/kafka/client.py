@@ -23,23 +23,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-__all__ = [
-    "ClientLog",
-    "KafkaCluster",
-    "KafkaTopicPartition",
-    "client_configuration",
-    "connection_properties",
-    "librdkafka_names",
-    "python_client_options",
-    "quiet_python_client",
-    "require_accepted",
-    "require_confluent_kafka",
-    "shown",
-    "translated",
-    "unknown_property",
-    "without_effect",
-]
-
 
 _LOG: Final = logging.getLogger("millstream.kafka")
 _CLIENT_LOG: Final = logging.getLogger("millstream.kafka.client")

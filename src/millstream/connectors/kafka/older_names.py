@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from millstream.contracts.serialization import DeserializationSchema, SerializationSchema
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "FlinkKafkaConsumer",
-    "FlinkKafkaConsumerBase",
-    "FlinkKafkaProducer",
-    "FlinkKafkaProducerBase",
-    "Semantic",
-]
 
 Semantic = DeliveryGuarantee
 #: The property of the deprecated source -> that of ``KafkaSource``; without it there is no look for

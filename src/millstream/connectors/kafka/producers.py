@@ -50,23 +50,6 @@ if TYPE_CHECKING:
     from millstream.connectors.kafka.serialization import Messages
     from millstream.contracts.sink import WriterContext
 
-__all__ = [
-    "DeliveryFailures",
-    "PooledProducer",
-    "catch_up",
-    "check_properties",
-    "discard_plain",
-    "discard_producers",
-    "flush_plain",
-    "plain_producer",
-    "ready_producer",
-    "reason_of",
-    "refused",
-    "refused_record",
-    "release",
-    "transactional_producer",
-]
-
 
 #: Names of errors that the next attempt would meet again -> what helps.
 _FOR_GOOD: Final = {

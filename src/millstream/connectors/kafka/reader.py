@@ -32,23 +32,6 @@ if TYPE_CHECKING:
     from millstream.connectors.kafka.client import KafkaTopicPartition
     from millstream.contracts.source import SourceBatch
 
-__all__ = [
-    "PATIENCE",
-    "KafkaCursor",
-    "OpenConsumer",
-    "PartitionsConsumer",
-    "RangeConsumer",
-    "Received",
-    "check_properties",
-    "close_consumers",
-    "is_end",
-    "judge",
-    "open_consumer",
-    "range_consumer",
-    "read_range",
-    "stuck",
-]
-
 
 #: librdkafka's names.
 _EARLIEST: Final = frozenset({"earliest", "smallest", "beginning"})

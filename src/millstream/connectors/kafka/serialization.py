@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
 
-__all__ = [
-    "KafkaRecordSerializationSchema",
-    "KafkaRecordSerializationSchemaBuilder",
-    "KafkaTopicSelector",
-    "Messages",
-]
 
 _SHOWN: Final = 200
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, WriterContext
 
-__all__ = ["KafkaSink", "KafkaSinkBuilder"]
 
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Milliseconds; also the default of the brokers' transaction.max.timeout.ms.

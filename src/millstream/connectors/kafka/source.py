@@ -44,19 +44,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import KnownSplits, SplitCursor
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "KafkaOffsetResetStrategy",
-    "KafkaOffsetsInitializer",
-    "KafkaRecord",
-    "KafkaRecordDeserializationSchema",
-    "KafkaSource",
-    "KafkaSourceBuilder",
-    "dead_letter",
-    "decode",
-    "kafka_record",
-    "malformed_error",
-]
-
 
 class KafkaOffsetResetStrategy(Enum):
     """Where to begin if the wanted offset does not exist."""

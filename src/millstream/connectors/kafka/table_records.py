@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
     from millstream.types.types import TypeInformation
 
-__all__ = ["READERS", "TableMessages", "TableRecords", "TableRecordsPlan"]
 
 _TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 

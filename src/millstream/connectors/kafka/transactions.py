@@ -39,18 +39,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = [
-    "HangingTransaction",
-    "KafkaCommitter",
-    "OpenProducer",
-    "Outcome",
-    "PreparedTransaction",
-    "TransactionControl",
-    "TransactionInfo",
-    "committable_of",
-    "find_hanging",
-]
-
 
 _LOG: Final = logging.getLogger("millstream.kafka")
 #: Milliseconds that a broker may take to answer, and to finish what it has begun, if the client's

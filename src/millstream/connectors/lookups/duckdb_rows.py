@@ -20,7 +20,6 @@ from millstream.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["DuckDbLookup"]
 
 _NUMBER = "millstream_key"
 

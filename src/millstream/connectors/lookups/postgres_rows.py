@@ -26,7 +26,6 @@ from millstream.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-__all__ = ["PostgresLookup", "postgres_type"]
 
 _PLAIN: Final = {
     pa.bool_(): "boolean",

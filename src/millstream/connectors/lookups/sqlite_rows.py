@@ -22,8 +22,6 @@ from millstream.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["SqliteLookup"]
-
 
 @dataclass(frozen=True)
 class SqliteLookup(LookupSource):

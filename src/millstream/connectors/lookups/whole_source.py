@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import Source
 
-__all__ = ["WholeSourceLookup"]
-
 
 @dataclass(frozen=True)
 class WholeSourceLookup(LookupSource):

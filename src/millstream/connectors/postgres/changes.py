@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import SinkWriter, WriterContext
 
-__all__ = ["PostgresChangesSink"]
 
 _GONE = "millstream_gone"
 

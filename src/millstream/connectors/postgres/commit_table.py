@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from millstream.connectors.postgres.table import PostgresTable, Session
     from millstream.contracts.sink import Committable, Committer, SinkWriter, WriterContext
 
-__all__ = ["PostgresCommitTableSink", "StagingWriter"]
-
 
 class PostgresCommitTableSink(TableSink):
     """Inserts or upserts by a staging table; made by ``PostgresSink.commit_table``.

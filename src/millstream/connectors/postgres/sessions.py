@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[TupleRow]
     from millstream.contracts.sink import CommitterContext, WriterContext
 
-__all__ = ["RunSessions", "lock_holders"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Seconds that the server gets to end a session; it takes milliseconds.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = ["PostgresSink"]
-
 
 class PostgresSink:
     """Makes sinks that write to a table of a PostgreSQL server, which must exist.

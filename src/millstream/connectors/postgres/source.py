@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import KnownSplits
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "KEY_TYPES",
-    "NO_KEY",
-    "PostgresCursor",
-    "PostgresSource",
-    "key_number",
-    "key_order",
-    "key_range",
-]
-
 
 #: Seconds that the server may send nothing: it may sort all rows first.
 _CURSOR_PATIENCE: Final = 600.0

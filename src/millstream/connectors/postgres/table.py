@@ -50,15 +50,6 @@ _ABOUT_RECORDS: Final = frozenset({"22", "23", "P0", "44"})
 #: an index, no such column or table or no right to it, no such schema.
 _ABOUT_TABLES: Final = frozenset({"0A", "54", "42", "3F"})
 
-__all__ = [
-    "PostgresTable",
-    "connection_parts",
-    "copy_rows",
-    "error_text",
-    "no_connection",
-    "server_of",
-]
-
 
 #: Behind the name of a table, that of the table in which a sink stages rows.
 STAGING: Final = "_millstream"

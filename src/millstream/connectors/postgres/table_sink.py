@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Committable, CommitterContext, WriterContext
     from millstream.types.types import TypeInformation
 
-__all__ = ["TableCommitter", "TableSink", "TableWriter", "exclusive", "make_commit_table"]
 
 #: What to do when the table refuses rows that cannot be changed any more.
 _IN_THE_WAY: Final = "Change the table, or the row in it that is in the way"

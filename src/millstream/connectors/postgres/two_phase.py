@@ -60,8 +60,6 @@ if TYPE_CHECKING:
         WriterContext,
     )
 
-__all__ = ["PostgresTwoPhaseSink"]
-
 
 class PostgresTwoPhaseSink(TableSink):
     """Inserts by prepared transactions; made by ``PostgresSink.two_phase``.

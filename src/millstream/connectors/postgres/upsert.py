@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from millstream.connectors.postgres.table import PostgresTable, Session
     from millstream.contracts.sink import Committable, WriterContext
 
-__all__ = ["PostgresUpsertSink", "merge_statement"]
 
 _ROWS = "millstream_rows"
 

@@ -18,8 +18,6 @@ from millstream.errors import SinkError
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["driver", "limit_waiting", "limited_connection"]
-
 
 def driver() -> Any:
     """The module psycopg.

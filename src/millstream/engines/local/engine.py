@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["EpochTasks", "LocalEngine", "submit"]
-
 
 class EpochTasks:
     """Runs the tasks of plans; frames go from stage to stage in files.

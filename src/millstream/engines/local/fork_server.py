@@ -33,8 +33,6 @@ from millstream.rocksdb_threads import has_rocksdb_threads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Nursery"]
-
 
 #: An operation and a process id.
 _MESSAGE: Final = struct.Struct("=cq")

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from millstream.engines.local.worker import RunMessage, TaskRequest
 
-__all__ = ["WorkerPool", "how_it_ended"]
 
 #: Seconds that a worker may take to give up a task, or to end: user functions are closed then.
 _PATIENCE: Final = 5.0

@@ -41,18 +41,6 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = [
-    "FrameFiles",
-    "RunMessage",
-    "StageFrames",
-    "TaskHost",
-    "TaskOutput",
-    "TaskRequest",
-    "serve",
-    "serve_and_outlive",
-    "write_frames",
-]
-
 
 class TaskHost:
     """Runs tasks of one job in this process.

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from millstream.execution.run import Run
     from millstream.execution.split_enumerator import SplitEnumerator
 
-__all__ = [
-    "DEFAULT_INTERVAL",
-    "Checkpoints",
-    "Committed",
-    "CommittingThread",
-    "Dropped",
-    "PendingCheckpoint",
-    "Triggers",
-    "deadline_of",
-]
-
 
 #: Seconds between two checkpoints where the program does not say: how long exactly-once output
 #: may wait to be seen, against a file per sink and a manifest each time.

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         SubtaskTimes,
     )
 
-__all__ = ["ControlServer", "LostSlot"]
 
 _LOG: Final = logging.getLogger("millstream")
 _PIECE: Final = 1 << 18

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.control import SubtaskTimes
 
-__all__ = ["PipelinedEngine", "require_pipelined", "slots_of", "submit", "why_not_pipelined"]
-
 
 _LOG: Final = logging.getLogger("millstream")
 

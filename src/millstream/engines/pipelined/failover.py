@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     )
     from millstream.runtime.plan import SplitAssignment
 
-__all__ = ["Failover", "Readers", "Region", "RegionState", "Regions", "Replacements"]
-
 
 #: Seconds in which one of two slots whose connection has ended must turn out to be lost.
 _GRACE: Final = 1.0

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.uploader import PendingAck
     from millstream.runtime.plan import EpochPlan, SplitAssignment
 
-__all__ = ["PipelinedTasks"]
 
 #: Seconds that pass from one look at the clock to the next.
 _LOOK: Final = 0.0005

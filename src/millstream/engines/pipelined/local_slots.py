@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from millstream.runtime.pipelined.control import SlotSettings
 
-__all__ = ["LocalSlots", "serve_slot"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: Seconds that a process whose control connection has ended may take to be gone.

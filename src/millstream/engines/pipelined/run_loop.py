@@ -90,8 +90,6 @@ if TYPE_CHECKING:
 
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
 
-__all__ = ["Draining", "RunLoop", "Stopping"]
-
 
 #: Seconds between two messages.
 _REPORT: Final = 5.0

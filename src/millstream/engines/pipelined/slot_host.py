@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from millstream.runtime.pipelined.control import SlotSettings
 
-__all__ = ["SlotHost"]
-
 
 class SlotHost(ABC):
     """Starts the slots of a job, run after run.

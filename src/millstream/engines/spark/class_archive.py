@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from millstream.engines.spark.java import JavaRuntime
 
-__all__ = ["ClassArchive"]
 
 _LOG: Final = logging.getLogger("millstream")
 

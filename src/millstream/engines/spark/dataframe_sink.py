@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import CommitRequest, Committable, WriterContext
     from millstream.types.types import TypeInformation
 
-__all__ = ["DataFrameSink", "EpochNumber"]
 
 _DIRECTORY: Final = "dataframes"
 #: What has a meaning in the paths that Spark's readers take.

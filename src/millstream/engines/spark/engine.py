@@ -54,18 +54,6 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = [
-    "EpochJob",
-    "OffsetServer",
-    "QueryEpochs",
-    "SparkEngine",
-    "has_spark_sources",
-    "require_one_history",
-    "spark_source_frame",
-    "split_rows",
-    "submit",
-]
-
 
 #: Characters of a plan that travel as a property, with each task; longer ones (of many subtasks
 #: with much state) are a part of the functions, which Spark sends once per executor.

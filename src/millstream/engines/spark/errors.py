@@ -12,8 +12,6 @@ from typing import Final
 
 from millstream import errors
 
-__all__ = ["has_lost_worker", "in_a_line", "original_error", "raised_in_python"]
-
 _RAISED: Final = re.compile(
     r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)"
     r"(?=\n\n|\n\tat |\nTraceback |\n ?SQLSTATE: |\Z)",

@@ -32,16 +32,6 @@ from millstream.errors import ConfigurationError, EngineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "MINIMUM_JAVA_VERSION",
-    "JavaProcess",
-    "JavaRuntime",
-    "cache_directory",
-    "compiled",
-    "find_java",
-    "use_java",
-]
-
 
 #: What PySpark 4 asks for.
 MINIMUM_JAVA_VERSION: Final = 17

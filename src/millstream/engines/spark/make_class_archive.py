@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["QUIET", "make", "prune"]
 
 #: Of a JVM that uses an archive: it goes on without one that does not fit, or is not as it was
 #: written, and says nothing of it.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from millstream.execution.driver import JobDriver
     from millstream.graph.model import JobGraph
 
-__all__ = ["SparkPipelinedEngine", "submit"]
-
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
     """Check a job and start it in slots on Spark.

@@ -27,7 +27,6 @@ from millstream.runtime.pipelined.control import last_words
 if TYPE_CHECKING:
     from millstream.runtime.pipelined.control import Address, SlotSettings
 
-__all__ = ["Presence", "be_present", "say_goodbye"]
 
 #: Connections in the middle of a handshake.  More come only from outside, and wait.
 _MOST_HANDSHAKES: Final = 64

@@ -46,20 +46,6 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
 
-__all__ = [
-    "STREAMING_OPTIONS",
-    "WARM_UP",
-    "SlotLimits",
-    "counted",
-    "get_session",
-    "given_master",
-    "is_submitted",
-    "python_executable",
-    "start_session",
-    "streaming_options",
-    "why_never",
-]
-
 
 #: The description of a job of our own, which has the workers' daemon started.
 WARM_UP: Final = "Millstream: Python workers are started"

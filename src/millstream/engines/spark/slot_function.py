@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from millstream.runtime.pipelined.control import Address, SlotSettings
 
-__all__ = ["SlotFunction", "host_of"]
-
 
 class SlotFunction:
     """Is one slot, by the number of its partition.

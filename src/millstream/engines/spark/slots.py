@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from millstream.engines.spark.java import JavaProcess
     from millstream.runtime.pipelined.control import SlotSettings
 
-__all__ = ["SparkSlotHost", "TaskSlots"]
-
 
 #: Characters of a job's description, and jobs, that a message has room for.
 _DESCRIPTION: Final = 60

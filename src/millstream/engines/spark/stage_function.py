@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["PLAN_PROPERTY", "SPARK_SOURCE_DDL", "PackSparkRows", "StageFunction", "plan_text"]
 
 #: The local property that carries the plan of an epoch to its tasks.
 PLAN_PROPERTY: Final = "millstream.epoch.plan"

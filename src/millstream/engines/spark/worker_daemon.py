@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-__all__ = ["main", "quiet", "without_archive"]
 
 _IMPORTED_BEFORE: Final = (
     "pandas",

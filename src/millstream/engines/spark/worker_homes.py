@@ -21,7 +21,6 @@ from millstream.engines.spark.java import compiled
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["RUN_PROPERTY", "keep_workers", "keep_workers_aside"]
 
 _LOG: Final = logging.getLogger("millstream")
 #: The local property that names the run whose partitions have workers of their own; as in the Java.

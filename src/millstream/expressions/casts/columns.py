@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from millstream.expressions.functions.definition import CallInfo
 
-__all__ = ["cast_column"]
 
 _LONG_DIGITS: Final = 18
 _PLAIN_SCALE: Final = 6

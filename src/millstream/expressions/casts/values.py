@@ -67,8 +67,6 @@ if TYPE_CHECKING:
 
     Cast: TypeAlias = Callable[[Any], Any]
 
-__all__ = ["cast_function", "interval_unit", "text_function", "time_cast"]
-
 
 _NULL: Final = "NULL"
 

@@ -42,7 +42,6 @@ from millstream.types.type_roots import TypeRoot
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["functions"]
 
 functions: Final = FunctionGroup("aggregate")
 

@@ -51,7 +51,6 @@ from millstream.types.type_roots import TypeFamily
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["functions"]
 
 functions: Final = FunctionGroup("arithmetic")
 

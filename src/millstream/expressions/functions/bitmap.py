@@ -33,7 +33,6 @@ from millstream.types.logical_types import ArrayType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["functions"]
 
 functions: Final = FunctionGroup("bitmap")
 

@@ -47,17 +47,6 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo, ResultRule
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "array_of",
-    "element_of",
-    "element_signature",
-    "entries_of",
-    "functions",
-    "map_of",
-    "of_key_or_index",
-    "pairs_signature",
-]
-
 
 _PAIR: Final = 2
 _TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})

@@ -35,8 +35,6 @@ from millstream.types.type_roots import TypeFamily, TypeRoot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["compiled_like", "compiled_similar", "functions", "like_column", "matches"]
-
 
 _ANY_TEXT: Final = "(?s:.*)"
 #: As in Java, a dot is any character but the end of a line.

@@ -28,7 +28,6 @@ from millstream.types.logical_types import BooleanType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["functions"]
 
 functions: Final = FunctionGroup("conversion")
 

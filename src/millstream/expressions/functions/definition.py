@@ -48,50 +48,6 @@ if TYPE_CHECKING:
 
     from millstream.expressions.context import EvaluationContext
 
-__all__ = [
-    "ANY",
-    "BIGINT",
-    "BOOLEAN",
-    "BYTES",
-    "DOUBLE",
-    "INT",
-    "NOT_CONSTANT",
-    "STRING",
-    "Argument",
-    "CallInfo",
-    "FunctionDefinition",
-    "FunctionGroup",
-    "FunctionKind",
-    "Kernel",
-    "NullBehaviour",
-    "Nullability",
-    "Reference",
-    "ResultRule",
-    "Signature",
-    "Unifier",
-    "any_type",
-    "array",
-    "binary",
-    "boolean",
-    "character",
-    "common_of",
-    "comparable",
-    "datetime",
-    "exact_numeric",
-    "exactly",
-    "family",
-    "integer",
-    "interval",
-    "map_of_any",
-    "numeric",
-    "root",
-    "row",
-    "same_as",
-    "signature",
-    "symbol",
-    "timestamp",
-]
-
 
 STRING: Final = VarCharType()
 BYTES: Final = VarBinaryType()

@@ -16,8 +16,6 @@ from millstream.expressions.functions.definition import (
     signature,
 )
 
-__all__ = ["functions"]
-
 functions = FunctionGroup("grouping")
 
 functions.add(

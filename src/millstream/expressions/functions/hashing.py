@@ -24,7 +24,6 @@ from millstream.types.logical_types import CharType, IntType, VarCharType
 if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
 
-__all__ = ["functions"]
 
 functions = FunctionGroup("hash")
 

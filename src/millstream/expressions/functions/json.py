@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["functions"]
 
 functions = FunctionGroup("json")
 

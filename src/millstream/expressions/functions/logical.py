@@ -24,7 +24,6 @@ from millstream.expressions.functions.definition import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["functions"]
 
 functions: Final = FunctionGroup("logical")
 

@@ -35,8 +35,6 @@ from millstream.types.logical_types import CharType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["JavaRandom", "functions", "on_arrays"]
-
 
 _MULTIPLIER: Final = 0x5DEECE66D
 _INCREMENT: Final = 0xB

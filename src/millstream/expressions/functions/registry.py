@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from millstream.expressions.functions.definition import FunctionDefinition, FunctionGroup
 
-__all__ = ["built_in_functions", "find_function", "function_groups", "get_function"]
 
 #: In the order of Flink's reference.  A module's functions count when it is in here.
 _MODULES: Final = (

@@ -13,8 +13,6 @@ from millstream.expressions.functions import (
 )
 from millstream.expressions.functions.definition import FunctionGroup
 
-__all__ = ["functions"]
-
 functions = FunctionGroup("string")
 for _module in (string_search, string_parts, string_patterns, string_encodings):
     for _definition in _module.functions.definitions:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo, ResultRule
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["STRINGS", "STRING_MAP", "concatenated", "functions", "varying"]
-
 
 STRINGS: Final = ArrayType(VarCharType())
 STRING_MAP: Final = MapType(VarCharType(), VarCharType())

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["functions"]
 
 functions = FunctionGroup("string")
 

@@ -28,7 +28,6 @@ from millstream.expressions.java.strings import capitalise_words
 if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
 
-__all__ = ["functions"]
 
 functions = FunctionGroup("string")
 

@@ -13,8 +13,6 @@ from millstream.expressions.functions import (
 )
 from millstream.expressions.functions.definition import FunctionGroup
 
-__all__ = ["functions"]
-
 functions = FunctionGroup("temporal")
 for _module in (temporal_clock, temporal_parts, temporal_arithmetic, temporal_formats):
     for _definition in _module.functions.definitions:

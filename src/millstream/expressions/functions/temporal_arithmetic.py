@@ -48,19 +48,6 @@ if TYPE_CHECKING:
 
     from millstream.expressions.functions.definition import CallInfo
 
-__all__ = [
-    "DIVIDED",
-    "MINUS",
-    "PLUS",
-    "TIMES",
-    "add_months",
-    "compute",
-    "functions",
-    "kernel",
-    "months_between",
-    "plus_months",
-]
-
 
 functions = FunctionGroup("temporal")
 

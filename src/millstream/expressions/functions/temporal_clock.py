@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["functions"]
 
 functions = FunctionGroup("temporal")
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo, ResultRule
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["functions"]
 
 functions = FunctionGroup("value construction")
 

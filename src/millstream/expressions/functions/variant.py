@@ -22,8 +22,6 @@ from millstream.expressions.json.texts import parse, refuse_constant
 from millstream.types.bitmaps import VariantType
 from millstream.types.variants import encode_variant
 
-__all__ = ["functions"]
-
 functions: Final = FunctionGroup("variant")
 
 _PLAIN: Final = re.compile(r"-?[0-9.]+")

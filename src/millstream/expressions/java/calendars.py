@@ -15,21 +15,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.types.text_values import civil_of_days, days_of_civil
 
-__all__ = [
-    "DAYS",
-    "MONTHS",
-    "Moment",
-    "Zone",
-    "hybrid_days",
-    "hybrid_moment",
-    "is_leap",
-    "legacy_zone",
-    "length_of_month",
-    "moment_of",
-    "zone_of",
-]
-
-
 MONTHS: Final = (
     "January",
     "February",

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from millstream.expressions.java.calendars import Moment
 
-__all__ = ["DateTimeFormatter", "InvalidPatternError", "formatter_of", "nanos_of_fields"]
 
 _NANOS: Final = 1_000_000_000
 _LETTERS: Final = re.compile(r"([a-zA-Z])\1*")

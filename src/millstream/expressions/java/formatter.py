@@ -17,7 +17,6 @@ from millstream.expressions.java.strings import from_units, to_units
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FormatError", "FormattedValue", "format_text"]
 
 _SPECIFIER: Final = re.compile(r"%(?:(\d+)\$)?([-#+ 0,(<]*)(\d+)?(?:\.(\d+))?([tT])?([a-zA-Z%])")
 _FLAGS: Final = {

@@ -21,20 +21,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "DIGITS",
-    "HORIZONTAL",
-    "SPACES",
-    "VERTICAL",
-    "WORDS",
-    "CharacterSet",
-    "InvalidPatternError",
-    "UnsupportedPatternError",
-    "compile_pattern",
-    "named_set",
-    "split_text",
-]
-
 
 _LAST: Final = 0x10FFFF
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from millstream.expressions.java.calendars import Zone
 
-__all__ = ["SimpleDateFormat", "simple_format_of"]
 
 _NANOS: Final = 1_000_000_000
 _LETTERS: Final = re.compile(r"([a-zA-Z])\1*")

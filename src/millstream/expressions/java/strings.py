@@ -14,21 +14,6 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 from urllib.parse import quote_plus
 
-__all__ = [
-    "Url",
-    "capitalise_words",
-    "decode",
-    "decode_base64",
-    "decode_form",
-    "decode_utf8",
-    "encode",
-    "encode_form",
-    "from_units",
-    "parse_url",
-    "to_units",
-]
-
-
 _BEYOND_ONE_UNIT: Final = re.compile("[\U00010000-\U0010ffff]")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _WORD: Final = re.compile("[0-9A-Za-z]+")

@@ -19,16 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "Filter",
-    "FilterParser",
-    "InvalidPathError",
-    "Path",
-    "PathError",
-    "UnsupportedPathError",
-    "compile_path",
-]
-
 
 Filter: TypeAlias = Callable[[Any], bool]
 _Operand: TypeAlias = Callable[[Any], Sequence[Any]]

@@ -30,17 +30,6 @@ from millstream.types.variants import variant_json
 if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "JsonText",
-    "is_scalar",
-    "json_of",
-    "parse",
-    "refuse_constant",
-    "scalar_text",
-    "serialise",
-    "supports_json",
-]
-
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')

@@ -54,14 +54,6 @@ if TYPE_CHECKING:
     from millstream.state.packed_state import PackedMaps
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "SUPPORTED_AGGREGATES",
-    "UserKernel",
-    "check_user_aggregate",
-    "make_kernel",
-    "user_kernel",
-]
-
 
 @dataclass(frozen=True)
 class _Call:

@@ -27,41 +27,6 @@ from millstream.errors import ConfigurationError, ProgramError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "SKETCH_K",
-    "Aggregates",
-    "Avg",
-    "BuiltInAggregate",
-    "Collect",
-    "Count",
-    "CountDistinct",
-    "First",
-    "Grouping",
-    "KernelAggregate",
-    "Last",
-    "Max",
-    "Min",
-    "Predicate",
-    "Quantile",
-    "Quantiles",
-    "Sum",
-    "collect",
-    "collect_merged",
-    "collected",
-    "distinct",
-    "distinct_merged",
-    "named_aggregates",
-    "one_array",
-    "pick_by_time",
-    "pick_merged",
-    "quantile_lists",
-    "quantiles",
-    "selected",
-    "sketch_merged",
-    "sketch_module",
-    "zipped",
-]
-
 
 #: Accuracy of the sketches: ranks are off by 1.3 % at most, in 99 of 100 cases.  So many values are
 #: kept as they are, so that the quantiles of few values are exact.

@@ -24,19 +24,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = [
-    "byte_runs",
-    "changed_rows",
-    "cut_by_bytes",
-    "decimals_of",
-    "divided_half_up",
-    "integers_of",
-    "limited",
-    "milliseconds_of",
-    "of_length",
-    "timestamps_of",
-]
-
 
 _FITS: Final = 2**62
 

@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 
     from millstream.state.packed_state import PackedMaps, Place
 
-__all__ = [
-    "Count",
-    "Kernel",
-    "Rows",
-    "Segments",
-    "SteppedKernel",
-    "column_of_numbers",
-    "is_true",
-    "running",
-    "running_last",
-    "running_sum",
-    "sorted_ranks",
-    "surviving_counts",
-]
-
 
 #: Segments that are longer are gone through one by one, the others all at once row by row.
 _LONG: Final = 64

@@ -28,23 +28,6 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.changelog_aggregates import Segments
     from millstream.state.packed_state import PackedMap, PackedMaps
 
-__all__ = [
-    "BITMAP_KERNELS",
-    "ArrayAgg",
-    "BitmapCounts",
-    "BitmapKernel",
-    "Collect",
-    "CountedExtreme",
-    "JsonArrayAgg",
-    "JsonObjectAgg",
-    "KeptEdge",
-    "Lag",
-    "ListAgg",
-    "Percentile",
-    "RowKernel",
-    "take_back",
-]
-
 
 _WIDTH = 8
 

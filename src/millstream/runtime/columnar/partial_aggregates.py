@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorContext
     from millstream.runtime.columnar.aggregates import BuiltInAggregate
 
-__all__ = [
-    "POSITION",
-    "RECORDS",
-    "TIME",
-    "PartialAggregates",
-    "PartialMatrix",
-    "RowPool",
-    "concatenated",
-    "is_partial",
-]
-
 
 #: Column of partials: how many records went in.
 RECORDS: Final = "__records"

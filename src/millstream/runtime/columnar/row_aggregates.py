@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorContext
     from millstream.types.types import TypeInformation
 
-__all__ = ["Element", "RowAggregate", "RowAggregates"]
 
 #: A timestamp, and one value per aggregate.
 Element: TypeAlias = tuple[Any, ...]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["RowCodec", "sort_keys"]
-
 
 _OFFSETS_END: Final = 2**31 - 1
 

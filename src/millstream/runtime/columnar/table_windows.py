@@ -20,8 +20,6 @@ from millstream.errors import ProgramError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["LocalClock", "WindowKind", "WindowSpec", "Windows", "attached_windows"]
-
 
 class WindowKind(Enum):
     """How windows lie."""

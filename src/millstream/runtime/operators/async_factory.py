@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Operator
     from millstream.functions.async_functions import AsyncFunctionDescriptor
 
-__all__ = ["AsyncWaitFactory"]
-
 
 @dataclass
 class AsyncWaitFactory:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
 
-__all__ = ["AsyncWaitOperator"]
 
 #: Seconds that functions may take to end when their operator is closed.
 _ENDING: Final = 1.0

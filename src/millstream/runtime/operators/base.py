@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.types.types import TypeInformation
 
-__all__ = ["Collector", "FunctionOperator", "MeasuringOperator", "side_type"]
 
 #: Longest batch that collected output is cut into.
 LONGEST_BATCH = 65_536

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Checkpoint, RestoreContext
     from millstream.functions.windows import FixedEventTimeWindows
 
-__all__ = ["CombinerFactory", "CombinerOperator"]
 
 #: Records that are gathered before they are grouped (a few tens of MB).
 MOST_GATHERED: Final = 1 << 20

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey, KeyTypes
     from millstream.state.map_state import KeyedMapState
 
-__all__ = ["IntervalJoinFactory", "IntervalJoinOperator"]
 
 #: (timestamp, record), with a third part if the watermark had reached just that timestamp before.
 _Entry: TypeAlias = "tuple[int, Any] | tuple[int, Any, bool]"

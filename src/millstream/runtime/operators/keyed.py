@@ -30,8 +30,6 @@ if TYPE_CHECKING:
         RestoreContext,
     )
 
-__all__ = ["PLAIN_KEY_TYPES", "KeyExtractor", "KeyedOperator", "store_of"]
-
 
 #: Types of keys that are dictionary keys as they are; of others the encoded form is.
 PLAIN_KEY_TYPES: Final = frozenset({int, str})

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import Operator
 
-__all__ = ["FieldAggregation", "KeyedAggregateFactory", "KeyedReduceFactory", "KeyedReduceOperator"]
-
 
 _KINDS: Final = ("sum", "min", "max", "min_by", "max_by")
 

@@ -48,21 +48,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "BroadcastProcessFactory",
-    "BroadcastProcessOperator",
-    "CoProcessFactory",
-    "CoProcessOperator",
-    "KeyedBroadcastProcessFactory",
-    "KeyedBroadcastProcessOperator",
-    "KeyedCoProcessFactory",
-    "KeyedCoProcessOperator",
-    "KeyedProcessFactory",
-    "KeyedProcessOperator",
-    "ProcessFactory",
-    "ProcessOperator",
-]
-
 
 class _Context(ProcessFunction.Context):
     """One object reused for all records."""

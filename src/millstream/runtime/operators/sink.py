@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Checkpoint, RestoreContext
     from millstream.contracts.sink import Sink, SinkWriter
 
-__all__ = ["SinkFactory", "SinkOperator"]
 
 #: How much longer than a flush the pause behind it is.
 _FLUSH_PAUSE: Final = 9

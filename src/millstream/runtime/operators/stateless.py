@@ -32,17 +32,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import Operator
 
-__all__ = [
-    "FilterFactory",
-    "FilterOperator",
-    "FlatMapFactory",
-    "FlatMapOperator",
-    "MapBatchesFactory",
-    "MapBatchesOperator",
-    "MapFactory",
-    "MapOperator",
-]
-
 
 class MapOperator(FunctionOperator):
     """Applies a MapFunction or callable to every record."""

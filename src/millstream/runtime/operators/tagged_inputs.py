@@ -36,8 +36,6 @@ if TYPE_CHECKING:
         StateSection,
     )
 
-__all__ = ["TaggedInputsFactory", "TaggedInputsOperator", "TaggedKeySelector"]
-
 
 class TaggedKeySelector:
     """Takes the key of a TaggedUnion with the selector of its input."""

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     )
     from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkStrategy
 
-__all__ = ["TimestampsWatermarksFactory", "TimestampsWatermarksOperator"]
 
 _MAKING: Final = "making watermarks of"
 #: Milliseconds between periodic watermarks that the clock makes where the program does not say:

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.links import Frame, InLink, Link, TaskId
     from millstream.runtime.stage import StageInstance
 
-__all__ = ["Alignment", "Recording"]
-
 
 class Recording:
     """What is in flight to one task in one checkpoint.

@@ -21,9 +21,6 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BatchSizer", "WorkClock"]
-
-
 #: Records of the first batch: what they cost is not known.
 _FIRST: Final = 4
 #: A batch is at most so many times as long as the longest one whose cost is known.

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-__all__ = [
-    "HANDSHAKE_SECONDS",
-    "Party",
-    "Role",
-    "connect_slots",
-    "connect_to",
-    "join_slots",
-    "listen",
-    "prove",
-    "require_proof",
-]
-
 
 #: How long a handshake may take altogether.
 HANDSHAKE_SECONDS: Final = 5.0

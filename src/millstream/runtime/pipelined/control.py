@@ -36,49 +36,6 @@ if TYPE_CHECKING:
     from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.plan import SplitAssignment
 
-__all__ = [
-    "FENCED",
-    "NEVER",
-    "Abandoned",
-    "Acknowledged",
-    "Assigned",
-    "Beat",
-    "Begin",
-    "BeginRegion",
-    "Ceilings",
-    "Completed",
-    "ControlConnection",
-    "Declined",
-    "Drain",
-    "DriverMessage",
-    "End",
-    "Failed",
-    "GivenUpError",
-    "Grown",
-    "Held",
-    "Joins",
-    "MessageReader",
-    "Met",
-    "Newcomer",
-    "Progress",
-    "Registered",
-    "Retired",
-    "Running",
-    "SlotMessage",
-    "SlotSettings",
-    "SourceEnded",
-    "SplitProgress",
-    "StopRegion",
-    "Stopped",
-    "SubtaskTimes",
-    "TakeCheckpoint",
-    "Unreachable",
-    "close_in_forks",
-    "end_process",
-    "last_words",
-    "packed",
-]
-
 
 _LENGTH: Final = struct.Struct("!Q")
 

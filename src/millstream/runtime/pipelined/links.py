@@ -30,25 +30,6 @@ if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph
 
-__all__ = [
-    "BARRIER",
-    "CREDIT",
-    "DATA_REFERENCE",
-    "HEADER",
-    "RECORDS",
-    "Barrier",
-    "CreditLimits",
-    "Debloater",
-    "Frame",
-    "Header",
-    "InLink",
-    "Link",
-    "LinkOutbox",
-    "OutLink",
-    "TaskId",
-    "links_of",
-]
-
 
 #: Kinds of frames beside those of ``runtime/frames.py``.  Records within a slot, by reference.
 DATA_REFERENCE: Final = 16

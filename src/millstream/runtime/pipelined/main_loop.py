@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.uploader import PendingAck
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["MainLoop", "flush_after"]
 
 _T = TypeVar("_T")
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.control import Begin, DriverMessage, SlotMessage, SlotSettings
     from millstream.runtime.plan import EpochPlan
 
-__all__ = ["Newcomers", "run_slot"]
-
 
 class Newcomers:
     """Connects a slot with newcomers.

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
 
-__all__ = ["END_CHANNEL", "SplitTurns"]
 
 #: The channels from here on carry the end of a source: one per subtask.
 END_CHANNEL: Final = 1 << 30

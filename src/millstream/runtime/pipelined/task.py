@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state import PendingStates
 
-__all__ = ["PipelinedTask"]
 
 #: Seconds of work behind which something else may come: a barrier, above all.
 _PIECE: Final = 0.02

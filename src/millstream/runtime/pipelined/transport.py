@@ -26,7 +26,6 @@ from millstream.errors import ProgramError, SlotLostError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["MAX_PAYLOAD", "Received", "TcpTransport", "Transport"]
 
 #: From which slot, header, payload.
 Received: TypeAlias = "tuple[int, bytes, memoryview]"

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.barrier_alignment import Recording
     from millstream.state.operator_state import PendingStates
 
-__all__ = ["PendingAck", "Uploader", "declined", "finished"]
-
 
 _LOG: Final = logging.getLogger("millstream")
 

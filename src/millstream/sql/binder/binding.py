@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from millstream.sql.binder.scope import BindingContext, Scope
     from millstream.sql.planner.logical import LogicalNode, SortKey
 
-__all__ = ["query_binder"]
-
 
 def _select(
     queries: QueryBinder, node: Any, order: Sequence[Any]

@@ -51,42 +51,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "AGGREGATES",
-    "NILADIC",
-    "OPERATOR_FUNCTIONS",
-    "OVER_ONLY",
-    "RANKS",
-    "InlineCall",
-    "InlineOperation",
-    "InlinePlan",
-    "Inputs",
-    "Placeholder",
-    "aggregate_arguments",
-    "aggregate_of",
-    "aggregate_type",
-    "called",
-    "cast",
-    "check_constants",
-    "coerced",
-    "field",
-    "inline_call",
-    "is_aggregate",
-    "is_known",
-    "json_array",
-    "json_exists",
-    "json_object",
-    "json_query",
-    "json_value",
-    "names",
-    "plain_type",
-    "resolve",
-    "user_call",
-    "user_definition",
-    "user_function",
-    "user_name",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class InlineCall(SyntaxExpression):

@@ -38,16 +38,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = [
-    "all_of",
-    "from_inside",
-    "has_repeated",
-    "is_outer",
-    "joined",
-    "mentions_outer",
-    "pulled",
-]
-
 
 def all_of(conditions: Sequence[Expression]) -> Expression | None:
     """The conditions, connected by AND."""

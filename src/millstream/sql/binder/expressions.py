@@ -57,15 +57,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import IntervalLiteral, Node, TemporalLiteral
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "ExpressionBinder",
-    "interval_literal",
-    "is_time_attribute",
-    "temporal_literal",
-    "typed_literal",
-    "user_aggregate_arguments",
-]
-
 
 _TEMPORAL: Final = re.compile(
     r"(?:(?P<date>\d{1,4}-\d{1,2}-\d{1,2}))?[ T]?"

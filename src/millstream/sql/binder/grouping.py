@@ -60,16 +60,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.windows import WindowColumns
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "GroupBinder",
-    "GroupWindow",
-    "group_window",
-    "has_aggregate",
-    "is_group_window",
-    "property_column",
-    "window_property",
-]
-
 
 _KINDS: Final = frozenset({"TUMBLE", "HOP", "SESSION"})
 #: What a window has, by the end of the name of its function; the number of its column.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from millstream.sql.binder.scope import BindingContext
     from millstream.sql.parser.query_nodes import Hint
 
-__all__ = ["LookupHints", "NamedHints", "StateTtls", "no_hints", "select_hints", "table_options"]
-
 
 _T = TypeVar("_T")
 

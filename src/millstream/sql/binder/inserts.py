@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["bound_insert", "fitted", "static_partition", "with_metadata"]
-
 
 def bound_insert(
     context: BindingContext,

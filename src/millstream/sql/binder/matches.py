@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode, SortKey
 
-__all__ = ["MatchExpressions", "Slots", "match_recognize"]
-
 
 _DEVIATIONS: Final = {"STDDEV_POP", "STDDEV_SAMP", "STDDEV", "VAR_POP", "VAR_SAMP", "VARIANCE"}
 _NAVIGATION: Final = frozenset({"FIRST", "LAST", "PREV", "NEXT"})

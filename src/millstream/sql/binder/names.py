@@ -10,8 +10,6 @@ from typing import Any
 
 from millstream.sql.parser import nodes
 
-__all__ = ["item_name", "output_names", "repeated_name"]
-
 
 def item_name(item: Any, number: int) -> str:
     """The name of the column of an item at a position."""

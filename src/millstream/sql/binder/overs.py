@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["OverCalls", "frame_ends"]
-
 
 #: From the first row on.
 _ORDER: Final = ("PRECEDING", "CURRENT ROW", "FOLLOWING")

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["Parts", "QueryBinder", "cast_columns", "check_orderable", "counted", "distinct"]
-
 
 _COUNT: Final = BigIntType(nullable=False)
 _ELEMENT: Final = IntType(nullable=False)

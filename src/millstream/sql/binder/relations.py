@@ -78,8 +78,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["RelationBinder", "is_source_watermark", "lateral", "scan", "watermarked"]
-
 
 _MOST_DIGITS = 3
 

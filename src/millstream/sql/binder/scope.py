@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = [
-    "BindingContext",
-    "FoundColumn",
-    "NameProblem",
-    "OuterReference",
-    "Scope",
-    "ScopeTable",
-    "children",
-    "conjuncts",
-    "validation_error",
-    "walk_nodes",
-]
-
 
 class NameProblem(Exception):  # noqa: N818 - becomes a ValidationError with a place
     """A name is unknown or has two meanings."""

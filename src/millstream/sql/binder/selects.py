@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode, SortKey
 
-__all__ = ["SelectBinder"]
-
 
 class _RowBinder(ExpressionBinder):
     """Binds items of a SELECT without groups: OVER and scalar sub-queries can stand there."""

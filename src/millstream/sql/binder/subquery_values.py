@@ -42,19 +42,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = [
-    "SubqueryValue",
-    "beside",
-    "bound_sub_query",
-    "filtered",
-    "is_one_row",
-    "is_predicate",
-    "is_row_of_outer",
-    "row_values",
-    "subquery_value",
-    "with_value",
-]
-
 
 _COUNT: Final = BigIntType(nullable=False)
 #: What an ANY compares with, if one value is enough to know: of all that are there.

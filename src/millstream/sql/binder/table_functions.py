@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Node
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = ["CHANGELOGS", "WINDOWS", "arguments_of", "changelog", "window", "window_node"]
-
 
 #: Function -> its parameters, in order; those in lower case may be left out.
 WINDOWS: Final = {

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.identifiers import ObjectPath
     from millstream.sql.catalog.options import Option
 
-__all__ = ["FUNCTION", "TABLE", "Catalog", "CreatedCatalog", "GenericInMemoryCatalog"]
-
 
 #: The database of a catalog that a session uses first.
 DEFAULT_DATABASE: Final = text("default-database", "default")

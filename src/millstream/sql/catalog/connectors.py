@@ -34,21 +34,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "ALL_CHANGES",
-    "FACTORIES",
-    "INSERT_ONLY",
-    "METADATA_PREFIX",
-    "UPSERTS",
-    "FactoryContext",
-    "KeyedTableSink",
-    "TableFactory",
-    "TableLookup",
-    "TableSink",
-    "TableSource",
-    "table_sink",
-    "table_source",
-]
 
 #: Kinds of changes: inserts, -U, +U, deletes.
 INSERT_ONLY: Final = frozenset({"I"})

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.identifiers import ObjectPath
     from millstream.sql.catalog.objects import CatalogBaseTable
 
-__all__ = ["VERSION", "FileCatalog", "read_object", "text_of"]
-
 
 #: Of the format; others are refused.
 VERSION: Final = 1

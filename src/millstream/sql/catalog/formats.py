@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.options import Options
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = [
-    "FORMATS",
-    "ChosenFormat",
-    "Format",
-    "chosen_format",
-    "csv_table_options",
-    "known_options",
-]
 
 _ERRORS: Final = boolean("ignore-parse-errors", default=False)
 _STANDARD: Final = choice("timestamp-format.standard", ("sql", "iso-8601"), "sql")

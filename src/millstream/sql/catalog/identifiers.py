@@ -15,7 +15,6 @@ from millstream.errors import CatalogError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CatalogPartitionSpec", "ObjectIdentifier", "ObjectPath", "quoted"]
 
 _PARTS = 2
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.catalog.objects import CatalogBaseTable, CatalogFunction
 
-__all__ = ["CatalogDescription", "CatalogManager", "FoundTable"]
 
 _FULL: Final = 3
 

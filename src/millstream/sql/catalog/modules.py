@@ -14,7 +14,6 @@ from millstream.errors import UnsupportedSqlError, ValidationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CORE", "ModuleEntry", "Modules"]
 
 CORE: Final = "core"
 

@@ -17,15 +17,6 @@ from millstream.sql.catalog.unresolved_schema import Schema, TableSchema
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "CatalogBaseTable",
-    "CatalogDatabase",
-    "CatalogFunction",
-    "CatalogPartition",
-    "CatalogTable",
-    "CatalogView",
-]
-
 
 def _resolved(schema: Schema | ResolvedSchema) -> ResolvedSchema:
     if isinstance(schema, Schema):

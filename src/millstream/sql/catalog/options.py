@@ -19,23 +19,6 @@ from millstream.sql.suggestions import did_you_mean, listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "IDLE_TIMEOUT",
-    "LOOKUP_OPTIONS",
-    "Option",
-    "Options",
-    "UnappliedOption",
-    "boolean",
-    "caching_of",
-    "choice",
-    "duration",
-    "integer",
-    "number",
-    "text",
-    "unapplied_option",
-    "unapplied_options",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class UnappliedOption:

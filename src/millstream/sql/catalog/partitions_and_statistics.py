@@ -34,14 +34,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.catalog.identifiers import ObjectPath
 
-__all__ = [
-    "CatalogColumnStatistics",
-    "CatalogTableStatistics",
-    "FactsOfTables",
-    "PartitionDirectories",
-    "TableFacts",
-]
-
 
 class PartitionDirectories:
     """The directories of a partitioned table.

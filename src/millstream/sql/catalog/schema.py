@@ -21,20 +21,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "Column",
-    "ComputedColumn",
-    "Constraint",
-    "MetadataColumn",
-    "PhysicalColumn",
-    "PrimaryKey",
-    "ResolvedExpression",
-    "ResolvedSchema",
-    "UniqueConstraint",
-    "WatermarkSpec",
-    "key_name",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ResolvedExpression:

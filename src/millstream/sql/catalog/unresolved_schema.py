@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["Schema", "TableSchema", "UnresolvedComputed"]
-
 
 @dataclass(frozen=True)
 class UnresolvedComputed:

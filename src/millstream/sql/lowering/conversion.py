@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     )
     from millstream.types.types import TypeInformation
 
-__all__ = ["external_type", "logical_row", "partial_type", "partial_window_type", "stream_type"]
-
 
 def external_type(row: RowType) -> RowTypeInfo:
     """The type of rows as programs see them."""

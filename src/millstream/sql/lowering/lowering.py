@@ -101,8 +101,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
     from millstream.types.types import TypeInformation
 
-__all__ = ["Lowering", "ValuesSource"]
-
 
 class ValuesSource(Source):
     """The rows of VALUES.

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     Details = dict[str, tuple[str, ...]]
 
-__all__ = ["MATERIALIZER", "OPERATOR", "Places", "Texts", "described", "described_materializer"]
-
 
 @dataclass(frozen=True)
 class Texts:

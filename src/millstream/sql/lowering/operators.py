@@ -57,27 +57,6 @@ if TYPE_CHECKING:
         WindowTableFunction,
     )
 
-__all__ = [
-    "LoweringOptions",
-    "changelog_factory",
-    "deduplicate",
-    "goes_by_clock",
-    "interval_join",
-    "local_window_aggregate",
-    "lookup_join",
-    "match_factory",
-    "normalize",
-    "over_factory",
-    "regular_join",
-    "slot_texts",
-    "temporal_join",
-    "top_n",
-    "window_aggregate",
-    "window_function",
-    "window_join",
-    "window_rank",
-]
-
 
 def window_function(
     node: WindowTableFunction, evaluation: EvaluationContext

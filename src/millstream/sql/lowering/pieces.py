@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from millstream.graph.transformation import Transformation
     from millstream.sql.planner.physical import SinkNode
 
-__all__ = [
-    "aggregate_calls",
-    "parallelism_of",
-    "require_bounded",
-    "sink_parallelism",
-    "sort_columns",
-]
-
 
 def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
     """How parallel what is read is: a number (None: as the job), and whether it is alone.

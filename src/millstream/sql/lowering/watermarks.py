@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from millstream.functions.watermark_strategy import WatermarkOutput
     from millstream.sql.planner.physical import PhysicalNode, WatermarkAssigner
 
-__all__ = ["DelayedWatermarks", "delay_of", "idle_timeout_of", "is_of_source", "strategy_of"]
-
 
 class DelayedWatermarks(WatermarkGenerator):
     """The watermark is the greatest timestamp less a constant."""

@@ -75,17 +75,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.statement_nodes import AlterAction
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "ShowParser",
-    "StatementParser",
-    "parse_expression",
-    "parse_identifier",
-    "parse_query",
-    "parse_statement",
-    "parse_statements",
-    "parse_type",
-]
-
 
 _DETAILS: Final = ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 #: Kinds that take neither FROM nor LIKE.

@@ -18,36 +18,6 @@ from millstream.sql.parser.expression_nodes import Identifier, Name, Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "AN_EXPRESSION",
-    "A_NAME",
-    "A_NUMBER",
-    "A_QUERY",
-    "A_STRING",
-    "A_TYPE",
-    "CATEGORIES",
-    "COLUMN_WORDS",
-    "MAX_NAME_LENGTH",
-    "NILADIC_FUNCTIONS",
-    "QUERY_STARTS",
-    "RESERVED",
-    "RESERVED_FUNCTIONS",
-    "THE_END",
-    "StatementText",
-    "Token",
-    "TokenStream",
-    "Tokens",
-    "encoded_value",
-    "excerpt",
-    "is_complete",
-    "line_and_column",
-    "parser_error",
-    "quote",
-    "split_statements",
-    "string_value",
-    "tokenize",
-]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

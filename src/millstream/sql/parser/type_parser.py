@@ -46,8 +46,6 @@ from millstream.types.structured_types import StructuredType, is_class_name
 if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Position
 
-__all__ = ["TypeParser", "interval_value", "numeric_literal", "temporal"]
-
 
 _PLAIN: Final[dict[str, LogicalType]] = {
     "BOOLEAN": BooleanType(),

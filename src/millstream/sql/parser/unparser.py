@@ -21,7 +21,6 @@ from millstream.sql.parser.tokens import quote
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["unparse"]
 
 _SET_POWERS: Final = {
     n.SetOperator.UNION: 1,

@@ -46,14 +46,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = [
-    "aggregate_in_two_phases",
-    "aggregate_of_nothing",
-    "can_be_split",
-    "fold_changes",
-    "group_aggregate",
-]
-
 
 #: Aggregate -> what puts the results of buckets together.
 _FINAL: Final = {"COUNT": "$SUM0", "$SUM0": "$SUM0", "SUM": "SUM", "MIN": "MIN", "MAX": "MAX"}

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
 
-__all__ = ["in_batch_mode"]
-
 
 def in_batch_mode(sinks: Iterable[SinkNode]) -> list[SinkNode]:
     """Plans, before their changes are planned, as batch mode has them.

@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "Converts",
-    "calc",
-    "columns_of",
-    "conjunction",
-    "conjuncts",
-    "exchange",
-    "is_deterministic",
-    "is_rowtime",
-    "keeps_time",
-    "moved",
-    "reads_once",
-    "substituted",
-]
-
 
 class Converts(Protocol):
     """What the rules need of the converter."""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.keys import Keys
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
 
-__all__ = ["SinkRules", "kinds_of", "plan_changes"]
 
 #: What updates look like: with the row before, the row after alone, or there are none.
 _BOTH: Final = "both"

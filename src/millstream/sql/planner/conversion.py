@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import RowType
 
-__all__ = ["Converter"]
-
 
 class Converter:
     """Converts one plan; a node that is used twice is converted once."""

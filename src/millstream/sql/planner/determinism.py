@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import AggregateCall
     from millstream.sql.planner.physical import PhysicalNode
 
-__all__ = ["check_determinism"]
 
 #: Stands among the columns where it is not sure that there is the row at all.
 _ROW: Final = -1

@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "Advice",
-    "Cost",
-    "advice_on",
-    "changes_text",
-    "cost_text",
-    "estimate",
-    "explain_logical",
-    "explain_physical",
-]
-
 
 _TWO_PHASES: Final = (
     "[ADVICE] You might want to enable local-global two-phase optimization by configuring ({})."

@@ -11,19 +11,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "aggregate_text",
-    "columns_text",
-    "expression_text",
-    "frame_text",
-    "length_text",
-    "order_text",
-    "partial_name",
-    "ranked_text",
-    "right_name",
-    "window_text",
-]
-
 
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 

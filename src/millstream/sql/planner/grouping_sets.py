@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["expand", "grouped_sets", "grouping", "in_sets"]
-
 
 def grouped_sets(node: Any) -> tuple[tuple[int, ...], ...] | None:
     """The sets of an aggregation, as positions in its keys; None: it is over all keys alone."""

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = ["Sides", "join", "nullable", "plain", "pushed", "sorted_parts", "without_extra"]
-
 
 def plain(kind: LogicalType) -> LogicalType:
     """The type of a column where it is no time attribute any more."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import LogicalType, RowField
 
-__all__ = ["Keys", "smallest", "upsert_keys"]
 
 #: Sets of columns, each of which is unique.
 Keys = frozenset[frozenset[int]]

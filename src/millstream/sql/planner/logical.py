@@ -27,37 +27,6 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.objects import CatalogTable
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "GROUP_ID",
-    "SOURCE_WATERMARK",
-    "AggregateCall",
-    "AggregateNode",
-    "ChangelogNode",
-    "CorrelateNode",
-    "DistinctNode",
-    "FilterNode",
-    "JoinNode",
-    "JoinType",
-    "LimitNode",
-    "LogicalNode",
-    "LookupHint",
-    "MatchNode",
-    "OverCall",
-    "OverNode",
-    "ProjectNode",
-    "ScanNode",
-    "SortKey",
-    "StreamScanNode",
-    "TemporalJoinNode",
-    "UnionNode",
-    "ValuesNode",
-    "WatermarkNode",
-    "WindowNode",
-    "references",
-    "row_of",
-    "unique_names",
-]
-
 
 #: Among groupings: how many sets that are alike stand in front.
 GROUP_ID: Final = (-1,)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.row_patterns import RowPattern, Slot
     from millstream.sql.planner.logical import MatchNode, SortKey
 
-__all__ = ["Match", "match"]
-
 
 @dataclass(eq=False, kw_only=True)
 class Match(PhysicalNode):

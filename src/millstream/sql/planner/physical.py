@@ -35,42 +35,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "Calc",
-    "ChangelogFunction",
-    "ChangelogNormalize",
-    "Correlate",
-    "DataStreamScan",
-    "Deduplicate",
-    "DropUpdateBefore",
-    "Exchange",
-    "Expand",
-    "FinalRows",
-    "GroupAggregate",
-    "IntervalJoin",
-    "Join",
-    "Limit",
-    "LocalGroupAggregate",
-    "LocalWindowAggregate",
-    "LookupJoin",
-    "OverAggregate",
-    "PhysicalNode",
-    "Rank",
-    "SinkNode",
-    "TableSourceScan",
-    "TemporalJoin",
-    "TemporalSort",
-    "TwoInputs",
-    "Union",
-    "ValuesScan",
-    "WatermarkAssigner",
-    "WindowAggregate",
-    "WindowJoin",
-    "WindowRank",
-    "WindowSpec",
-    "WindowTableFunction",
-]
-
 
 @dataclass(eq=False, kw_only=True)
 class PhysicalNode:

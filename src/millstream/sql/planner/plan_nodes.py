@@ -68,9 +68,6 @@ if TYPE_CHECKING:
             """The table as a sink."""
 
 
-__all__ = ["FunctionNames", "PlanValues", "omitted", "read_nodes", "written_nodes"]
-
-
 def _in(module: Any, base: type) -> list[type]:
     return [
         each for each in vars(module).values() if isinstance(each, type) and issubclass(each, base)

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     Node = TypeVar("Node", bound=PhysicalNode)
 
-__all__ = ["prune_columns", "prune_partitions", "share_parts"]
-
 
 #: Of a node of which nobody reads a column: rows are counted all the same.
 _SOME: Final = frozenset({0})

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.physical import PhysicalNode
 
-__all__ = ["limit", "number_columns", "over", "rank_of"]
 
 _RANKS = frozenset({"ROW_NUMBER", "RANK", "DENSE_RANK"})
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}

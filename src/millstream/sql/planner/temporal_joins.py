@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import RowType
 
-__all__ = ["lookup_join", "temporal_join"]
-
 
 def lookup_join(converter: Converts, node: Any) -> PhysicalNode:
     """Each row of the left with the rows of the right as they are now.

@@ -18,8 +18,6 @@ from millstream.sql.planner.physical import LookupJoin, TemporalJoin, WindowJoin
 if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
 
-__all__ = ["check_window_time", "keeps_time_attribute"]
-
 
 def keeps_time_attribute(node: PhysicalNode, column: int) -> bool:
     """Whether a column, which was a time attribute when it was bound, is one still."""

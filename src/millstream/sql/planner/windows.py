@@ -52,20 +52,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "WindowColumns",
-    "attached_aggregate",
-    "expanded",
-    "in_order",
-    "logical_windows",
-    "only_window_times",
-    "window_aggregate",
-    "window_function",
-    "window_join",
-    "window_rank",
-    "windows_of",
-]
-
 
 _PROPERTIES = ("window_start", "window_end", "window_time")
 

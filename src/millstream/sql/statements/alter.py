@@ -43,16 +43,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.nodes import PartitionValue
     from millstream.sql.statements.session import RowsResult, Session
 
-__all__ = [
-    "alter_partitions",
-    "altered",
-    "column_of",
-    "schema_of",
-    "show_partitions",
-    "source_text",
-    "with_key",
-]
-
 
 _DEFAULT = "__DEFAULT_PARTITION__"
 

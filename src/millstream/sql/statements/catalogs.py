@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.statements.session import Session
 
-__all__ = ["CATALOGS", "HANDLERS", "describe_catalog", "show_create_catalog"]
 
 _MEMORY: Final = "generic_in_memory"
 _FILES: Final = "filesystem"

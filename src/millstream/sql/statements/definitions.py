@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
 
-__all__ = ["HANDLERS", "expanded_view"]
-
 
 def expanded_view(
     session: Session, name: ObjectIdentifier, query: Query, text: str | None

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.expression_nodes import Statement
     from millstream.sql.statements.session import JobResult, QueryResult, RowsResult, Session
 
-__all__ = ["execute", "run"]
-
 
 _HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
     **definitions.HANDLERS,

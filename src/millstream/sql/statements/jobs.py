@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.statements.session import Session, SessionJob
 
-__all__ = ["HANDLERS", "describe_job", "show_jobs"]
 
 _COLUMNS: Final = ("job id", "job name", "status", "start time")
 

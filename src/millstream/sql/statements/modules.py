@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from millstream.sql.statements.session import RowsResult, Session
 
-__all__ = ["HANDLERS"]
-
 
 def _placed(text: str | None, node: Any, do: Callable[[], None]) -> RowsResult:
     """Do it; errors say where the statement names the module."""

@@ -53,17 +53,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import SinkNode
     from millstream.sql.statements.session import JobResult, RowsResult, Session, Target
 
-__all__ = [
-    "HANDLERS",
-    "Plan",
-    "compiled",
-    "ends_of",
-    "explained",
-    "loaded",
-    "read_plan",
-    "run_plan",
-    "written",
-]
 
 #: Of the format; others are refused.
 VERSION: Final = 1

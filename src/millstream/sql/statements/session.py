@@ -55,20 +55,6 @@ if TYPE_CHECKING:
     from millstream.sql.parser.statement_nodes import Insert
     from millstream.sql.planner.logical import LogicalNode
 
-__all__ = [
-    "OK",
-    "JobResult",
-    "Program",
-    "QueryResult",
-    "RowsResult",
-    "Session",
-    "SessionJob",
-    "SessionJobs",
-    "Target",
-    "refuse_options",
-    "texts",
-]
-
 
 #: How many that have ended are remembered.
 _ENDED: Final = 100

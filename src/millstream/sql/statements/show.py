@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.sql.statements.session import Session
 
-__all__ = ["HANDLERS", "describe_function", "explain", "explain_targets", "say_sizes"]
-
 
 def describe_function(session: Session, node: Any, text: str | None) -> RowsResult:
     """The rows of DESCRIBE FUNCTION.

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
     from millstream.state.local_copies import LocalCopies
 
-__all__ = ["OpenStore", "StorePlace"]
-
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from millstream.state.backends.place import StorePlace
     from millstream.state.local_copies import LocalCopies
 
-__all__ = ["RocksDBStore", "open_rocksdb"]
 
 _MEBIBYTE: Final = 1 << 20
 _CACHE_SIZE: Final = 64 * _MEBIBYTE

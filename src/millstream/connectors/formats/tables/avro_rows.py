@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
-__all__ = ["AvroBlocks", "AvroRowDecoder", "AvroRowEncoder", "avro_records", "avro_schema_of"]
-
 
 #: Fewer messages are read sooner one by one.
 _FEW: Final = 64

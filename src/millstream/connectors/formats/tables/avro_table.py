@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
-__all__ = ["AvroTableFormat", "AvroTableWriterFactory"]
 
 _INTEGERS: Final = ("int",)
 _TEXTS: Final = ("string", "bytes", "enum")

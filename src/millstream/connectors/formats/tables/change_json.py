@@ -53,20 +53,6 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.tables.json_rows import JsonOptions
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "CANAL",
-    "DEBEZIUM",
-    "MAXWELL",
-    "CanalDecoder",
-    "CanalEncoder",
-    "ChangeBlocks",
-    "DebeziumDecoder",
-    "DebeziumEncoder",
-    "Dialect",
-    "MaxwellDecoder",
-    "MaxwellEncoder",
-]
-
 
 @dataclass(frozen=True)
 class Dialect:

@@ -45,23 +45,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "DELETE",
-    "INSERT",
-    "UPDATE_AFTER",
-    "UPDATE_BEFORE",
-    "Changes",
-    "MessageLines",
-    "MessageLinesWriterFactory",
-    "RawDecoder",
-    "RawEncoder",
-    "RowDecoder",
-    "RowEncoder",
-    "arrow_schema",
-    "columns_of_rows",
-    "row_of_columns",
-]
-
 
 #: Values of ``RowKind``.
 INSERT: Final = 0

@@ -58,15 +58,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType, RowType
 
-__all__ = [
-    "CsvRowDecoder",
-    "CsvRowEncoder",
-    "CsvTableFormat",
-    "CsvTableOptions",
-    "text_columns",
-    "typed_columns",
-]
-
 
 @dataclass(frozen=True)
 class CsvTableOptions:

@@ -64,19 +64,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "JsonOptions",
-    "JsonRowDecoder",
-    "JsonRowEncoder",
-    "json_as_text",
-    "parsed_json",
-    "plain_columns",
-    "readable_fields",
-    "row_reader",
-    "row_texts",
-    "typed_arrays",
-]
-
 
 @dataclass(frozen=True)
 class JsonOptions:

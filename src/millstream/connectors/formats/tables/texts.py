@@ -46,18 +46,6 @@ if TYPE_CHECKING:
 
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "EMPTY_TEXTS",
-    "EXACT",
-    "INTEGER_BITS",
-    "array_of_texts",
-    "integer",
-    "rounded",
-    "text_parser",
-    "time_text",
-    "timestamp_text",
-]
-
 
 INTEGER_BITS: Final[dict[type, int]] = {
     TinyIntType: 8,

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from millstream.state.packed_state import PackedMap, Place
     from millstream.types.logical_types import RowType
 
-__all__ = ["Aggregates", "SortedRows", "can_be_partial", "is_partial_call", "partial_fields"]
 
 #: Aggregates for which DISTINCT changes nothing.
 _ALWAYS_DISTINCT: Final = frozenset({"MIN", "MAX"})

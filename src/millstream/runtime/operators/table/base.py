@@ -36,17 +36,6 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.state.keyed import KeyedState
 
-__all__ = [
-    "DELETE",
-    "INSERT",
-    "UPDATE_AFTER",
-    "UPDATE_BEFORE",
-    "KeyedTableOperator",
-    "LateRowsOperator",
-    "TableOperator",
-    "TimedTableOperator",
-    "kinds_or_inserts",
-]
 
 #: The values of ``RowKind``.
 INSERT: Final = 0

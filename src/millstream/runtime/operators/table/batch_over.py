@@ -48,16 +48,6 @@ if TYPE_CHECKING:
     from millstream.state.packed_state import PackedMap
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "NUMBERING",
-    "BatchOverFactory",
-    "Frame",
-    "Offset",
-    "OrderedPartitions",
-    "numbered",
-    "ordering_values",
-]
-
 
 Offset: TypeAlias = int | float | Decimal
 #: A count of rows that no partition has.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Operator, OperatorContext, Output, RestoreContext
     from millstream.runtime.operators.table.plans import CalcPlan
 
-__all__ = ["CalcOperator", "ExpandFactory", "UnnestFactory"]
-
 
 class CalcOperator(TableOperator):
     """Evaluates expressions."""

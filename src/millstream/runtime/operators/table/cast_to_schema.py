@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from millstream.errors import MillstreamError
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["ConformFactory", "conformed"]
-
 
 @dataclass(frozen=True)
 class ConformFactory:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator
 
-__all__ = ["FromChangelogFactory", "ToChangelogFactory"]
-
 
 @dataclass(frozen=True)
 class ToChangelogFactory:

@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.plans import ChangelogNormalizePlan, DeduplicatePlan
 
-__all__ = [
-    "ChangelogNormalizeOperator",
-    "DeduplicateOperator",
-    "Replaced",
-    "changes_of",
-    "replaced",
-]
-
 
 _MOST: Final = 2**62
 #: As in ``base.py``.

@@ -59,27 +59,6 @@ from millstream.runtime.operators.table.window_function import WindowFunctionOpe
 if TYPE_CHECKING:
     from millstream.contracts.operator import Operator
 
-__all__ = [
-    "CalcFactory",
-    "ChangelogNormalizeFactory",
-    "DeduplicateFactory",
-    "DropUpdateBeforeFactory",
-    "GroupAggregateFactory",
-    "IntervalJoinFactory",
-    "JoinFactory",
-    "LocalGroupAggregateFactory",
-    "LocalWindowAggregateFactory",
-    "MatchFactory",
-    "OverFactory",
-    "SinkMaterializerFactory",
-    "TemporalJoinFactory",
-    "TopNFactory",
-    "UpdatingOverFactory",
-    "WindowAggregateFactory",
-    "WindowFunctionFactory",
-    "WindowRankFactory",
-]
-
 
 @dataclass(frozen=True)
 class CalcFactory(CalcPlan):

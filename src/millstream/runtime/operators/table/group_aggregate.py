@@ -44,8 +44,6 @@ if TYPE_CHECKING:
         LocalGroupAggregatePlan,
     )
 
-__all__ = ["GroupAggregateOperator", "LocalGroupAggregateOperator"]
-
 
 class GroupAggregateOperator(KeyedTableOperator):
     """Keeps the accumulators of every key, and gives changes of results."""

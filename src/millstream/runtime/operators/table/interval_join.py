@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import IntervalJoinPlan
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["TableIntervalJoinOperator"]
 
 _OUTER = {
     JoinKind.INNER: (False, False),

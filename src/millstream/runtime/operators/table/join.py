@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.types.logical_types import RowType
 
-__all__ = ["JoinOperator", "JoinPairs", "Meeting", "Side"]
-
 
 _HEAD: Final = struct.Struct("<iiq")
 _HEAD_TYPE: Final = np.dtype([("count", "<i4"), ("matches", "<i4"), ("time", "<i8")])

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.types.logical_types import RowType
 
-__all__ = ["Asker", "AskerPool", "Asking", "LookupCache", "LookupJoinFactory", "LookupJoinOperator"]
-
 
 #: Connections of one task at most.
 _MOST_THREADS: Final = 4

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.row_patterns import Question
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["MatchOperator"]
 
 _HEAD: Final = struct.Struct("<III")
 _TIME: Final = np.dtype("<i8")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["folded"]
-
 
 def folded(batch: Batch, key: Sequence[int] | None) -> Batch:
     """Return a batch with the same effect and as few rows as may be.

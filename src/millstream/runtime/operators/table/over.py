@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import OverPlan
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["OverOperator"]
 
 _DENSE_RANK: Final = "DENSE_RANK"
 _RANKS: Final = frozenset({"ROW_NUMBER", "RANK", _DENSE_RANK})

@@ -33,28 +33,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
 
 
-__all__ = [
-    "CalcPlan",
-    "ChangelogNormalizePlan",
-    "DeduplicatePlan",
-    "DropUpdateBeforePlan",
-    "GroupAggregatePlan",
-    "IntervalJoinPlan",
-    "JoinPlan",
-    "LocalGroupAggregatePlan",
-    "LocalWindowAggregatePlan",
-    "MatchPlan",
-    "OverPlan",
-    "SinkMaterializerPlan",
-    "TemporalJoinPlan",
-    "TopNPlan",
-    "UpdatingOverPlan",
-    "WindowAggregatePlan",
-    "WindowFunctionPlan",
-    "WindowRankPlan",
-]
-
-
 @dataclass(frozen=True)
 class CalcPlan:
     """Filters rows, then computes columns of them.  Kinds of rows stay as they are."""

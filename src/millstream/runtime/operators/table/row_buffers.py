@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
-__all__ = [
-    "RowChanges",
-    "TimedRows",
-    "WaitingRows",
-    "packed_list",
-    "packed_rows",
-    "unpacked_list",
-    "unpacked_rows",
-]
-
 
 _COUNT: Final = struct.Struct("<I")
 _SHORT: Final = 8

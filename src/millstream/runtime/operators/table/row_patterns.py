@@ -41,22 +41,6 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.types.logical_types import LogicalType
 
-__all__ = [
-    "Aggregation",
-    "Match",
-    "MatchTime",
-    "Matching",
-    "Navigation",
-    "Partial",
-    "PatternVariable",
-    "Question",
-    "RowPattern",
-    "SkipTo",
-    "Slot",
-    "SlotExpressions",
-    "Span",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PatternVariable:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import WindowAggregatePlan
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["SessionAggregateOperator"]
 
 _BOUNDS: Final = struct.Struct("<qq")
 

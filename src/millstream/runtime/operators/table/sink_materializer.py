@@ -47,14 +47,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import DropUpdateBeforePlan, SinkMaterializerPlan
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "DropUpdateBeforeOperator",
-    "RowNames",
-    "SinkConflictsFactory",
-    "SinkMaterializerOperator",
-    "WatermarkTimesFactory",
-]
-
 
 _TIME: Final = struct.Struct("<q")
 #: A row as it is kept, and what it is told from others by.

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import RowType
 
-__all__ = ["FinalRowsFactory", "ProctimeSortFactory", "TemporalSortFactory"]
-
 
 _NAME: Final = struct.Struct(">Q")
 _BIAS: Final = 2**63

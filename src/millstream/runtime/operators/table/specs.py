@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from millstream.expressions.user_functions import UserAggregate
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["AggregateCall", "JoinKind", "JoinSide", "RankStrategy", "SortColumn"]
 
 #: Flink's have no merge(), for the same reason.
 _BY_ARRIVAL: Final = frozenset({"FIRST_VALUE", "LAST_VALUE"})

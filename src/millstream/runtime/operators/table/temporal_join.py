@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import TemporalJoinPlan
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["TemporalJoinOperator"]
-
 
 class TemporalJoinOperator(TimedTableOperator):
     """Keeps rows that wait, and versions."""

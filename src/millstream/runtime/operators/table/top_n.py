@@ -57,17 +57,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.packed_state import PackedMap
 
-__all__ = [
-    "BEHIND",
-    "BucketRanking",
-    "Ranking",
-    "TopNOperator",
-    "WindowRankOperator",
-    "keep_alive",
-    "living_ranking",
-    "ranking_of",
-]
-
 
 _NUMBER: Final = struct.Struct(">Q")
 #: When a map was written last, in milliseconds, under the empty name.

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import UpdatingOverPlan
     from millstream.runtime.operators.table.top_n import Ranking
 
-__all__ = ["UpdatingOverOperator"]
 
 #: The result of a row: a run of rows, and the place in it behind which it is.
 _Result = tuple[int, int]

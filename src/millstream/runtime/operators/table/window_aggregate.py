@@ -72,14 +72,6 @@ if TYPE_CHECKING:
 
     Slot = tuple[CacheKey, bytes]
 
-__all__ = [
-    "LocalWindowAggregateOperator",
-    "Parts",
-    "WindowAggregateOperator",
-    "WindowBuffer",
-    "WindowedAggregateOperator",
-]
-
 
 class WindowedAggregateOperator(LateRowsOperator):
     """Keeps accumulators per key and window."""

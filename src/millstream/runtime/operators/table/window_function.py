@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.plans import WindowFunctionPlan
     from millstream.types.logical_types import RowType
 
-__all__ = ["RowTimes", "WindowFunctionOperator", "has_zone", "window_columns"]
-
 
 def has_zone(kind: pa.DataType) -> bool:
     """Whether windows over such a column go by the clock of a time zone."""

@@ -41,14 +41,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import RowType
 
-__all__ = [
-    "RowsInSlots",
-    "RowsOfWindowsOperator",
-    "Slot",
-    "WindowJoinFactory",
-    "WindowJoinOperator",
-]
-
 
 _END: Final = struct.Struct(">Q")
 _BIAS: Final = 2**63

@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.windows.logic import WindowSpec
     from millstream.state.key_codec import CacheKey
 
-__all__ = ["WindowAccumulators", "WindowOperator"]
-
 
 _REST: Final = struct.Struct(">HI")
 _INT_REST: Final = struct.Struct(">HIBq")

@@ -41,18 +41,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
-__all__ = [
-    "ACCUMULATOR_INDEX",
-    "CHUNK_INDEX",
-    "SESSION_INDEX",
-    "Assignment",
-    "TimeSection",
-    "WindowClock",
-    "WindowEntry",
-    "check_timestamps",
-    "drop_late",
-]
-
 
 #: State indices of the window operators.  User states are numbered from 0 upwards.
 ACCUMULATOR_INDEX: Final = 0xFFF0

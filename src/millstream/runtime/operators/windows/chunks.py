@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.aggregates import BuiltInAggregate
     from millstream.runtime.operators.keyed import KeyExtractor
 
-__all__ = ["FLUSH", "POSITION", "START", "Panes", "Partials", "WindowChunks", "form_of"]
-
 
 class Panes:
     """Panes and windows by number; all times are milliseconds.

@@ -79,8 +79,6 @@ if TYPE_CHECKING:
     #: The window of each line, and the lines.
     Results = tuple[NDArray[np.int64], pa.Table]
 
-__all__ = ["BuiltInOperator", "BuiltInWindowOperator", "PaneClock", "PaneWindows"]
-
 
 class BuiltInOperator(FunctionOperator):
     """A keyed operator that emits ROW(key, window_start, window_end, ...)."""

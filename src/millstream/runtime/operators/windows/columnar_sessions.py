@@ -58,16 +58,6 @@ if TYPE_CHECKING:
     from millstream.functions.windows import EventTimeSessionWindows
     from millstream.runtime.operators.windows.logic import BuiltInSpec
 
-__all__ = [
-    "END",
-    "START",
-    "BuiltInSessionOperator",
-    "SessionState",
-    "Sessions",
-    "cut",
-    "late_records",
-]
-
 
 #: Products below fit into 64 bits with room to spare.
 _MOST: Final = 2**62

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
 
-__all__ = ["Accumulators", "Contents", "Elements", "chunk_names"]
 
 #: Elements per chunk in the store.
 _CHUNK: Final = 10_000

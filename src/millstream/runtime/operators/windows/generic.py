@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from millstream.state.namespaced_state import Slot
     from millstream.types.types import TypeInformation
 
-__all__ = ["GeneralWindowOperator"]
 
 #: With more accumulators or elements than this in memory they are written to the store.
 _MOST_IN_MEMORY: Final = 250_000

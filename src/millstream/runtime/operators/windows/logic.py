@@ -35,21 +35,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "LEADING_COLUMNS",
-    "AggregateSpec",
-    "ApplySpec",
-    "AsRow",
-    "BuiltInSpec",
-    "ProcessSpec",
-    "ReduceSpec",
-    "WindowContext",
-    "WindowHost",
-    "WindowLogic",
-    "WindowSpec",
-    "make_logic",
-]
-
 
 #: Output columns that every built-in window result begins with.
 LEADING_COLUMNS: Final = ("key", "window_start", "window_end")

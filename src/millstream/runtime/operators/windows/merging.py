@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey, WindowCodec
     from millstream.state.keyed import KeyedState
 
-__all__ = ["MergingSets", "MergingSetsDescriptor", "MergingWindowSet", "StateWindows"]
 
 #: Where the content of a window is: namespaces, in order of the elements.
 StateWindows: TypeAlias = tuple[bytes, ...]

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
 
-__all__ = ["Session", "SessionSets", "SessionWindowOperator"]
-
 
 #: The sets of up to so many keys stay in memory for the next epoch.
 _MOST_KEPT = 100_000

@@ -63,32 +63,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
     from millstream.state.registry import Section
 
-__all__ = [
-    "ACCUMULATED",
-    "ALIGNED",
-    "ELEMENTS",
-    "FRAGMENTS",
-    "KEYED",
-    "PANES",
-    "REDUCED",
-    "SECTION",
-    "TIMED_ELEMENTS",
-    "Adoption",
-    "StoredWindow",
-    "StoredWindows",
-    "WindowsAsDeclared",
-    "adopt_windows",
-    "aligned_section",
-    "fragment_tables",
-    "fragments_section",
-    "keyed_section",
-    "pane_tables",
-    "panes_section",
-    "partial_types",
-    "stored_section",
-    "trigger_of",
-]
-
 
 #: The name of the section.
 SECTION: Final = "windows"

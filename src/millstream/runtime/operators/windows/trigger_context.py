@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
-__all__ = ["WINDOW_TIMERS", "WindowTriggerContext"]
 
 #: What the namespace of a window's timers begins with.
 WINDOW_TIMERS: Final = b"w"

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     )
 
 
-__all__ = ["WindowFactory"]
-
 #: Assigners, and no subclasses, whose windows the operator of sessions can do.
 _SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
 

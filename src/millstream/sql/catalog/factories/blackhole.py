@@ -12,7 +12,6 @@ from millstream.sql.catalog.options import Option, Options
 if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
 
-__all__ = ["OPTIONS", "sink", "source"]
 
 #: Connector -> its options.
 OPTIONS: Final[dict[str, tuple[Option, ...]]] = {"blackhole": ()}

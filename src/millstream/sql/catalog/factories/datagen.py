@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Source
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["OPTIONS", "DrawnValues", "Rows", "drawn_values", "options_of", "sink", "source"]
-
 
 _LENGTH: Final = 100
 _ENTRIES: Final = 3

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
 
-__all__ = ["OPTIONS", "sink", "source"]
 
 _OPTIONS: Final = (
     text("path", required=True),

@@ -97,8 +97,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
-__all__ = ["FILE_FORMATS", "OPTIONS", "PARTITION_OPTIONS", "partition_commit", "sink", "source"]
-
 
 _COMMIT: Final = "sink.partition-commit."
 _KIND: Final = _COMMIT + "policy.kind"

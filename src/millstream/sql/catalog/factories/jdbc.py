@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Source
     from millstream.types.types import TypeInformation
 
-__all__ = ["OPTIONS", "connection_string", "sink", "source"]
 
 _OPTIONS: Final = (
     text("url", required=True),

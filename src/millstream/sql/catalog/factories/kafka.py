@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.formats import ChosenFormat
     from millstream.types.types import TypeInformation
 
-__all__ = ["BOUNDED", "OPTIONS", "STARTUP", "begin", "end", "sink", "source", "topics"]
-
 
 STARTUP: Final = (
     choice(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.source import Source
 
-__all__ = ["sink", "source"]
 
 _EVENTS = "events"
 _COLUMNS = {**NEXMARK_COLUMNS, _EVENTS: ALL_EVENTS}

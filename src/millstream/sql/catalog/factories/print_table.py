@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.types.types import TypeInformation
 
-__all__ = ["OPTIONS", "sink", "source"]
 
 _OPTIONS = (
     text("print-identifier"),
