@@ -346,11 +346,7 @@ def _print_splits(splits: Mapping[str, Mapping[str, SplitState]], names: dict[st
     if not any(splits.values()):
         return
     table = Table(
-        ("source", False),
-        ("split", False),
-        ("position", True),
-        ("watermark", False),
-        ("", False),
+        ("source", False), ("split", False), ("position", True), ("watermark", False), ("", False)
     )
     rows = [
         (

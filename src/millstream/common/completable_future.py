@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.execution.job_client import (
-    CompletableFuture,
-)
+from millstream.execution.job_client import CompletableFuture
 
-__all__ = [
-    "CompletableFuture",
-]
+__all__ = ["CompletableFuture"]

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.configuration.option import (
-    ConfigOption,
-    ConfigOptions,
-)
+from millstream.configuration.option import ConfigOption, ConfigOptions
 
-__all__ = [
-    "ConfigOption",
-    "ConfigOptions",
-]
+__all__ = ["ConfigOption", "ConfigOptions"]

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.configuration.configuration import (
-    CONFIGURATION_VARIABLE,
-    Configuration,
-)
+from millstream.configuration.configuration import CONFIGURATION_VARIABLE, Configuration
 
-__all__ = [
-    "CONFIGURATION_VARIABLE",
-    "Configuration",
-]
+__all__ = ["CONFIGURATION_VARIABLE", "Configuration"]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.configuration.execution_config import (
-    ExecutionConfig,
-)
+from millstream.configuration.execution_config import ExecutionConfig
 
-__all__ = [
-    "ExecutionConfig",
-]
+__all__ = ["ExecutionConfig"]

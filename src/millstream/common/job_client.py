@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.execution.job_client import (
-    JobClient,
-)
+from millstream.execution.job_client import JobClient
 
-__all__ = [
-    "JobClient",
-]
+__all__ = ["JobClient"]

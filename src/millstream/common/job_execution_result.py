@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.execution.job_client import (
-    JobExecutionResult,
-)
+from millstream.execution.job_client import JobExecutionResult
 
-__all__ = [
-    "JobExecutionResult",
-]
+__all__ = ["JobExecutionResult"]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.execution.job_client import (
-    JobID,
-)
+from millstream.execution.job_client import JobID
 
-__all__ = [
-    "JobID",
-]
+__all__ = ["JobID"]

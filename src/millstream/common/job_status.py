@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.execution.job_client import (
-    JobStatus,
-)
+from millstream.execution.job_client import JobStatus
 
-__all__ = [
-    "JobStatus",
-]
+__all__ = ["JobStatus"]

@@ -7,7 +7,4 @@ from millstream.configuration.restart_strategies import (
     RestartStrategyConfiguration,
 )
 
-__all__ = [
-    "RestartStrategies",
-    "RestartStrategyConfiguration",
-]
+__all__ = ["RestartStrategies", "RestartStrategyConfiguration"]

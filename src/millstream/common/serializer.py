@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.contracts.serialization import (
-    TypeSerializer,
-)
+from millstream.contracts.serialization import TypeSerializer
 
-__all__ = [
-    "TypeSerializer",
-]
+__all__ = ["TypeSerializer"]

@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.types.time import (
-    Duration,
-    Instant,
-    Time,
-)
+from millstream.types.time import Duration, Instant, Time
 
-__all__ = [
-    "Duration",
-    "Instant",
-    "Time",
-]
+__all__ = ["Duration", "Instant", "Time"]

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.types.row import (
-    Row,
-    RowKind,
-)
-from millstream.types.types import (
-    Types,
-)
+from millstream.types.row import Row, RowKind
+from millstream.types.types import Types
 
-__all__ = [
-    "Row",
-    "RowKind",
-    "Types",
-]
+__all__ = ["Row", "RowKind", "Types"]

@@ -121,8 +121,7 @@ _REFUSED: Final[dict[str, Refusal]] = {
         ("auto", "none"), "rows of one key stay in order; leave the option out"
     ),
     "table.exec.sink.nested-constraint-enforcer": Refusal(
-        ("ignore",),
-        "constraints are enforced on columns alone; check nested fields in the query",
+        ("ignore",), "constraints are enforced on columns alone; check nested fields in the query"
     ),
     "table.exec.sink.rowtime-inserter": Refusal(
         ("enabled",), "records have the time of their row; leave the option out"

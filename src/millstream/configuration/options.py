@@ -210,11 +210,7 @@ RESTART_STRATEGY: Final = ConfigOption(
     ),
 )
 FIXED_DELAY_ATTEMPTS: Final = ConfigOption(
-    "restart-strategy.fixed-delay.attempts",
-    parse_integer,
-    1,
-    "number of restarts",
-    minimum=0,
+    "restart-strategy.fixed-delay.attempts", parse_integer, 1, "number of restarts", minimum=0
 )
 FIXED_DELAY_DELAY: Final = ConfigOption(
     "restart-strategy.fixed-delay.delay", parse_duration, 1000, "time before a restart", minimum=0

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.datastream.connected_streams import (
-    check_streams,
-    common_type,
-    two_input_operator,
-)
+from millstream.datastream.connected_streams import check_streams, common_type, two_input_operator
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.processing_time import may_use_processing_time_timers
 from millstream.datastream.type_choice import require
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import MapStateDescriptor
-from millstream.functions.functions import (
-    BroadcastProcessFunction,
-    KeyedBroadcastProcessFunction,
-)
+from millstream.functions.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from millstream.runtime.operators import BroadcastProcessFactory, KeyedBroadcastProcessFactory
 
 if TYPE_CHECKING:
@@ -36,9 +29,7 @@ class BroadcastStream:
     """A stream that is sent to every subtask, and the states that its records write there."""
 
     def __init__(
-        self,
-        input_stream: DataStream,
-        broadcast_state_descriptors: Sequence[object],
+        self, input_stream: DataStream, broadcast_state_descriptors: Sequence[object]
     ) -> None:
         """Made by ``DataStream.broadcast``.
 

@@ -8,8 +8,4 @@ from millstream.configuration.checkpoint_storage import (
     JobManagerCheckpointStorage,
 )
 
-__all__ = [
-    "CheckpointStorage",
-    "FileSystemCheckpointStorage",
-    "JobManagerCheckpointStorage",
-]
+__all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckpointStorage"]

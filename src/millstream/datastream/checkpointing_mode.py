@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.configuration.options import (
-    CheckpointingMode,
-)
+from millstream.configuration.options import CheckpointingMode
 
-__all__ = [
-    "CheckpointingMode",
-]
+__all__ = ["CheckpointingMode"]

@@ -153,9 +153,7 @@ class DataStream(NamedOperator):
     # -- one record at a time --------------------------------------------------------------
 
     def map(
-        self,
-        func: Callable[..., object] | MapFunction,
-        output_type: TypeInformation | None = None,
+        self, func: Callable[..., object] | MapFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
         """One record in, one record out.
 
@@ -352,10 +350,7 @@ class DataStream(NamedOperator):
             ProgramError: the streams belong to two environments, or both are keyed and their keys
                 can never be equal.
         """
-        from millstream.datastream.broadcast_stream import (
-            BroadcastConnectedStream,
-            BroadcastStream,
-        )
+        from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
         from millstream.datastream.connected_streams import ConnectedStreams
 
         if isinstance(ds, BroadcastStream):

@@ -605,9 +605,7 @@ class StreamExecutionEnvironment(JobSettings):
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """The numbers from ``start`` to ``end``, both included; in order per subtask."""
-        from millstream.connectors.basic.data_generator import (
-            NumberSequenceSource,
-        )
+        from millstream.connectors.basic.data_generator import NumberSequenceSource
 
         source = NumberSequenceSource(start, end)
         return self._read("Source: Sequence Source", source.produced_type, source=source)

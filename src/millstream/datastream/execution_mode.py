@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.configuration.execution_config import (
-    RuntimeExecutionMode,
-)
+from millstream.configuration.execution_config import RuntimeExecutionMode
 
-__all__ = [
-    "RuntimeExecutionMode",
-]
+__all__ = ["RuntimeExecutionMode"]

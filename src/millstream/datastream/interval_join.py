@@ -111,9 +111,7 @@ class IntervalJoined:
         return self
 
     def process(
-        self,
-        process_join_function: ProcessJoinFunction,
-        output_type: TypeInformation | None = None,
+        self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
         """Call a function for every pair; what it makes has the later of the two timestamps.
 

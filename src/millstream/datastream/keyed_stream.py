@@ -29,10 +29,7 @@ from millstream.functions.functions import (
     MapFunction,
     ReduceFunction,
 )
-from millstream.functions.windows import (
-    CountSlidingWindowAssigner,
-    CountTumblingWindowAssigner,
-)
+from millstream.functions.windows import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 from millstream.runtime.operators import (
     KeyedAggregateFactory,
     KeyedProcessFactory,
@@ -87,9 +84,7 @@ class KeyedStream(DataStream):
         return self._keyed_process("KeyedProcess", func, chosen, func)
 
     def map(
-        self,
-        func: Callable[..., object] | MapFunction,
-        output_type: TypeInformation | None = None,
+        self, func: Callable[..., object] | MapFunction, output_type: TypeInformation | None = None
     ) -> DataStream:
         """One record in, one out; a MapFunction may use keyed state."""
         if not isinstance(func, MapFunction):

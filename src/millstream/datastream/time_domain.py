@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.functions.functions import (
-    TimeDomain,
-)
+from millstream.functions.functions import TimeDomain
 
-__all__ = [
-    "TimeDomain",
-]
+__all__ = ["TimeDomain"]

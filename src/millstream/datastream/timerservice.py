@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.functions.functions import (
-    TimerService,
-)
+from millstream.functions.functions import TimerService
 
-__all__ = [
-    "TimerService",
-]
+__all__ = ["TimerService"]

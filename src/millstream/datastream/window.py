@@ -26,12 +26,7 @@ from millstream.functions.triggers import (
     Trigger,
     TriggerResult,
 )
-from millstream.functions.window import (
-    CountWindow,
-    GlobalWindow,
-    TimeWindow,
-    Window,
-)
+from millstream.functions.window import CountWindow, GlobalWindow, TimeWindow, Window
 from millstream.functions.windows import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,

@@ -355,10 +355,7 @@ class WindowedStream:
         return self._evaluated(ProcessSpec(function), chosen, {"function": function})
 
     def _built_in(
-        self,
-        aggregates: Any,
-        window_function: object,
-        output_type: TypeInformation | None,
+        self, aggregates: Any, window_function: object, output_type: TypeInformation | None
     ) -> DataStream:
         if window_function is not None:
             message = "built-in aggregates take no window_function; map() their result instead"

@@ -79,12 +79,7 @@ def _is_told(value: Any, type_: LogicalType) -> bool:
         digits = value.as_tuple()
         precision = max(len(digits.digits), -digits.exponent)
         return (precision, -digits.exponent) == (type_.precision, type_.scale)
-    return type_.root in {
-        TypeRoot.BOOLEAN,
-        TypeRoot.INTEGER,
-        TypeRoot.DATE,
-        TypeRoot.SYMBOL,
-    }
+    return type_.root in {TypeRoot.BOOLEAN, TypeRoot.INTEGER, TypeRoot.DATE, TypeRoot.SYMBOL}
 
 
 def value_text(value: Any, type_: LogicalType) -> str:  # noqa: PLR0911 - a table

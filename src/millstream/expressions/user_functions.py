@@ -403,11 +403,7 @@ async def _repeated(opened: _Opened, row: list[Any], calls: AsyncCalls) -> Any:
     return await opened.call(*row)
 
 
-_KERNELS: Final[dict[str, type[_Columns]]] = {
-    "async": _Async,
-    "pandas": _Pandas,
-    "arrow": _Arrow,
-}
+_KERNELS: Final[dict[str, type[_Columns]]] = {"async": _Async, "pandas": _Pandas, "arrow": _Arrow}
 
 
 def definition_of(

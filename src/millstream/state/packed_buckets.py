@@ -201,10 +201,7 @@ def numbers_at(data: NDArray[np.uint8], at: NDArray[np.int64], kind: str) -> NDA
 
 
 def grown(
-    stored: Sequence[bytes | None],
-    added: NDArray[np.int64],
-    names: pa.Array,
-    values: pa.Array,
+    stored: Sequence[bytes | None], added: NDArray[np.int64], names: pa.Array, values: pa.Array
 ) -> list[bytes]:
     """Return the only buckets of maps with more entries, all at once; their names are new.
 

@@ -65,10 +65,7 @@ def copy_key_groups(
         StateError: the stores have states of one name and different kinds.
     """
     numbers = _merge_metadata(source, target)
-    groups = (
-        max(source_groups[0], target_groups[0]),
-        min(source_groups[1], target_groups[1]),
-    )
+    groups = (max(source_groups[0], target_groups[0]), min(source_groups[1], target_groups[1]))
     entries = _entries(source, groups, source_groups, numbers)
     while batch := list(islice(entries, _BATCH)):
         target.write(batch)
@@ -151,8 +148,7 @@ def drop_other_key_groups(
     chunks = list(store.scan(b"C", b"D"))
     suffix = _RANGE.pack(*source_groups)
     store.write(
-        [(key + suffix, value) for key, value in chunks],
-        foreign + [key for key, _ in chunks],
+        [(key + suffix, value) for key, value in chunks], foreign + [key for key, _ in chunks]
     )
 
 

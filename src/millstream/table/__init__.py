@@ -38,12 +38,7 @@ from millstream.table.table_pipeline import TablePipeline
 from millstream.table.table_result import ResultKind, TableResult
 from millstream.table.table_schema import TableSchema
 from millstream.table.types import DataTypes, UserDefinedType
-from millstream.table.udf import (
-    AsyncScalarFunction,
-    FunctionContext,
-    ScalarFunction,
-    TableFunction,
-)
+from millstream.table.udf import AsyncScalarFunction, FunctionContext, ScalarFunction, TableFunction
 from millstream.types.row import Row, RowKind
 
 __all__ = [

@@ -161,8 +161,7 @@ def type_of(given: Any, what: str = "returnType") -> LogicalType:
 
 
 def types_of(
-    given: Sequence[LogicalType | str] | LogicalType | str | None,
-    what: str = "input_type",
+    given: Sequence[LogicalType | str] | LogicalType | str | None, what: str = "input_type"
 ) -> list[LogicalType] | None:
     """Several types, or one; None: nothing is said."""
     if given is None:

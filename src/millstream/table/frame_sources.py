@@ -27,12 +27,7 @@ class FrameSources:
         """The session behind the environment."""
         return self._session
 
-    def from_pandas(
-        self,
-        pdf: Any,
-        schema: Any = None,
-        splits_num: int = 1,
-    ) -> Table:
+    def from_pandas(self, pdf: Any, schema: Any = None, splits_num: int = 1) -> Table:
         """A table of a pandas DataFrame.
 
         Args:

@@ -67,9 +67,7 @@ class TableEnvironment(FrameSources):
         )
 
     @staticmethod
-    def create(
-        environment_settings: EnvironmentSettings | Configuration,
-    ) -> TableEnvironment:
+    def create(environment_settings: EnvironmentSettings | Configuration) -> TableEnvironment:
         """Make an environment of its own.
 
         Args:
@@ -218,10 +216,7 @@ class TableEnvironment(FrameSources):
         return Table(self, plan_of_elements(rows, schema, verify_schema=verify_schema))
 
     def create_temporary_view(
-        self,
-        view_path: str,
-        table_or_data_stream: Table | DataStream,
-        *fields_or_schema: Any,
+        self, view_path: str, table_or_data_stream: Table | DataStream, *fields_or_schema: Any
     ) -> None:
         """Put a table, or a stream, under a name of the session.
 
@@ -252,10 +247,7 @@ class TableEnvironment(FrameSources):
         """Put a table under a name of a catalog, as long as this session has it."""
         identifier = self._session.catalogs.qualify(parse_identifier(view_path).names)
         self._session.catalogs.create_table(
-            identifier,
-            PlanView.of(table.plan),
-            temporary=False,
-            ignore_if_exists=ignore_if_exists,
+            identifier, PlanView.of(table.plan), temporary=False, ignore_if_exists=ignore_if_exists
         )
 
     def create_temporary_table(
@@ -550,10 +542,7 @@ class StreamTableEnvironment(TableEnvironment):
         return write_stream(self._session, self._environment, table.plan, changelog=False)
 
     def to_changelog_stream(
-        self,
-        table: Table,
-        target_schema: Schema | None = None,
-        changelog_mode: Any = None,
+        self, table: Table, target_schema: Schema | None = None, changelog_mode: Any = None
     ) -> DataStream:
         """The changes of a table, as rows with kinds.
 

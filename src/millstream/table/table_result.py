@@ -49,10 +49,7 @@ _WIDTHS: Final = {
     TypeRoot.BIGINT: 20,
     TypeRoot.DATE: 10,
 }
-_TIMESTAMPS: Final = {
-    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
-    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
-}
+_TIMESTAMPS: Final = {TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE, TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE}
 
 
 def column_width(name: str, kind: LogicalType, widest: int = 30) -> int:

@@ -299,9 +299,7 @@ class _Ordered:
 
     def _specification(self, preceding: Any, following: Any) -> nodes.WindowSpecification:
         return nodes.WindowSpecification(
-            partition_by=self.partition,
-            order_by=(self.order,),
-            frame=_frame(preceding, following),
+            partition_by=self.partition, order_by=(self.order,), frame=_frame(preceding, following)
         )
 
 

@@ -372,9 +372,7 @@ def with_kind_column(columns: pa.RecordBatch, kinds: NDArray[np.int8]) -> pa.Rec
     return columns.append_column(ROW_KIND_COLUMN, pa.array(kinds, pa.int8()))
 
 
-def without_kind_column(
-    columns: pa.RecordBatch,
-) -> tuple[pa.RecordBatch, NDArray[np.int8] | None]:
+def without_kind_column(columns: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[np.int8] | None]:
     """The columns, and the kinds; None if there is no column of them, or all are inserts.
 
     Raises:

@@ -15,13 +15,7 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError, with_article
 from millstream.types import pickling
-from millstream.types.columns import (
-    ColumnMismatchError,
-    as_key,
-    offsets_of,
-    slices_of,
-    values_of,
-)
+from millstream.types.columns import ColumnMismatchError, as_key, offsets_of, slices_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

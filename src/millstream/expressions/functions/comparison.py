@@ -339,12 +339,7 @@ def _operator(
 _operator("=", "equal", operator.eq, "TRUE if value1 is equal to value2.")
 _operator("<>", "not_equal", operator.ne, "TRUE if value1 is not equal to value2.")
 _operator(">", "greater", operator.gt, "TRUE if value1 is greater than value2.")
-_operator(
-    ">=",
-    "greater_equal",
-    operator.ge,
-    "TRUE if value1 is greater than or equal to value2.",
-)
+_operator(">=", "greater_equal", operator.ge, "TRUE if value1 is greater than or equal to value2.")
 _operator("<", "less", operator.lt, "TRUE if value1 is less than value2.")
 _operator("<=", "less_equal", operator.le, "TRUE if value1 is less than or equal to value2.")
 
@@ -551,11 +546,7 @@ def _any_equal(value: Any, items: Sequence[Any]) -> Any:
 
 
 _IN: Final = signature(
-    any_type("value1"),
-    any_type("value2"),
-    result=BOOLEAN,
-    repeats=True,
-    unify=_all_comparable,
+    any_type("value1"), any_type("value2"), result=BOOLEAN, repeats=True, unify=_all_comparable
 )
 
 
@@ -597,11 +588,7 @@ def not_in(value: Any, *items: Any) -> bool | None:
 # -- patterns ---------------------------------------------------------------------------------
 
 _PATTERN: Final = signature(
-    character("string1"),
-    character("string2"),
-    character("escape"),
-    optional=1,
-    result=BOOLEAN,
+    character("string1"), character("string2"), character("escape"), optional=1, result=BOOLEAN
 )
 
 

@@ -539,12 +539,7 @@ class FunctionGroup:
         return decorate
 
     def special_form(
-        self,
-        name: str,
-        *,
-        signatures: Sequence[Signature],
-        documentation: str,
-        **options: Any,
+        self, name: str, *, signatures: Sequence[Signature], documentation: str, **options: Any
     ) -> None:
         """List a special form: the evaluator knows what it does and on which rows.
 

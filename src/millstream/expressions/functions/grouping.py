@@ -26,10 +26,7 @@ functions.add(
         aliases=("GROUPING_ID",),
         signatures=(
             signature(
-                any_type("expression"),
-                result=BIGINT,
-                repeats=True,
-                nullability=Nullability.NEVER,
+                any_type("expression"), result=BIGINT, repeats=True, nullability=Nullability.NEVER
             ),
         ),
         nulls=NullBehaviour.CALLED,

@@ -98,10 +98,7 @@ def _hash_code_kernel(_: CallInfo, value: Any) -> Any:
 
 @functions.scalar(
     "HASH_CODE",
-    signatures=(
-        signature(integer(), result=IntType()),
-        signature(character(), result=IntType()),
-    ),
+    signatures=(signature(integer(), result=IntType()), signature(character(), result=IntType())),
     kernel=_hash_code_kernel,
     can_fail=False,
     examples=(("HASH_CODE('abc')", "891568578"), ("HASH_CODE(7)", "891213470")),

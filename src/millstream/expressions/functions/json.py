@@ -232,9 +232,7 @@ def json_value(
 
 
 _QUERIED_TYPE: Final = Argument(
-    "returning",
-    lambda type_: type_ if _is_queried(type_) else None,
-    "STRING | ARRAY<STRING>",
+    "returning", lambda type_: type_ if _is_queried(type_) else None, "STRING | ARRAY<STRING>"
 )
 
 

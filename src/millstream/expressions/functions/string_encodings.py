@@ -65,10 +65,7 @@ def decode(data: bytes, charset: str) -> str:
 
 @functions.scalar(
     "TO_BASE64",
-    signatures=(
-        signature(character(), result=STRING),
-        signature(binary(), result=STRING),
-    ),
+    signatures=(signature(character(), result=STRING), signature(binary(), result=STRING)),
     can_fail=False,
     examples=(("TO_BASE64('hello world')", "aGVsbG8gd29ybGQ="),),
 )
@@ -80,10 +77,7 @@ def to_base64(data: str | bytes) -> str:
 
 @functions.scalar(
     "FROM_BASE64",
-    signatures=(
-        signature(character(), result=STRING),
-        signature(binary(), result=STRING),
-    ),
+    signatures=(signature(character(), result=STRING), signature(binary(), result=STRING)),
     examples=(("FROM_BASE64('aGVsbG8gd29ybGQ=')", "hello world"),),
 )
 def from_base64(data: str | bytes) -> str:

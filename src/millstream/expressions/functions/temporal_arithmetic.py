@@ -257,10 +257,7 @@ NANOS_PER_DAY: Final = 86_400_000_000_000
 _NANOS_PER_MILLI: Final = 1_000_000
 _MILLIS_PER_DAY: Final = 86_400_000
 _TIME_ARITHMETIC_MILLIS: Final = 3
-_TIMESTAMPS: Final = (
-    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
-    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
-)
+_TIMESTAMPS: Final = (TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE, TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE)
 
 
 # -- signatures -------------------------------------------------------------------------------
@@ -302,11 +299,7 @@ PLUS: Final = (
     signature(interval(), _time("time"), result=_shifted_type),
     _SUM_OF_INTERVALS,
 )
-MINUS: Final = (
-    _SHIFTED,
-    _SUM_OF_INTERVALS,
-    signature(interval(), result=_interval_type),
-)
+MINUS: Final = (_SHIFTED, _SUM_OF_INTERVALS, signature(interval(), result=_interval_type))
 
 
 def _factor_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...]:

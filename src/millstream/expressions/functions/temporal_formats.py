@@ -66,14 +66,7 @@ _BEHIND_TIME: Final = 253_402_300_800 * _NANOS
 
 # -- DATE_FORMAT ------------------------------------------------------------------------------
 
-_STRFTIME: Final = {
-    "yyyy": "%Y",
-    "MM": "%m",
-    "dd": "%d",
-    "HH": "%H",
-    "mm": "%M",
-    "ss": "%S",
-}
+_STRFTIME: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _SIMPLE_PARTS: Final = re.compile("yyyy|MM|dd|HH|mm|ss|[-/:. ,_]+")
 
 
@@ -270,11 +263,7 @@ def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any 
             nullability=_ALWAYS,
         ),
         signature(
-            numeric(),
-            integer("precision"),
-            result=_ltz_type,
-            optional=1,
-            nullability=_ALWAYS,
+            numeric(), integer("precision"), result=_ltz_type, optional=1, nullability=_ALWAYS
         ),
     ),
     kernel=_of_whole_numbers,
@@ -415,11 +404,7 @@ def unix_timestamp(info: CallInfo, text: str | None = None, pattern: str = _ISO_
     "FROM_UNIXTIME",
     signatures=(
         signature(
-            integer("seconds"),
-            character("pattern"),
-            result=STRING,
-            optional=1,
-            nullability=_ALWAYS,
+            integer("seconds"), character("pattern"), result=STRING, optional=1, nullability=_ALWAYS
         ),
     ),
     contextual=True,
@@ -451,10 +436,7 @@ def from_unixtime(info: CallInfo, seconds: int, pattern: str = _ISO_PATTERN) -> 
     ),
     costly=True,
     examples=(
-        (
-            "CONVERT_TZ('1970-01-01 00:00:00', 'UTC', 'America/Los_Angeles')",
-            "1969-12-31 16:00:00",
-        ),
+        ("CONVERT_TZ('1970-01-01 00:00:00', 'UTC', 'America/Los_Angeles')", "1969-12-31 16:00:00"),
     ),
 )
 def convert_tz(text: str, from_zone: str, to_zone: str) -> str | None:

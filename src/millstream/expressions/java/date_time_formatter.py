@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from millstream.expressions.java.calendars import (
-    DAYS,
-    MONTHS,
-    is_leap,
-    length_of_month,
-)
+from millstream.expressions.java.calendars import DAYS, MONTHS, is_leap, length_of_month
 from millstream.types.text_values import days_of_civil
 
 if TYPE_CHECKING:

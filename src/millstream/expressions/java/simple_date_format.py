@@ -12,13 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from millstream.expressions.java.calendars import (
-    DAYS,
-    MONTHS,
-    Moment,
-    hybrid_days,
-    hybrid_moment,
-)
+from millstream.expressions.java.calendars import DAYS, MONTHS, Moment, hybrid_days, hybrid_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
