@@ -8,7 +8,7 @@ import pytest
 
 from millstream.cli.main import main
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.directories.ownership import CHECKPOINTS, probe
+from millstream.directories import CHECKPOINTS, probe
 from millstream.errors import DirectoryError, MalformedRecordError, ProgramError, ValidationError
 from millstream.table import EnvironmentSettings, TableEnvironment
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.small_disk import SmallDisk, may_mount
 
+from millstream import directories
 from millstream.checkpoint import JobIdentity, LocalStorage
 from millstream.checkpoint.job_directories import JobDirectories, check_directories
 from millstream.common import Configuration
-from millstream.directories import ownership
-from millstream.directories.ownership import LOCAL_STATE, default_local_directory, directory_error
+from millstream.directories import LOCAL_STATE, default_local_directory, directory_error
 from millstream.errors import DirectoryError
 from millstream.state.backend import open_store
 
@@ -194,7 +194,7 @@ def test_directories_in_reach_of_others_are_refused(
     with caplog.at_level(logging.WARNING):
         for mode, word in ((0o750, "read"), (0o770, "changed")):
             caplog.clear()
-            ownership._warned.clear()
+            directories._warned.clear()
             directory.chmod(mode)
             check_directories(configuration)
             (record,) = caplog.records

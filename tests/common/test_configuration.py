@@ -12,7 +12,7 @@ import pytest
 
 from millstream.common import Configuration, Duration
 from millstream.common.config_options import ConfigOptions
-from millstream.configuration import flink_options, options, parsing
+from millstream.configuration import flink_options, option, options
 from millstream.configuration.configuration import CONFIGURATION_VARIABLE
 from millstream.errors import ConfigurationError
 
@@ -40,9 +40,9 @@ def test_defaults() -> None:
 
 
 def test_every_default_is_a_value_that_could_be_set() -> None:
-    for option in options.ALL_OPTIONS.values():
-        assert option.read(option.default) == option.get_default()
-        assert option.description
+    for known in options.ALL_OPTIONS.values():
+        assert known.read(known.default) == known.get_default()
+        assert known.description
 
 
 def test_getters_and_setters_as_in_pyflink() -> None:
@@ -204,7 +204,7 @@ def test_from_dict_and_lists() -> None:
 )
 def test_lists(text: str, elements: list[str]) -> None:
     assert Configuration.parse_list_value(text) == elements
-    assert Configuration.parse_list_value(parsing.parse_string(elements)) == elements
+    assert Configuration.parse_list_value(option.parse_string(elements)) == elements
 
 
 @pytest.mark.parametrize("text", ["[a, [}]", "- a\nb: 1", "[a, 'b]"])
@@ -221,7 +221,7 @@ def test_maps_are_read_as_they_are_written(entries: dict[str, str]) -> None:
     configuration = Configuration().set(options.GLOBAL_JOB_PARAMETERS, entries)
     assert configuration.get(options.GLOBAL_JOB_PARAMETERS) == entries
     text = configuration.get_string("pipeline.global-job-parameters", "")
-    assert parsing.parse_map(text) == entries
+    assert option.parse_map(text) == entries
 
 
 @pytest.mark.parametrize("text", ["a", "a:1,b", "'a:1"])

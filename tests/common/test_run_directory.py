@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.directories.run_directory import (
+from millstream.directories import (
     RunDirectory,
     remove_left,
     run_directory,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import subprocess, sys
 from pathlib import Path
-from millstream.directories.run_directory import run_directory
+from millstream.directories import run_directory
 made = run_directory(Path(sys.argv[1]))
 (made.path / "folder").mkdir()
 (made.path / "folder" / "graph").write_text("password")

@@ -21,7 +21,7 @@ from millstream.datastream import (
     ProcessWindowFunction,
     StreamExecutionEnvironment,
 )
-from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.collecting import CloseableIterator
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.errors import MillstreamError, MissingMethodError, ProgramError
 from millstream.not_offered import NOT_OFFERED

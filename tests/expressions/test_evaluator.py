@@ -17,9 +17,9 @@ from millstream.expressions.evaluator import (
     compile_expression,
     compile_filter,
     compile_projection,
+    fold,
     is_deterministic,
 )
-from millstream.expressions.folding import fold
 from millstream.expressions.functions.definition import (
     INT,
     FunctionDefinition,

@@ -14,7 +14,7 @@ from tests.support.bound_sql import evaluated
 from tests.support.flink_texts import flink_text
 
 from millstream.errors import MillstreamError
-from millstream.expressions.casts.values import text_function
+from millstream.expressions.casts import text_function
 from millstream.expressions.functions import (
     arithmetic,
     comparison,

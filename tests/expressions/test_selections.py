@@ -10,8 +10,7 @@ import pytest
 
 from millstream.errors import ExpressionError, ProgramError
 from millstream.expressions.context import EvaluationContext
-from millstream.expressions.evaluator import compile_calculation, compile_expression
-from millstream.expressions.folding import fold
+from millstream.expressions.evaluator import compile_calculation, compile_expression, fold
 from millstream.expressions.nodes import Expression, InputReference, Literal
 from millstream.expressions.resolution import resolve_call, resolve_cast
 from millstream.types.logical_types import BooleanType, IntType, VarCharType

@@ -17,8 +17,8 @@ from millstream.configuration.flink_options import (
     option_refusals,
     why_without_effect,
 )
+from millstream.configuration.option import parse_string
 from millstream.configuration.options import ALL_OPTIONS
-from millstream.configuration.parsing import parse_string
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
 from millstream.sql.catalog.factories.datagen import options_of

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from millstream.state.keyed import KeyedState
-from millstream.state.packed_batches import append_groups, enter_groups
 from millstream.state.packed_buckets import decoded_bucket, grown, joined_bucket
-from millstream.state.packed_state import PackedMaps, PackedValues
+from millstream.state.packed_state import PackedMaps, PackedValues, append_groups, enter_groups
 from millstream.state.registry import read_sections
 from millstream.testing.memory_store import MemoryStore
 

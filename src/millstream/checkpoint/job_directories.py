@@ -20,7 +20,7 @@ from millstream.checkpoint.model import FORMAT_VERSION, OperatorRecord, require_
 from millstream.checkpoint.program import record_from_json, record_to_json
 from millstream.checkpoint.signature import IDENTITY, seal_of
 from millstream.configuration import options
-from millstream.directories.ownership import (
+from millstream.directories import (
     CHECKPOINTS,
     LOCAL_STATE,
     TEMPORARY,
@@ -29,8 +29,8 @@ from millstream.directories.ownership import (
     error_in_text,
     probe,
     require_private,
+    run_directory,
 )
-from millstream.directories.run_directory import run_directory
 from millstream.errors import (
     CorruptCheckpointError,
     DirectoryError,

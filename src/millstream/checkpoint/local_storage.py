@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
 from millstream.checkpoint.signature import HmacSeal, NoSeal
-from millstream.directories.durable import sync_directory
-from millstream.directories.ownership import (
+from millstream.directories import (
     CHECKPOINTS,
     LOCAL_STATE,
     PRIVATE_FILE,
@@ -30,6 +29,7 @@ from millstream.directories.ownership import (
     make_private,
     probe,
     require_private,
+    sync_directory,
 )
 from millstream.errors import ConfigurationError
 

@@ -520,7 +520,7 @@ def _dispatch(options: argparse.Namespace) -> int:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logging.getLogger("millstream").setLevel(logging.INFO)
         return run_program(program)
-    from millstream.cli.plan_command import show_plan
+    from millstream.cli.run_command import show_plan
 
     return show_plan(program, svg=options.svg, as_json=options.json)
 

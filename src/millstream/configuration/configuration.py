@@ -23,15 +23,15 @@ from millstream.configuration.flink_options import (
     say_once,
     why_without_effect,
 )
-from millstream.configuration.option import ConfigOption
-from millstream.configuration.options import ALL_OPTIONS, EXECUTION
-from millstream.configuration.parsing import (
+from millstream.configuration.option import (
+    ConfigOption,
     parse_boolean,
     parse_float,
     parse_integer,
     parse_list,
     parse_string,
 )
+from millstream.configuration.options import ALL_OPTIONS, EXECUTION
 from millstream.configuration.redaction import redacted_options
 from millstream.errors import ConfigurationError, with_article
 

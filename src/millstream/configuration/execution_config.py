@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Self
 
 from millstream.configuration import options
-from millstream.configuration.parsing import parse_map, parse_string
+from millstream.configuration.option import parse_map, parse_string
 from millstream.configuration.resources import (
     available_cores,
     check_max_parallelism,

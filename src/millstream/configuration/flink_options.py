@@ -14,8 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from millstream.configuration.options import ALL_OPTIONS
-from millstream.configuration.parsing import (
+from millstream.configuration.option import (
     parse_boolean,
     parse_duration,
     parse_float,
@@ -25,6 +24,7 @@ from millstream.configuration.parsing import (
     parse_memory,
     parse_string,
 )
+from millstream.configuration.options import ALL_OPTIONS
 from millstream.configuration.redaction import redacted
 
 if TYPE_CHECKING:

@@ -5,17 +5,285 @@ What it is: how what was set for a key is read, and refused.
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+import textwrap
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from millstream.configuration.parsing import parse_boolean, parse_float, parse_integer, parse_string
+from millstream.configuration.machine_time_zone import machine_time_zone
 from millstream.configuration.redaction import REDACTED, is_secret
+from millstream.configuration.resources import MAX_PARALLELISM
 from millstream.errors import ConfigurationError
+from millstream.types.time import Duration, milliseconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from millstream.entry_points import Extensions
+
+
+#: Flink's units of time.
+_UNITS: Final[dict[str, float]] = {
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1e-6),
+    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-3),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+_DURATION: Final = re.compile(r"\s*([+-]?\d+)\s*([a-zµ]*)\s*")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+def parse_string(value: object) -> str:
+    """The value as text; booleans as ``true`` and ``false``, enums by name.
+
+    Lists and dicts are written as Flink does: ``a;b`` and ``k1:v1,k2:v2``.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Duration | dt.timedelta):
+        return f"{milliseconds_of(value)} ms"
+    if isinstance(value, list | tuple):
+        return ";".join(_quoted(each, ";") for each in value)
+    if isinstance(value, dict):
+        return ",".join(f"{_quoted(k, ',:')}:{_quoted(v, ',:')}" for k, v in value.items())
+    return str(value)
+
+
+def _quoted(value: object, separators: str) -> str:
+    """In single quotes where it must be, quotes within doubled."""
+    text = parse_string(value)
+    if any(each in text for each in (*separators, "'", '"')):
+        return "'" + text.replace("'", "''") + "'"
+    return text
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Cut at separators that are not within quotes; the quotes stay."""
+    parts, quote = [""], ""
+    for character in text:
+        if character == separator and not quote:
+            parts.append("")
+            continue
+        if character == quote:
+            quote = ""
+        elif character in "'\"" and not quote:
+            quote = character
+        parts[-1] += character
+    if quote:
+        message = f"has a quote {quote} that is not closed"
+        raise ValueError(message)
+    return parts
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    quote = text[:1]
+    if quote and quote in "'\"" and len(text) > 1 and text.endswith(quote):
+        return text[1:-1].replace(quote * 2, quote)
+    return text
+
+
+def parse_list(value: object) -> list[str]:
+    """A list of texts: a list, YAML's ``[a, b]`` or one ``- a`` per line, or ``a;b``.
+
+    Raises:
+        ValueError: a quote is not closed, or what looks like YAML is not a list.
+    """
+    if isinstance(value, list | tuple):
+        return [parse_string(each) for each in value]
+    text = parse_string(value).strip()
+    if _is_yaml_list(text):
+        return _yaml_list(parse_string(value))
+    return [_unquoted(each) for each in _split(text, ";")] if text else []
+
+
+def parse_list_text(value: object) -> str:
+    """The text of a list: one in YAML is rewritten as ``a;b``, any other is taken as it is.
+
+    Raises:
+        ValueError: what looks like YAML is not a list.
+    """
+    text = parse_string(value)
+    return parse_string(_yaml_list(text)) if _is_yaml_list(text.strip()) else text
+
+
+def _is_yaml_list(text: str) -> bool:
+    return (text.startswith("[") and text.endswith("]")) or text.startswith("- ")
+
+
+def _yaml_list(text: str) -> list[str]:
+    import yaml  # only for lists in YAML's form
+
+    try:
+        loaded = yaml.safe_load(textwrap.dedent(text))
+    except yaml.YAMLError as error:
+        message = f"must be a list in YAML, such as '[a, b]', or 'a;b': {error}"
+        raise ValueError(message) from None
+    if not isinstance(loaded, list):
+        message = "must be a list in YAML, such as '[a, b]', or 'a;b'"
+        raise ValueError(message)  # noqa: TRY004 - of a value, as all others here
+    return [parse_string(each) for each in loaded]
+
+
+def parse_map(value: object) -> dict[str, str]:
+    """Texts by text: a dict, or ``k1:v1,k2:v2``.
+
+    Raises:
+        ValueError: an entry has no colon, or a quote is not closed.
+    """
+    if isinstance(value, dict):
+        return {parse_string(key): parse_string(each) for key, each in value.items()}
+    found = {}
+    text = parse_string(value)
+    for entry in _split(text, ",") if text.strip() else []:
+        key, *rest = _split(entry, ":")
+        if not rest:
+            message = f"must be entries such as 'key:value', but one is {entry!r}"
+            raise ValueError(message)
+        found[_unquoted(key)] = _unquoted(":".join(rest))
+    return found
+
+
+def parse_integer(value: object) -> int:
+    """An integer.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, float | bool) and not (isinstance(value, float) and value.is_integer()):
+        message = "must be a whole number"
+        raise ValueError(message)
+    try:
+        return int(parse_string(value)) if not isinstance(value, float) else int(value)
+    except ValueError:
+        message = "must be a whole number"
+        raise ValueError(message) from None
+
+
+def parse_max_parallelism(value: object) -> int:
+    """Return a number of key groups, or -1: derived from the parallelism.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    number = parse_integer(value)
+    if number != -1 and not 1 <= number <= MAX_PARALLELISM:
+        message = f"must be at least 1 and at most {MAX_PARALLELISM}, or -1"
+        raise ValueError(message)
+    return number
+
+
+def parse_float(value: object) -> float:
+    """A number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return float(parse_string(value))
+    except ValueError:
+        message = "must be a number"
+        raise ValueError(message) from None
+
+
+def parse_boolean(value: object) -> bool:
+    """True or false, in any case.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        return _BOOLEANS[parse_string(value).strip().lower()]
+    except KeyError:
+        message = "must be true or false"
+        raise ValueError(message) from None
+
+
+def parse_duration(value: object) -> int:
+    """A length of time in milliseconds.
+
+    Args:
+        value: a Duration, a timedelta, milliseconds (int), or text such as "10 s", "200 ms",
+            "1 min", "2 h", "1 d"; text without a unit is milliseconds.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = _DURATION.fullmatch(parse_string(value).lower())
+    if match is None or match[2] not in _UNITS:
+        message = "must be a length of time such as '10 s', '200 ms', '1 min', or milliseconds"
+        raise ValueError(message)
+    return int(int(match[1]) * _UNITS[match[2]])
+
+
+_MEMORY: Final = re.compile(r"(\d+)\s*([a-z]*)")
+_MEMORY_UNITS: Final = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 1 << 10, "kb": 1 << 10, "kibibytes": 1 << 10,
+    "m": 1 << 20, "mb": 1 << 20, "mebibytes": 1 << 20,
+    "g": 1 << 30, "gb": 1 << 30, "gibibytes": 1 << 30,
+    "t": 1 << 40, "tb": 1 << 40, "tebibytes": 1 << 40,
+}  # fmt: skip
+
+
+def parse_memory(value: object) -> int:
+    """A number of bytes.
+
+    Args:
+        value: a number, or text such as "512 mb", "64m", "1g"; units are those of Flink, powers of
+            1024; text without a unit is bytes.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = _MEMORY.fullmatch(parse_string(value).strip().lower())
+    if match is None or match[2] not in _MEMORY_UNITS:
+        message = "must be a size of memory such as '512 mb', '64m', '1g', or bytes"
+        raise ValueError(message)
+    return int(match[1]) * _MEMORY_UNITS[match[2]]
+
+
+def parse_lowercase(value: object) -> str:
+    """One of several words, however it is written."""
+    return parse_string(value).strip().lower()
+
+
+def parse_uppercase(value: object) -> str:
+    """The name of a constant, however it is written."""
+    return parse_string(value).strip().upper().replace("-", "_")
+
+
+def parse_target(value: object) -> str:
+    """An engine; programs for Flink name kinds of clusters."""
+    text = parse_lowercase(value)
+    cluster = text == "remote" or text.startswith(("yarn-", "kubernetes-"))
+    return "spark" if cluster else text
+
+
+def parse_time_zone(value: object) -> str:
+    """Return the name or offset of a time zone; ``default`` is that of the machine."""
+    text = parse_string(value)
+    return machine_time_zone() if text == "default" else text
+
+
+def parse_attempts(value: object) -> str:
+    """A number of attempts, or that there are always more.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    text = parse_lowercase(value)
+    if text != "infinite" and not text.isdigit():
+        message = "must be a whole number or 'infinite'"
+        raise ValueError(message)
+    return text
 
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any, Final
 
 from millstream.configuration.machine_time_zone import machine_time_zone
-from millstream.configuration.option import ConfigOption
-from millstream.configuration.parsing import (
+from millstream.configuration.option import (
+    ConfigOption,
     parse_attempts,
     parse_boolean,
     parse_duration,

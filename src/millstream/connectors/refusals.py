@@ -10,7 +10,7 @@ import errno
 import pickle
 from typing import TYPE_CHECKING, Final
 
-from millstream.directories.ownership import DirectoryUse, directory_error
+from millstream.directories import DirectoryUse, directory_error
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:

@@ -9,27 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.configuration.checkpoint_storage import (
-    CheckpointStorage,
-    ExternalizedCheckpointRetention,
-    FileSystemCheckpointStorage,
-    JobManagerCheckpointStorage,
-)
 from millstream.configuration.execution_config import RuntimeExecutionMode
 from millstream.configuration.options import CheckpointingMode
 from millstream.configuration.resources import MemorySize, SlotSharingGroup
 from millstream.configuration.restart_strategies import RestartStrategies
 from millstream.configuration.state_backends import (
+    CheckpointStorage,
     EmbeddedRocksDBStateBackend,
+    ExternalizedCheckpointRetention,
+    FileSystemCheckpointStorage,
     HashMapStateBackend,
+    JobManagerCheckpointStorage,
     PredefinedOptions,
     StateBackend,
 )
 from millstream.datastream.async_data_stream import AsyncDataStream
 from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from millstream.datastream.checkpoint_config import CheckpointConfig
-from millstream.datastream.closeable_iterator import CloseableIterator
-from millstream.datastream.co_grouped_streams import CoGroupedStreams
+from millstream.datastream.collecting import CloseableIterator
 from millstream.datastream.connected_streams import ConnectedStreams
 from millstream.datastream.data_stream import DataStream, DataStreamSink
 from millstream.datastream.environment import StreamExecutionEnvironment
@@ -68,7 +65,6 @@ from millstream.datastream.functions import (
     WindowFunction,
 )
 from millstream.datastream.interval_join import IntervalJoin, IntervalJoined
-from millstream.datastream.joined_streams import JoinedStreams
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.window import (
     ContinuousEventTimeTrigger,
@@ -107,6 +103,7 @@ from millstream.datastream.window import (
     Window,
     WindowAssigner,
 )
+from millstream.datastream.windowed_join import CoGroupedStreams, JoinedStreams
 from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from millstream.execution.job_client import JobClient, JobExecutionResult, JobStatus
 from millstream.not_offered import refuse_name

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self
 
 from millstream.configuration import options
-from millstream.configuration.checkpoint_storage import (
+from millstream.configuration.options import CheckpointingMode
+from millstream.configuration.state_backends import (
     ExternalizedCheckpointRetention,
     checkpoint_storage_of,
 )
-from millstream.configuration.options import CheckpointingMode
 from millstream.errors import ConfigurationError
 from millstream.types.time import Duration
 
 if TYPE_CHECKING:
-    from millstream.configuration.checkpoint_storage import CheckpointStorage
     from millstream.configuration.configuration import Configuration
+    from millstream.configuration.state_backends import CheckpointStorage
 
 __all__ = ["CheckpointConfig"]
 

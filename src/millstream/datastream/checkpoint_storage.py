@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.configuration.checkpoint_storage import (
+from millstream.configuration.state_backends import (
     CheckpointStorage,
     FileSystemCheckpointStorage,
     JobManagerCheckpointStorage,

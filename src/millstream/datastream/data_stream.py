@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from millstream.contracts.sink import Sink
-from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.collecting import CloseableIterator
 from millstream.datastream.named_operator import NamedOperator, describe_stream, raise_missing
 from millstream.datastream.type_choice import (
     as_key_selector,
@@ -61,11 +61,10 @@ if TYPE_CHECKING:
     from millstream.configuration.execution_config import ExecutionConfig
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
-    from millstream.datastream.co_grouped_streams import CoGroupedStreams
     from millstream.datastream.connected_streams import ConnectedStreams
     from millstream.datastream.environment import StreamExecutionEnvironment
-    from millstream.datastream.joined_streams import JoinedStreams
     from millstream.datastream.keyed_stream import KeyedStream
+    from millstream.datastream.windowed_join import CoGroupedStreams, JoinedStreams
     from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
     from millstream.functions.descriptors import MapStateDescriptor
     from millstream.functions.watermark_strategy import WatermarkStrategy
@@ -365,7 +364,7 @@ class DataStream(NamedOperator):
         Raises:
             ProgramError: the streams belong to two environments.
         """
-        from millstream.datastream.joined_streams import JoinedStreams
+        from millstream.datastream.windowed_join import JoinedStreams
 
         return JoinedStreams(self, other_stream)
 
@@ -375,7 +374,7 @@ class DataStream(NamedOperator):
         Raises:
             ProgramError: the streams belong to two environments.
         """
-        from millstream.datastream.co_grouped_streams import CoGroupedStreams
+        from millstream.datastream.windowed_join import CoGroupedStreams
 
         return CoGroupedStreams(self, other_stream)
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.configuration.checkpoint_storage import ExternalizedCheckpointRetention
+from millstream.configuration.state_backends import ExternalizedCheckpointRetention
 
 __all__ = ["ExternalizedCheckpointRetention"]

@@ -28,7 +28,7 @@ from millstream.configuration import options
 from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.operator import refusal_of, sections_of
 from millstream.contracts.sink import Sink
-from millstream.directories.run_directory import run_directory
+from millstream.directories import run_directory
 from millstream.errors import FencedError, IncompatibleProgramError, MillstreamError
 from millstream.execution.monitor import start_of
 from millstream.graph.job_files import JobFiles, job_files_of

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ProgramError
-from millstream.expressions.casts.values import cast_function
+from millstream.expressions.casts import cast_function
 from millstream.expressions.decimals import wrapped
 from millstream.expressions.functions.definition import NOT_CONSTANT
 from millstream.expressions.functions.registry import get_function

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from millstream.configuration import options
-from millstream.configuration.parsing import parse_list
+from millstream.configuration.option import parse_list
 from millstream.errors import ConfigurationError, UnpicklableFunctionError
 from millstream.types.pickling import dumps_by_value
 

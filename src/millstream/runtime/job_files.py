@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.model import blocks_of, digest_of
-from millstream.directories.ownership import LOCAL_STATE, explained, make_own
+from millstream.directories import LOCAL_STATE, explained, make_own
 from millstream.errors import ConfigurationError, CorruptCheckpointError, RequirementsError
 from millstream.graph.job_files import FileUse
 

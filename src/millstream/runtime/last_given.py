@@ -27,7 +27,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import Operator
-from millstream.directories.ownership import LOCAL_STATE, default_local_directory, make_own
+from millstream.directories import LOCAL_STATE, default_local_directory, make_own
 from millstream.errors import DirectoryError
 from millstream.runtime.user_code import NO_RECORD, index_reached, short_repr
 

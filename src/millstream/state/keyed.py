@@ -24,8 +24,7 @@ from weakref import WeakSet
 
 from millstream.errors import ProgramError, StateError, UnknownFormatError
 from millstream.state.key_context import KeyContext
-from millstream.state.list_state import KeyedListState
-from millstream.state.map_state import KeyedMapState
+from millstream.state.list_state import KeyedListState, KeyedMapState
 from millstream.state.registry import (
     CHUNK_COUNTER,
     FIRST_FIXED,

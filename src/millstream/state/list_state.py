@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.functions.handles import ListState
-from millstream.state.key_codec import uncache_key
+from millstream.functions.handles import ListState, MapState
+from millstream.state.key_codec import cache_key, encode_key, uncache_key
 from millstream.state.serializers import dumps, loads
+from millstream.state.value_state import Generations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millstream.functions.descriptors import StateDescriptor
     from millstream.state.key_codec import CacheKey
@@ -217,3 +218,237 @@ class KeyedListState(ListState[Any]):
 
     def __repr__(self) -> str:
         return f"ListState({self.descriptor.name!r}, key={uncache_key(self.keyed.cache_key)!r})"
+
+
+#: Stands for "there is no such entry" in the cache.
+_ABSENT: Final = object()
+#: A map with more entries than this is not kept in memory behind a flush.
+_MOST_KEPT: Final = 100_000
+#: Bytes that a map, and an entry of it, take in memory, roughly, beside keys and values.
+_PER_MAP: Final = 700
+_PER_ENTRY: Final = 300
+
+
+class _Entries:
+    """What is known of the map of one key.
+
+    Invariant: if ``complete``, an entry that is not in ``values`` is not in the map.
+    Invariant: if ``cleared``, nothing that the store holds counts any more.
+    """
+
+    __slots__ = ("cleared", "complete", "counted", "dirty", "prefix", "sorted", "values")
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix = prefix
+        self.values: dict[CacheKey, Any] = {}
+        self.dirty: set[CacheKey] = set()
+        self.complete = False
+        self.cleared = False
+        self.sorted = False
+        #: How many entries of it are in the weight of the state.
+        self.counted = 0
+
+
+class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
+    """One map per key.
+
+    ``dirty`` holds the keys whose maps were changed.
+    """
+
+    __slots__ = ("_counted", "descriptor", "index", "keyed")
+
+    def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
+        super().__init__()
+        self.keyed = keyed
+        self.descriptor = descriptor
+        self.index = -1
+        #: Entries of the younger generation, as far as they were counted.
+        self._counted = 0
+
+    @property
+    def weight(self) -> int:
+        """How many bytes the younger generation takes, roughly."""
+        return super().weight + _PER_MAP * len(self.cache) + _PER_ENTRY * self._counted
+
+    def _entries(self) -> _Entries:
+        key = self.keyed.cache_key
+        try:
+            found: _Entries = self.cache[key]
+        except KeyError:
+            known = self._recall(key)
+            if known is not None:
+                return known
+            found = self.cache[key] = _Entries(self.keyed.store_key(self.index, key))
+        return found
+
+    def _recall(self, key: CacheKey) -> _Entries | None:
+        """The older generation's map of a key, which is young from now on."""
+        entries: _Entries | None = self.old.get(key)
+        if entries is not None:
+            self.cache[key] = entries
+            self._counted += entries.counted
+        return entries
+
+    def _count(self, entries: _Entries) -> None:
+        self._counted += len(entries.values) - entries.counted
+        entries.counted = len(entries.values)
+
+    def _lookup(self, key: object) -> Any:
+        entries = self._entries()
+        short = cache_key(key)
+        found = entries.values.get(short)
+        if found is None and short not in entries.values:
+            if entries.complete:
+                return _ABSENT
+            stored = self.keyed.store.get(entries.prefix + encode_key(key))
+            found = _ABSENT if stored is None else loads(stored)
+            entries.values[short] = found
+            entries.counted += 1
+            self._counted += 1
+        return found
+
+    def get(self, key: Any) -> Any:
+        found = self._lookup(key)
+        return None if found is _ABSENT else found
+
+    def put(self, key: Any, value: Any) -> None:
+        entries = self._entries()
+        short = cache_key(key)
+        if entries.sorted and short not in entries.values:
+            entries.sorted = False
+        entries.values[short] = value
+        dirty = entries.dirty
+        if not dirty:
+            self.dirty.add(self.keyed.cache_key)
+        dirty.add(short)
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self.put(key, _ABSENT)
+
+    def contains(self, key: Any) -> bool:
+        return self._lookup(key) is not _ABSENT
+
+    def _complete(self) -> dict[CacheKey, Any]:
+        """Read all entries of the current key."""
+        entries = self._entries()
+        values = entries.values
+        if not entries.complete:
+            start = len(entries.prefix)
+            for stored, content in self.keyed.scan_prefix(entries.prefix):
+                short = self.keyed.decode_cache_key(stored[start:])
+                if short not in values:
+                    values[short] = loads(content)
+            entries.complete = True
+            self._count(entries)
+        if not entries.sorted:
+            entries.values = values = dict(
+                sorted(values.items(), key=lambda entry: encode_key(uncache_key(entry[0])))
+            )
+            entries.sorted = True
+        return values
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Return all entries, in the order of the encoded map keys."""
+        return [
+            (uncache_key(short), value)
+            for short, value in self._complete().items()
+            if value is not _ABSENT
+        ]
+
+    def is_empty(self) -> bool:
+        return all(value is _ABSENT for value in self._complete().values())
+
+    def clear(self) -> None:
+        entries = self._entries()
+        entries.values = {}
+        entries.dirty.clear()
+        self.dirty.add(self.keyed.cache_key)
+        entries.complete = entries.cleared = entries.sorted = True
+
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Nothing: which entries are wanted is not known."""
+
+    def prefetch_entries(self, pairs: Sequence[tuple[object, object]]) -> None:
+        """Read the entries at ``(key, map key)`` that are not in memory, in one go."""
+        shorts = [(cache_key(key), cache_key(map_key)) for key, map_key in pairs]
+        maps = self.cache
+        new = [
+            key
+            for key in {key for key, _ in shorts if key not in maps}
+            if self._recall(key) is None
+        ]
+        for key, prefix in zip(new, self.keyed.store_keys(self.index, new), strict=True):
+            maps[key] = _Entries(prefix)
+        wanted: list[tuple[_Entries, CacheKey]] = []
+        names: list[bytes] = []
+        # Many keys are often asked for the same few map keys.
+        encoded = {
+            short: encode_key(uncache_key(short)) for short in {short for _, short in shorts}
+        }
+        for key, short in shorts:
+            entries = maps[key]
+            if not entries.complete and short not in entries.values:
+                entries.values[short] = _ABSENT
+                wanted.append((entries, short))
+                names.append(entries.prefix + encoded[short])
+        if names:
+            found = self.keyed.store.get_many(names)
+            for (entries, short), stored in zip(wanted, found, strict=True):
+                if stored is not None:
+                    entries.values[short] = loads(stored)
+                entries.counted += 1
+            self._counted += len(names)
+
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes``; the maps stay in memory."""
+        keys, self.dirty = self.dirty, set()
+        for key in keys:
+            self._flush_map(key, puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of maps until that are at least so many entries, if there are."""
+        before = len(puts) + len(deletes)
+        while self.dirty and len(puts) + len(deletes) < before + most:
+            self._flush_map(self.dirty.pop(), puts, deletes)
+
+    def _flush_map(self, key: CacheKey, puts: Puts, deletes: list[bytes]) -> None:
+        entries: _Entries = self.cache[key]
+        values = entries.values
+        if entries.cleared:
+            deletes.extend(stored for stored, _ in self.keyed.scan_prefix(entries.prefix))
+            entries.cleared = False
+        before = len(puts)
+        for short in entries.dirty:
+            value = values[short]
+            stored = entries.prefix + encode_key(uncache_key(short))
+            if value is not _ABSENT:
+                puts.append((stored, dumps(value)))
+                continue
+            deletes.append(stored)
+            if entries.complete:
+                del values[short]
+        entries.dirty.clear()
+        self.measure([content for _, content in puts[before : before + 1]])
+        self._count(entries)
+        if len(values) > _MOST_KEPT:
+            del self.cache[key]
+            self.old.pop(key, None)
+            self._counted -= entries.counted
+
+    def age(self) -> dict[Any, Any]:
+        """Let the maps that are young be old; returns what was old before."""
+        self._counted = 0
+        return super().age()
+
+    def end_epoch(self) -> None:
+        """Forget everything."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything held in memory."""
+        super().forget()
+        self._counted = 0

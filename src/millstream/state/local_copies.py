@@ -24,7 +24,7 @@ from urllib.parse import quote
 from millstream.checkpoint.model import blocks_of, difference, digest_of
 from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point
-from millstream.directories.ownership import (
+from millstream.directories import (
     LOCAL_STATE,
     PRIVATE_DIRECTORY,
     directory_error,

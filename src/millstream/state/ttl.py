@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.functions.descriptors import AggregateFunctionLike
     from millstream.state.key_context import ExpiredEntry, KeyContext
-    from millstream.state.list_state import KeyedListState
-    from millstream.state.map_state import KeyedMapState
+    from millstream.state.list_state import KeyedListState, KeyedMapState
     from millstream.state.value_state import KeyedValueState
 
 

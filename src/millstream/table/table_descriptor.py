@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from millstream.configuration.option import ConfigOption
-from millstream.configuration.parsing import parse_string
+from millstream.configuration.option import ConfigOption, parse_string
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.table.schema import Schema, resolved

@@ -25,7 +25,6 @@ from millstream.sql.statements.session import Session
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.environment_settings import EnvironmentSettings
 from millstream.table.expression import Expression
-from millstream.table.frame_sources import FrameSources
 from millstream.table.plan_reference import FilePlanReference, JsonContentPlanReference
 from millstream.table.schema import Schema
 from millstream.table.statement_set import StatementSet
@@ -41,6 +40,8 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import pyarrow as pa
+
     from millstream.sql.catalog.catalog import Catalog
     from millstream.sql.parser.expression_nodes import Query
     from millstream.table.catalog import CatalogDescriptor
@@ -50,7 +51,66 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
-__all__ = ["StreamTableEnvironment", "TableEnvironment"]
+__all__ = ["FrameSources", "StreamTableEnvironment", "TableEnvironment"]
+
+
+class FrameSources:
+    """What programs of pandas and Spark bring to tables."""
+
+    _session: Session
+
+    @property
+    def session(self) -> Session:
+        """The session behind the environment."""
+        return self._session
+
+    def from_pandas(self, pdf: Any, schema: Any = None, splits_num: int = 1) -> Table:
+        """A table of a pandas DataFrame.
+
+        Args:
+            pdf: the DataFrame.
+            schema: names, or ``DataTypes.ROW([...])``.
+            splits_num: taken; there is one split.
+        """
+        del splits_num
+        from millstream.table.elements import plan_of_frame
+
+        return Table(self, plan_of_frame(pdf, schema))
+
+    def from_arrow(self, data: pa.Table | pa.RecordBatch, schema: Any = None) -> Table:
+        """A table of rows that Arrow holds.
+
+        Args:
+            data: the rows.
+            schema: names, or ``DataTypes.ROW([...])``.
+
+        Raises:
+            ProgramError: it is no table and no batch of Arrow.
+        """
+        from millstream.table.elements import plan_of_arrow
+
+        return Table(self, plan_of_arrow(data, schema))
+
+    def from_spark(self, dataframe: Any, schema: Any = None) -> Table:
+        """A table of a DataFrame of Spark.
+
+        Args:
+            dataframe: one whose rows are there; they go through this process.
+            schema: names, or ``DataTypes.ROW([...])``.
+
+        Raises:
+            ProgramError: it is no DataFrame, or a streaming one.
+        """
+        from millstream.table.elements import plan_of_spark
+
+        if getattr(dataframe, "isStreaming", False):
+            message = (
+                "from_spark() of tables takes a DataFrame whose rows are there; read a streaming "
+                "one as a stream, StreamExecutionEnvironment.from_spark(), and make a table of it "
+                "by StreamTableEnvironment.from_data_stream()"
+            )
+            raise ProgramError(message)
+        return Table(self, plan_of_spark(dataframe, schema))
 
 
 class TableEnvironment(FrameSources):

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from millstream.datastream.closeable_iterator import CloseableIterator
+from millstream.datastream.collecting import CloseableIterator
 from millstream.datastream.running_jobs import note_reader, wait_for
 from millstream.errors import ProgramError
 from millstream.execution.job_client import collected_records
-from millstream.expressions.casts.values import text_function
+from millstream.expressions.casts import text_function
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
 from millstream.sql.catalog.unresolved_schema import TableSchema
 from millstream.sql.statements.session import JobResult, QueryResult, RowsResult
-from millstream.types.columns import as_key
 from millstream.types.external_values import from_external
 from millstream.types.logical_types import FloatType, MapType, MultisetType, RowType
 from millstream.types.row import Row, RowKind, row_class
+from millstream.types.type_information import as_key
 from millstream.types.type_roots import TypeRoot
 from millstream.types.values import values_of_column
 

@@ -19,7 +19,7 @@ from millstream.checkpoint.job_directories import JobDirectories
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
-from millstream.directories.run_directory import run_directory
+from millstream.directories import run_directory
 from millstream.engines.local.engine import EpochTasks
 from millstream.engines.local.worker import FrameFiles, TaskHost, TaskOutput, write_frames
 from millstream.engines.pipelined.in_process import PipelinedTasks

@@ -18,9 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError
-from millstream.types.columns import ColumnMismatchError, temporal_values_of, values_of
 from millstream.types.time import Instant
-from millstream.types.type_information import TypeInformation, as_type, locate_mismatch
+from millstream.types.type_information import (
+    ColumnMismatchError,
+    TypeInformation,
+    as_type,
+    locate_mismatch,
+    temporal_values_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

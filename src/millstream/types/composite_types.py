@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
-from millstream.types.columns import ColumnMismatchError, null_positions
 from millstream.types.row import (
     ROW_KIND_COLUMN,
     Row,
@@ -25,7 +24,13 @@ from millstream.types.row import (
     set_kinds,
     with_kind_column,
 )
-from millstream.types.type_information import TypeInformation, as_type, check_type_argument
+from millstream.types.type_information import (
+    ColumnMismatchError,
+    TypeInformation,
+    as_type,
+    check_type_argument,
+    null_positions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.types.basic_types import DecimalTypeInfo
-from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import CompositeTypeInfo, RowTypeInfo
 from millstream.types.external_values import from_external, to_external
 from millstream.types.logical_types import (
@@ -44,6 +43,7 @@ from millstream.types.logical_types import (
 from millstream.types.type_information import (
     ArrowTypeInfo,
     BasicArrayTypeInfo,
+    ColumnMismatchError,
     ListTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.types.basic_types import BasicTypeInfo
-from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import (
     CompositeTypeInfo,
     DataclassTypeInfo,
@@ -20,7 +19,11 @@ from millstream.types.composite_types import (
     TupleTypeInfo,
 )
 from millstream.types.row import Row, row_class
-from millstream.types.type_information import PickledBytesTypeInfo, mismatch_text
+from millstream.types.type_information import (
+    ColumnMismatchError,
+    PickledBytesTypeInfo,
+    mismatch_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

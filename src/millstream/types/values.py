@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.types.columns import as_key, offsets_of, slices_of, values_of
 from millstream.types.logical_types import (
     ArrayType,
     IntType,
@@ -22,6 +21,7 @@ from millstream.types.logical_types import (
     RowType,
     TimestampType,
 )
+from millstream.types.type_information import as_key, offsets_of, slices_of, values_of
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.line_format import TextLineFormat
 from millstream.contracts.source import Boundedness, FollowingCursor, Source, SourceBatch, Split
-from millstream.directories.run_directory import run_directory
+from millstream.directories import run_directory
 from millstream.errors import SourceError
 from millstream.types.types import Types
 

@@ -28,7 +28,7 @@ from millstream.connectors.embedded.sink import (
     merge_text,
 )
 from millstream.connectors.formats.json_format import json_column
-from millstream.types.columns import values_of
+from millstream.types.type_information import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

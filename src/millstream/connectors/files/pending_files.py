@@ -30,7 +30,7 @@ from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import PROGRESS, Committer
 from millstream.crash_points import crash_point
-from millstream.directories.durable import sync_directory
+from millstream.directories import sync_directory
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:

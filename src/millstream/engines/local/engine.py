@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.configuration import options
-from millstream.directories.run_directory import run_directory
+from millstream.directories import run_directory
 from millstream.engines.local.pool import WorkerPool
 from millstream.engines.local.worker import RunMessage, TaskRequest
 from millstream.errors import ProgramError

@@ -32,7 +32,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession, is_remote
 
 from millstream.configuration import options
-from millstream.directories.run_directory import run_directory, socket_directory
+from millstream.directories import run_directory, socket_directory
 from millstream.engines.spark.class_archive import ClassArchive
 from millstream.engines.spark.java import cache_directory, find_java
 from millstream.errors import EngineError

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.expressions.casts.columns import cast_column
-from millstream.expressions.casts.values import cast_function
+from millstream.expressions.casts import cast_column, cast_function
 from millstream.expressions.functions.definition import (
     ANY,
     STRING,

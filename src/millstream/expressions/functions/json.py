@@ -35,8 +35,10 @@ from millstream.expressions.functions.definition import (
     symbol,
 )
 from millstream.expressions.java.strings import from_units, to_units
-from millstream.expressions.json.paths import InvalidPathError, PathError, compile_path
-from millstream.expressions.json.texts import (
+from millstream.expressions.json import (
+    InvalidPathError,
+    PathError,
+    compile_path,
     is_scalar,
     json_of,
     parse,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.expressions.casts import has_plain_years, local_column
 from millstream.expressions.decimals import wrap
 from millstream.expressions.functions.definition import (
     BIGINT,
@@ -23,7 +24,6 @@ from millstream.expressions.functions.definition import (
     symbol,
 )
 from millstream.expressions.java.calendars import zone_of
-from millstream.expressions.local_times import has_plain_years, local_column
 from millstream.types.logical_types import TimestampType
 from millstream.types.text_values import civil_of_days, days_of_civil
 from millstream.types.type_roots import TypeRoot

@@ -26,9 +26,9 @@ from millstream.expressions.functions.definition import (
     row,
     signature,
 )
-from millstream.types.columns import as_key
 from millstream.types.logical_types import ArrayType, RowField, RowType
 from millstream.types.structured_types import StructuredType, is_class_name
+from millstream.types.type_information import as_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

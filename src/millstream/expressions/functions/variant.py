@@ -18,7 +18,7 @@ from millstream.expressions.functions.definition import (
     character,
     signature,
 )
-from millstream.expressions.json.texts import parse, refuse_constant
+from millstream.expressions.json import parse, refuse_constant
 from millstream.types.bitmaps import VariantType
 from millstream.types.variants import encode_variant
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import UserFunctionError
-from millstream.expressions.casts.columns import text_of_length
-from millstream.expressions.casts.values import sized_bytes
+from millstream.expressions.casts import sized_bytes, text_of_length
 from millstream.types.logical_types import BinaryType, CharType, VarBinaryType, VarCharType
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from millstream.errors import UserFunctionError
-from millstream.expressions.json.texts import serialise
+from millstream.expressions.json import serialise
 from millstream.runtime.columnar.changelog_aggregates import Kernel, Rows
 from millstream.state.key_codec import decode_key, encode_key
 from millstream.types.bitmaps import bitmap_bytes, bitmap_of_bytes, unsigned

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, RestoreContext
     from millstream.state.key_codec import CacheKey, KeyTypes
-    from millstream.state.map_state import KeyedMapState
+    from millstream.state.list_state import KeyedMapState
 
 
 #: (timestamp, record), with a third part if the watermark had reached just that timestamp before.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, NoReturn, TypeVar
 
 from millstream.configuration import options as config
 from millstream.configuration.flink_options import say_once
-from millstream.configuration.parsing import parse_duration
+from millstream.configuration.option import parse_duration
 from millstream.sql.parser.query_nodes import AliasedRelation, TableReference
 from millstream.sql.planner.logical import LookupHint
 from millstream.sql.suggestions import did_you_mean, listed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.expressions.context import EvaluationContext
-from millstream.expressions.folding import fold
+from millstream.expressions.evaluator import fold
 from millstream.expressions.nodes import Literal
 from millstream.sql.binder import calls
 from millstream.sql.binder.binding import query_binder

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.context import EvaluationContext
-from millstream.expressions.folding import fold
+from millstream.expressions.evaluator import fold
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.user_functions import user_aggregate
 from millstream.sql.binder import calls

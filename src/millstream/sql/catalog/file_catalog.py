@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from millstream.directories.durable import sync_directory
+from millstream.directories import sync_directory
 from millstream.errors import CatalogError, MillstreamError, SqlParserError
 from millstream.sql.catalog.catalog import DEFAULT_DATABASE, FUNCTION, TABLE, CreatedCatalog
 from millstream.sql.catalog.identifiers import CatalogPartitionSpec

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.configuration import parsing
+from millstream.configuration import option
 from millstream.configuration.flink_options import FlinkOption, accept
 from millstream.contracts.lookup import LookupCaching
 from millstream.errors import MillstreamError, ValidationError
@@ -234,22 +234,22 @@ def text(key: str, default: str | None = None, *, required: bool = False) -> Opt
 
 def integer(key: str, default: int | None = None) -> Option:
     """An option that is a whole number."""
-    return Option(key, parsing.parse_integer, default)
+    return Option(key, option.parse_integer, default)
 
 
 def number(key: str, default: float | None = None) -> Option:
     """An option that is a number."""
-    return Option(key, parsing.parse_float, default)
+    return Option(key, option.parse_float, default)
 
 
 def boolean(key: str, default: bool | None = None) -> Option:  # noqa: FBT001 - a value
     """An option that is true or false."""
-    return Option(key, parsing.parse_boolean, default, choices=("true", "false"))
+    return Option(key, option.parse_boolean, default, choices=("true", "false"))
 
 
 def duration(key: str, default: int | None = None) -> Option:
     """An option that is a length of time; its value is in milliseconds."""
-    return Option(key, parsing.parse_duration, default)
+    return Option(key, option.parse_duration, default)
 
 
 #: Of tables with ``WATERMARK FOR``; read where watermarks are made.

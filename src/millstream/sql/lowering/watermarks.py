@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from millstream.configuration.parsing import parse_duration
+from millstream.configuration.option import parse_duration
 from millstream.errors import UnsupportedSqlError
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.functions.watermark_strategy import (

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.expressions.folding import fold
+from millstream.expressions.evaluator import fold
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.runtime.operators.table.aggregate_calls import can_be_partial
 from millstream.sql.lowering.pieces import aggregate_calls

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from millstream.configuration import options
 from millstream.configuration.flink_options import say_once
 from millstream.connectors.basic.collect import CollectSink
-from millstream.directories.run_directory import run_directory
+from millstream.directories import run_directory
 from millstream.errors import UnsupportedSqlError, ValidationError
 from millstream.expressions.context import AsyncCalls
 from millstream.graph.model import caller_location

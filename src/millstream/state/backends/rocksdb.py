@@ -32,7 +32,7 @@ from rocksdict import (
 
 from millstream.contracts.key_value_store import StateHandle
 from millstream.crash_points import crash_point
-from millstream.directories.ownership import PRIVATE_DIRECTORY
+from millstream.directories import PRIVATE_DIRECTORY
 from millstream.errors import (
     CorruptCheckpointError,
     DirectoryError,

@@ -15,8 +15,7 @@ import pyarrow as pa
 from millstream.runtime.columnar.aggregate_kernels import UserKernel, make_kernel, user_kernel
 from millstream.runtime.columnar.changelog_aggregates import Rows, Segments, is_true
 from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
-from millstream.state.packed_batches import enter_groups
-from millstream.state.packed_state import PackedMaps
+from millstream.state.packed_state import PackedMaps, enter_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

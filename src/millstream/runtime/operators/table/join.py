@@ -28,9 +28,8 @@ from millstream.runtime.operators.table.base import (
 )
 from millstream.runtime.operators.table.mini_batch import folded
 from millstream.runtime.operators.table.specs import JoinKind
-from millstream.state.packed_batches import append_groups
 from millstream.state.packed_buckets import Entries, appended, numbers_at, only_value
-from millstream.state.packed_state import ExpiringEntries, PackedMaps
+from millstream.state.packed_state import ExpiringEntries, PackedMaps, append_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

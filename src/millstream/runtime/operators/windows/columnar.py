@@ -52,10 +52,10 @@ from millstream.runtime.operators.windows.state_migration import (
     stored_section,
 )
 from millstream.state.key_codec import KeyTypes, key_group_range
-from millstream.types.columns import ColumnMismatchError
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.pickling import short_repr
 from millstream.types.row import row_class
+from millstream.types.type_information import ColumnMismatchError
 from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:

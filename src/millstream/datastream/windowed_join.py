@@ -1,12 +1,18 @@
-"""What window joins and co-groups have in common: two streams, their keys, one window.
+"""Window joins and co-groups: ``join`` and ``co_group``, then ``where``, ``equal_to``, ``window``.
 
-What it is: the chain ``where(...).equal_to(...).window(...)`` and the options of the window.  The
-records of both streams go into one window as TaggedUnion; the function is a window function that
-takes them apart again.  So all that windows can do, joins can.
+The records of both streams go into one window as TaggedUnion, and the function runs as a window
+function that takes them apart again, so whatever a window offers, a join offers too::
+
+    orders.join(payments).where("id").equal_to("order").window(...).apply(function)
+
+Pairs have the window's largest timestamp.  A join drops records without a partner in their window;
+a co-group calls its function once per key and window even if one side is empty, so it can express
+outer joins.
 """
 
 from __future__ import annotations
 
+from itertools import product, starmap
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from millstream.datastream.adapters import Wrapper
@@ -16,13 +22,20 @@ from millstream.datastream.connected_streams import (
     two_input_operator,
 )
 from millstream.datastream.keyed_stream import KeyedStream
+from millstream.datastream.type_choice import choose_output_type, method_of, require
 from millstream.datastream.windowed_stream import WindowedStream
-from millstream.functions.functions import WindowFunction
+from millstream.functions.functions import (
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
+    WindowFunction,
+)
 from millstream.runtime.operators import TaggedInputsFactory, TaggedKeySelector
+from millstream.runtime.user_code import bound_method
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
@@ -35,7 +48,7 @@ if TYPE_CHECKING:
     from millstream.types.types import TypeInformation
 
 
-class PairedWindowFunction(Wrapper, WindowFunction[Any, Any, Any, Any]):
+class _PairedWindowFunction(Wrapper, WindowFunction[Any, Any, Any, Any]):
     """Takes a window apart into the records of the first and of the second stream."""
 
     def apply(self, key: object, window: object, inputs: Iterable[TaggedUnion]) -> Iterable[Any]:
@@ -146,7 +159,7 @@ class PairedWindows:
         self._allowed_lateness = time_ms
         return self
 
-    def _applied(self, function: PairedWindowFunction, output_type: TypeInformation) -> DataStream:
+    def _applied(self, function: _PairedWindowFunction, output_type: TypeInformation) -> DataStream:
         tagged = _TaggedStream(*self._streams, self.kind, function.wrapped)
         windows = WindowedStream(tagged, self._assigner)
         if self._trigger is not None:
@@ -237,3 +250,96 @@ class PairedStreams(Generic[_Windows]):
         """
         first, second = self._inputs
         return Where(first.key_by(key_selector, key_type), second, self._method, self._made)
+
+
+# -- join ---
+
+
+class _Joining(_PairedWindowFunction):
+    """One record per pair."""
+
+    def combine(self, first: list[Any], second: list[Any]) -> Iterable[Any]:
+        """Join each record of one to each of the other."""
+        return starmap(bound_method(self.wrapped, "join"), product(first, second))
+
+
+class _FlatJoining(_PairedWindowFunction):
+    """Any number of records per pair."""
+
+    def combine(self, first: list[Any], second: list[Any]) -> Iterator[Any]:
+        """Join each record of one to each of the other."""
+        for records in starmap(bound_method(self.wrapped, "join"), product(first, second)):
+            if records is not None:
+                yield from records
+
+
+class JoinWithWindow(PairedWindows):
+    """Two keyed streams, joined within windows."""
+
+    kind = "Join"
+
+    def apply(
+        self,
+        function: JoinFunction | FlatJoinFunction | Callable[[Any, Any], object],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Call a function for every pair of a key and window.
+
+        Args:
+            function: (first, second) -> record; a FlatJoinFunction gives any number of records.
+            output_type: the type of the new records.
+        """
+        require(function, (JoinFunction, FlatJoinFunction), "apply")
+        flat = isinstance(function, FlatJoinFunction)
+        chosen = choose_output_type(output_type, method_of(function, "join"), unwrap=flat)
+        return self._applied(_FlatJoining(function) if flat else _Joining(function), chosen)
+
+
+class JoinedStreams(PairedStreams[JoinWithWindow]):
+    """Two streams that are to be joined within windows."""
+
+    WithWindow = JoinWithWindow
+
+    def __init__(self, input1: DataStream, input2: DataStream) -> None:
+        super().__init__(input1, input2, "join", JoinWithWindow)
+
+
+# -- co-group ---
+
+
+class _CoGrouping(_PairedWindowFunction):
+    """All records at once."""
+
+    def combine(self, first: list[Any], second: list[Any]) -> Iterable[Any]:
+        records: Iterable[Any] | None = bound_method(self.wrapped, "co_group")(first, second)
+        return () if records is None else records
+
+
+class CoGroupWithWindow(PairedWindows):
+    """Two keyed streams, grouped within windows."""
+
+    kind = "CoGroup"
+
+    def apply(
+        self,
+        function: CoGroupFunction | Callable[[Any, Any], object],
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Call a function for every key and window.
+
+        Args:
+            function: (records of the first stream, those of the second) -> iterable of records.
+            output_type: the type of the new records.
+        """
+        require(function, (CoGroupFunction,), "apply")
+        chosen = choose_output_type(output_type, method_of(function, "co_group"), unwrap=True)
+        return self._applied(_CoGrouping(function), chosen)
+
+
+class CoGroupedStreams(PairedStreams[CoGroupWithWindow]):
+    """Two streams that are to be grouped within windows."""
+
+    WithWindow = CoGroupWithWindow
+
+    def __init__(self, input1: DataStream, input2: DataStream) -> None:
+        super().__init__(input1, input2, "co_group", CoGroupWithWindow)
