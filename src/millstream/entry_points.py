@@ -6,15 +6,16 @@ of an editable installation are as old as the installation (``docs/decisions/003
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from importlib.metadata import EntryPoint
 
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Extensions(Generic[T]):
     ) -> None:
         self.group = group
         self.kind = kind
-        self._built_in = {name: EntryPoint(name, at, group) for name, at in built_in.items()}
+        self._built_in = built_in
         self._members = members
 
     def __iter__(self) -> Iterator[str]:
@@ -69,7 +70,7 @@ class Extensions(Generic[T]):
             ConfigurationError: there is none or several, or it cannot be loaded or is not one.
         """
         if name in self._built_in:
-            return cast("T", self._built_in[name].load())
+            return cast("T", pkgutil.resolve_name(self._built_in[name]))
         if name not in self:
             message = f"there is no {self.kind} '{name}'; there are {', '.join(sorted(self))}"
             raise ConfigurationError(message)
@@ -87,7 +88,11 @@ class Extensions(Generic[T]):
         return cast("T", loaded)
 
     def _all(self) -> dict[str, list[EntryPoint]]:
-        found = {name: [entry] for name, entry in self._built_in.items()}
+        from importlib.metadata import (
+            EntryPoint,  # slow, and most programs need no name but built-in ones
+        )
+
+        found = {name: [EntryPoint(name, at, self.group)] for name, at in self._built_in.items()}
         for entry in _installed(self.group, tuple(sys.path)):
             found.setdefault(entry.name, []).append(entry)
         return found
@@ -96,6 +101,8 @@ class Extensions(Generic[T]):
 @lru_cache(maxsize=32)
 def _installed(group: str, _path: tuple[str, ...]) -> list[EntryPoint]:
     """Read the entry points of installed packages; again when ``sys.path`` has changed."""
+    from importlib.metadata import entry_points
+
     return sorted(entry_points(group=group), key=lambda each: each.name)
 
 

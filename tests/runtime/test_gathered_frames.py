@@ -47,6 +47,9 @@ class Instance:
             for target in edges.values()
         }
 
+    def read_gauges(self) -> None:
+        """There are none."""
+
     def _batch(self, target: int, batch: Batch) -> None:
         kinds = None if batch.row_kinds is None else batch.row_kinds.tolist()
         self.seen.append((target, batch.arrow.column(0).to_pylist(), kinds))

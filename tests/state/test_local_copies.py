@@ -11,8 +11,9 @@ import pytest
 from tests.support.damage import WAYS, damage_file
 
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.model import blocks_of, digest_of
+from millstream.checkpoint.model import difference, digest_of
 from millstream.errors import CorruptCheckpointError, DirectoryError, LocalCopyError
+from millstream.state import local_copies
 from millstream.state.local_copies import forget_files
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.state.conftest import World
 
-    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.key_value_store import KeyValueStore, StateFile
 
 ENTRIES = {b"K%05d" % number: b"%d" % (number * number) for number in range(5_000)}
 EVERYTHING = (b"", b"\xff" * 8)
@@ -220,21 +221,21 @@ def test_a_missing_file_of_the_checkpoint_names_the_operator(copy: Copy) -> None
 def test_what_this_process_wrote_is_not_read_again(
     copy: Copy, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    read: list[Path] = []
+    compared: list[StateFile] = []
 
-    def counted(path: Path) -> Iterable[bytes]:
-        read.append(path)
-        return blocks_of(path)
+    def counted(blocks: Iterable[bytes], file: StateFile) -> str | None:
+        compared.append(file)
+        return difference(blocks, file)
 
-    monkeypatch.setattr("millstream.state.local_copies.blocks_of", counted)
+    monkeypatch.setattr(local_copies, "difference", counted)
 
     def epoch() -> int:
-        read.clear()
+        compared.clear()
         store = copy.world.open()
         store.write([(b"Knew", b"")])
         copy.world.handles = [store.snapshot()]
         store.close()
-        return len(read)
+        return len(compared)
 
     once = len(copy.world.handles[0]["files"])
     in_any_case = 1 if backend == "hashmap" else 0

@@ -97,7 +97,7 @@ class DataStreamSink(NamedOperator):
 
 #: Streams of other kinds, which have modules of their own.
 _ELSEWHERE: Final = {
-    "AllWindowedStream": "all_windowed_stream",
+    "AllWindowedStream": "windowed_stream",
     "BroadcastConnectedStream": "broadcast_stream",
     "BroadcastStream": "broadcast_stream",
     "ConnectedStreams": "connected_streams",

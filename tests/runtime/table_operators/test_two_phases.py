@@ -430,16 +430,6 @@ def test_partial_aggregates_of_no_whole_windows_are_refused(
     assert dataclasses.replace(factory, merges=False).create()
 
 
-def test_slices_that_hide_what_came_first_are_not_taken_for_windows() -> None:
-    """Hopping windows of FIRST_VALUE had slices in state once."""
-    spec = WindowSpec(WindowKind.HOP, 6, 3)
-    sums, edges = (
-        WindowAggregateFactory(windows.ROWS, spec, 1, (0,), calls, ()).state_sections()[0]
-        for calls in ((windows.SHARED["SUM"],), _EDGES)
-    )
-    assert (sums.version, edges.version) == (1, 2)
-
-
 def test_sessions_of_first_values_are_refused() -> None:
     env = environment()
     env.execute_sql(_EVENTS)

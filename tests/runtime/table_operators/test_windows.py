@@ -16,6 +16,7 @@ from tests.support.examples import examples
 
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, WindowSpec
+from millstream.runtime.operators.table import window_aggregate
 from millstream.runtime.operators.table.factories import (
     WindowAggregateFactory,
     WindowFunctionFactory,
@@ -168,9 +169,8 @@ def test_what_is_in_memory_is_as_what_is_in_state(
 ) -> None:
     """In any mixture: written with each batch, as once, or at snapshots, or when it is too much."""
     with pytest.MonkeyPatch.context() as patch:
-        tables = "millstream.runtime.operators.table"
-        patch.setattr(f"{tables}.window_buffer._FEW", limits[0])
-        patch.setattr(f"{tables}.window_aggregate._MOST", limits[1])
+        patch.setattr(window_aggregate, "_FEW", limits[0])
+        patch.setattr(window_aggregate, "_MOST", limits[1])
         patch.setattr(KeyedState, "share", property(lambda _: memory))
         check_windows(plan, spec, distinct=False, long_lived=long_lived, in_memory=in_memory)
 

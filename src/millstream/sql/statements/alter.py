@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.connectors.files.partitions import directory_of, shown_value, value_text
+from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
 from millstream.errors import CatalogError, ValidationError
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.inserts import static_partition

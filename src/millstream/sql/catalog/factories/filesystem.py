@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.connectors.files.file_writers import ParquetWriterFactory
+from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
 from millstream.connectors.files.partitions import (
     PartitionCommit,
     PartitionCommitPolicy,
@@ -24,9 +25,6 @@ from millstream.connectors.files.partitions import (
     PartitionSplitter,
     PartitionTime,
     SuccessFile,
-    directory_of,
-    shown_value,
-    value_text,
 )
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileColumns, FileSource
