@@ -32,14 +32,10 @@ from millstream.connectors.files.table_sink import Overwrite, TableFileSink
 from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.connectors.formats.tables.avro_table import AvroTableFormat, AvroTableWriterFactory
-from millstream.connectors.formats.tables.codec import (
-    MessageLines,
-    MessageLinesWriterFactory,
-    arrow_schema,
-    row_of_columns,
-)
+from millstream.connectors.formats.tables.codec import arrow_schema, row_of_columns
 from millstream.connectors.formats.tables.csv_rows import CsvTableFormat
 from millstream.connectors.formats.tables.json_rows import JsonRowDecoder
+from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
 from millstream.connectors.formats.tables.texts import text_parser
 from millstream.connectors.lookups.whole_source import WholeSourceLookup
 from millstream.errors import ValidationError
