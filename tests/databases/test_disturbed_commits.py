@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Disturb = Callable[[str, Callable[[], None]], None]
 
+pytestmark = pytest.mark.extended
+
 READ = "SELECT key, n, id FROM results"
 #: One before the manifest is published and those after it, up to the commit.
 TWO_PHASE = [

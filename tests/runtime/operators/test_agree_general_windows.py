@@ -17,6 +17,7 @@ from tests.runtime.operators.general_windows import (
     harness_of,
     key_of,
 )
+from tests.support.tiers import sampled
 
 from millstream.datastream.window import (
     ContinuousEventTimeTrigger,
@@ -234,7 +235,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("assigner", ASSIGNERS)
+@pytest.mark.parametrize("assigner", sampled(ASSIGNERS, 3))
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_cuts_into_epochs_change_nothing(assigner: str, trigger: str) -> None:
     merging = "session" in assigner or assigner == "dynamic"

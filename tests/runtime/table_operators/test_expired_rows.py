@@ -47,6 +47,8 @@ from millstream.runtime.operators.table.specs import (
 from millstream.state import key_context
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 
+pytestmark = pytest.mark.extended
+
 TTL = 10
 ROWS = RowType.of(k=VarCharType(5), id=BigIntType(), n=BigIntType())
 TYPES = [field.type for field in ROWS]
