@@ -19,7 +19,7 @@ from millstream.checkpoint import (
     OperatorAck,
     TaskAck,
 )
-from millstream.checkpoint.cleanup import state_names
+from millstream.checkpoint.commit import state_names
 from millstream.checkpoint.inspect import (
     inspect_checkpoint,
     list_checkpoints,

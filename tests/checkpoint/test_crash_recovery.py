@@ -22,7 +22,7 @@ from tests.checkpoint.toy_checkpoint_job import (
 )
 from tests.support.examples import examples
 
-from millstream.checkpoint.cleanup import state_names
+from millstream.checkpoint.commit import state_names
 from millstream.checkpoint.inspect import verify_checkpoints
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.crash_points import points_of

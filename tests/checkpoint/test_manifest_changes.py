@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
-from millstream.checkpoint.cleanup import Cleaner, state_names
-from millstream.checkpoint.commit import read_checkpoints
+from millstream.checkpoint.commit import Cleaner, read_checkpoints, state_names
 from millstream.checkpoint.inspect import list_checkpoints, verify_checkpoints
-from millstream.checkpoint.manifest_codec import apply, difference
+from millstream.checkpoint.manifest_log import apply, difference
 from millstream.checkpoint.model import digest_of
 from millstream.errors import CorruptCheckpointError
 

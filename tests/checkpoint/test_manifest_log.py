@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
-from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to_json
+from millstream.checkpoint.manifest_log import manifest_from_json, manifest_to_json
 from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
 from millstream.errors import CorruptCheckpointError, FencedError, UnknownFormatError
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from millstream.checkpoint import JobIdentity, LocalStorage, ManifestLog
+from millstream.checkpoint.local_storage import HmacSeal, is_sealed
 from millstream.checkpoint.model import digest_of
-from millstream.checkpoint.signature import HmacSeal, is_sealed
 from millstream.cli.main import main
 from millstream.common import Configuration, Types, WatermarkStrategy
 from millstream.connectors.commit_protocols.staged_values import staging_directory

@@ -15,9 +15,9 @@ from millstream.common import Types
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.refusals import directory_refusal, is_permanent
 from millstream.contracts.sink import Sink, SinkWriter, WriterContext
-from millstream.engines.spark.errors import original_error
+from millstream.engines.spark.engine import original_error
 from millstream.errors import EngineError, PermanentSinkError, SinkError
-from millstream.execution.restart import FixedDelay, GiveUpOnRepeats
+from millstream.execution.driver import FixedDelay, GiveUpOnRepeats
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.testing.harness import OperatorHarness
 

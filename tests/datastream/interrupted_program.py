@@ -20,7 +20,7 @@ from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
-    from millstream.metrics.event_time import OperatorTime
+    from millstream.metrics.progress import OperatorTime
 
 MODE, GO = sys.argv[1], Path(sys.argv[2])
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.graph.model import JobGraph
-    from millstream.metrics.event_time import OperatorTime
+    from millstream.metrics.progress import OperatorTime
 
 
 class FakeClient:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
-from millstream.execution.planned_source import Offset, PlannedSource, initial_offset
+from millstream.execution.planned_source import Offset, PlannedSource, SplitLog, initial_offset
 from millstream.execution.split_enumerator import SplitEnumerator
-from millstream.execution.split_log import SplitLog
 from millstream.runtime.pipelined.control import SplitProgress
 from millstream.types.types import Types
 

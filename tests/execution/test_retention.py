@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from millstream.checkpoint.cleanup import delete_checkpoints
+from millstream.checkpoint.commit import delete_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.configuration.configuration import Configuration
 from millstream.connectors.files.pending_files import PendingFileCommitter

@@ -10,11 +10,16 @@ from tests.execution.lengths import Lengths, done, enumerator_of
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import Manifest, SplitState, TaskAck
 from millstream.errors import SourceError
-from millstream.execution.planned_source import PlannedSource, Position, initial_offset
+from millstream.execution.planned_source import (
+    MOST_FILES,
+    PlannedSource,
+    Position,
+    SplitLog,
+    initial_offset,
+)
 from millstream.execution.planner import SourcePlanner
 from millstream.execution.source_requests import Inquiries, Inquiry
 from millstream.execution.split_enumerator import SplitEnumerator, Update
-from millstream.execution.split_log import MOST_FILES, SplitLog
 from millstream.functions.watermark_strategy import WatermarkAlignment
 from millstream.runtime.pipelined.control import SplitProgress
 

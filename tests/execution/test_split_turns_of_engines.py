@@ -11,10 +11,15 @@ from tests.execution.lengths import Lengths
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import SplitState, TaskAck
-from millstream.execution.planned_source import Offset, PlannedSource, Position, initial_offset
+from millstream.execution.planned_source import (
+    Offset,
+    PlannedSource,
+    Position,
+    SplitLog,
+    initial_offset,
+)
 from millstream.execution.planner import SourcePlanner
 from millstream.execution.split_enumerator import SplitEnumerator, Update
-from millstream.execution.split_log import SplitLog
 from millstream.runtime.pipelined.control import SplitProgress
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 from tests.matrix.test_other_modes import dying_at
 
-from millstream.checkpoint.cleanup import state_names
+from millstream.checkpoint.commit import state_names
 from millstream.checkpoint.inspect import inspect_checkpoint, verify_checkpoints
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.common import Types

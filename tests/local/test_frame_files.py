@@ -10,7 +10,7 @@ import pytest
 
 from millstream.engines.local import worker
 from millstream.engines.local.worker import FrameFiles, StageFrames, write_frames
-from millstream.runtime.frames import ACK, ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
+from millstream.runtime.exchange import ACK, ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

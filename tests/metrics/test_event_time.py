@@ -11,7 +11,7 @@ from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import WatermarkStrategy
 from millstream.datastream import TumblingEventTimeWindows
-from millstream.metrics.event_time import EventTimeReader, OperatorTime, describe, format_lag
+from millstream.metrics.progress import EventTimeReader, OperatorTime, describe, format_lag
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.support.environments import environments
 
-from millstream.checkpoint.manifest_codec import manifest_from_json, manifest_to_json
+from millstream.checkpoint.manifest_log import manifest_from_json, manifest_to_json
 from millstream.checkpoint.model import OperatorAck, TaskAck
 from millstream.checkpoint.program import accumulators, labels
 from millstream.checkpoint.publish import EpochMetadata, make_manifest

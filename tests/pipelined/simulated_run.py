@@ -17,9 +17,8 @@ from tests.support.memory_transport import Network
 from millstream.engines.pipelined.failover import Regions
 from millstream.engines.pipelined.run_loop import Draining
 from millstream.errors import SlotLostError
-from millstream.execution.planned_source import plan_sources
+from millstream.execution.planned_source import SplitLog, plan_sources
 from millstream.execution.split_enumerator import SplitEnumerator
-from millstream.execution.split_log import SplitLog
 from millstream.graph.model import by_chain
 from millstream.runtime.pipelined.control import (
     NEVER,

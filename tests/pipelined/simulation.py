@@ -40,7 +40,7 @@ from millstream.execution.job import Job, fit
 from millstream.execution.planned_source import Position
 from millstream.execution.run import Run
 from millstream.graph.validation import edge_names
-from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
+from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.runtime.pipelined.control import (
     NEVER,
 )

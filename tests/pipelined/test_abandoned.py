@@ -12,7 +12,7 @@ from tests.pipelined.test_unaligned import RECORD, job
 
 from millstream.checkpoint.model import OperatorAck
 from millstream.contracts.batch import Batch
-from millstream.runtime.frames import DATA_ARROW, encode_batch
+from millstream.runtime.exchange import DATA_ARROW, encode_batch
 from millstream.runtime.pipelined.control import NEVER, Abandoned
 from millstream.runtime.pipelined.links import BARRIER, Barrier, Frame
 from millstream.state.operator_state import PendingStates

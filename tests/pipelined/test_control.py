@@ -18,7 +18,6 @@ import pytest
 
 from millstream.errors import AuthenticationError, EngineError, WorkerLostError
 from millstream.graph.job_files import JobFiles
-from millstream.runtime.pipelined.connect import Party, Role, require_proof
 from millstream.runtime.pipelined.control import (
     FENCED,
     Acknowledged,
@@ -32,6 +31,7 @@ from millstream.runtime.pipelined.control import (
     SlotSettings,
     packed,
 )
+from millstream.runtime.pipelined.transport import Party, Role, require_proof
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,6 @@ from millstream.engines.pipelined import control_server
 from millstream.engines.pipelined.control_server import ControlServer, LostSlot
 from millstream.errors import AuthenticationError, WorkerLostError
 from millstream.graph.job_files import JobFiles
-from millstream.runtime.pipelined.connect import Party, Role, prove
 from millstream.runtime.pipelined.control import (
     Acknowledged,
     Assigned,
@@ -37,6 +36,7 @@ from millstream.runtime.pipelined.control import (
     SplitProgress,
     packed,
 )
+from millstream.runtime.pipelined.transport import Party, Role, prove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import pytest
 from millstream.common import Configuration, Encoder, Types, WatermarkStrategy
 from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream.connectors import FileSink
-from millstream.runtime.frames import DATA_PICKLE
+from millstream.runtime.exchange import DATA_PICKLE
 from millstream.runtime.pipelined.links import (
     CreditLimits,
     Debloater,

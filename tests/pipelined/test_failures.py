@@ -37,7 +37,7 @@ from millstream.datastream.connectors import FileSink
 from millstream.datastream.state import ValueStateDescriptor
 from millstream.engines.pipelined import control_server, run_loop
 from millstream.engines.pipelined.checkpoints import CommittingThread
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.engine import LocalSlots
 from millstream.errors import FencedError, UserFunctionError, WorkerLostError
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from millstream.common import Types, WatermarkStrategy
 from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream import MapFunction, RuntimeContext
 from millstream.datastream.connectors import DiscardingSink
-from millstream.engines.pipelined.engine import PipelinedEngine
-from millstream.engines.pipelined.local_slots import LocalSlots, serve_slot
+from millstream.engines.pipelined.engine import LocalSlots, PipelinedEngine, serve_slot
 from millstream.execution.driver import check_job, start_job
-from millstream.runtime.pipelined import slot
+from millstream.runtime.pipelined import main_loop
 from millstream.runtime.pipelined.control import FENCED, ControlConnection
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.datastream import StreamExecutionEnvironment
-    from millstream.engines.pipelined.local_slots import _Process
+    from millstream.engines.pipelined.engine import _Process
 
     Make = Callable[..., StreamExecutionEnvironment]
     Eventually = Callable[[Callable[[], bool], str], None]
@@ -72,7 +71,7 @@ class Put(MapFunction):
 
 def serve_unfenced(connection: Connection) -> None:
     """As a slot that does not end when its driver is gone; in a process of its own."""
-    setattr(slot, "ControlConnection", partial(ControlConnection, ended=lambda: None))  # noqa: B010
+    setattr(main_loop, "ControlConnection", partial(ControlConnection, ended=lambda: None))  # noqa: B010
     serve_slot(connection)
 
 

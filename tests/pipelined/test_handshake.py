@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.errors import AuthenticationError
-from millstream.runtime.pipelined.connect import Party, Role, prove, require_proof
+from millstream.runtime.pipelined.transport import Party, Role, prove, require_proof
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

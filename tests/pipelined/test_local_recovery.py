@@ -15,7 +15,7 @@ from tests.pipelined.storages import Noting, RefusingSubtask
 from tests.pipelined.test_failures import Paced, at_work, check, finish, job
 
 from millstream.checkpoint import LocalStorage, ManifestLog, job_directories
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.engine import LocalSlots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.pipelined.test_failures import Eventually, Make
 
     from millstream.datastream import RuntimeContext
-    from millstream.engines.pipelined.slot_host import SlotHost
+    from millstream.engines.pipelined.failover import SlotHost
     from millstream.runtime.pipelined.control import SlotSettings
 
 pytestmark = pytest.mark.extended

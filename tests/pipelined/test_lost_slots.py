@@ -21,7 +21,7 @@ from millstream.connectors.postgres.sink import PostgresSink
 from millstream.datastream import JobStatus, RestartStrategies, StreamExecutionEnvironment
 from millstream.datastream.connectors import FileSink
 from millstream.engines.pipelined import engine, run_loop
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.engine import LocalSlots
 from millstream.errors import WorkerLostError
 
 if TYPE_CHECKING:

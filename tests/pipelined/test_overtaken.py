@@ -19,7 +19,7 @@ from millstream.crash_points import points_of
 from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.connectors import DiscardingSink
 from millstream.engines.pipelined.run_loop import Draining
-from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
+from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.state.in_flight_files import read_frames
 from millstream.state.reader import open_state
 

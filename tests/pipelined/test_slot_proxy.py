@@ -10,8 +10,7 @@ import pytest
 from tests.support.slot_proxy import SlotProxy, stalled
 
 from millstream.errors import SlotLostError
-from millstream.runtime.pipelined.connect import connect_slots, listen
-from millstream.runtime.pipelined.transport import TcpTransport
+from millstream.runtime.pipelined.transport import TcpTransport, connect_slots, listen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.contracts.source import Boundedness
 from millstream.datastream import JobStatus, MapFunction, TumblingEventTimeWindows
 from millstream.datastream.connectors import DiscardingSink, FileSink
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.engine import LocalSlots
 from millstream.errors import SourceError
 from millstream.execution import source_requests as inquiries_module
 from millstream.execution.source_requests import Inquiries, UnwantedError

@@ -18,8 +18,13 @@ import pytest
 from tests.support.memory_transport import InMemoryTransport, Network
 
 from millstream.errors import ProgramError, SlotLostError
-from millstream.runtime.pipelined.connect import connect_slots, listen
-from millstream.runtime.pipelined.transport import MAX_PAYLOAD, TcpTransport, Transport
+from millstream.runtime.pipelined.transport import (
+    MAX_PAYLOAD,
+    TcpTransport,
+    Transport,
+    connect_slots,
+    listen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -29,7 +29,7 @@ from millstream.errors import (
     CorruptCheckpointError,
     IncompatibleProgramError,
 )
-from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, decode_batch
+from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, decode_batch
 from millstream.runtime.frames_in_flight import RestoredFrames
 from millstream.runtime.pipelined.uploader import PendingAck
 from millstream.state.in_flight_files import read_frames

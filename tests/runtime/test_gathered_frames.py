@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import Batch
-from millstream.runtime import frame_reader
-from millstream.runtime.frame_reader import FrameReader
-from millstream.runtime.frames import DATA_PICKLE, FINISHED, WATERMARK, Outbox, encode_long
+from millstream.runtime import task
+from millstream.runtime.exchange import DATA_PICKLE, FINISHED, WATERMARK, Outbox, encode_long
+from millstream.runtime.task import FrameReader
 from millstream.types.pickling import dumps
 from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
@@ -94,7 +94,7 @@ def test_what_is_behind_records_stays_behind_them() -> None:
 
 
 def test_so_much_is_gathered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame_reader, "_MOST_ROWS", 3)
+    monkeypatch.setattr(task, "_MOST_ROWS", 3)
     frames = [(7, 0, batch(1)), (7, 0, 5), (7, 0, batch(2, 3)), (7, 0, batch(4)), (7, 0, 6)]
     assert read(Instance({7: 1}), frames) == [
         (1, [1, 2, 3], None),

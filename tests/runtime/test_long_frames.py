@@ -11,9 +11,15 @@ import pytest
 from millstream.common import Types
 from millstream.contracts.batch import Batch
 from millstream.graph.model import Partitioning, StreamEdge
-from millstream.runtime import frames
-from millstream.runtime.exchange import ExchangeWriter, create_partitioner
-from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, Outbox, decode_batch
+from millstream.runtime import exchange
+from millstream.runtime.exchange import (
+    DATA_ARROW,
+    DATA_PICKLE,
+    ExchangeWriter,
+    Outbox,
+    create_partitioner,
+    decode_batch,
+)
 from millstream.runtime.operators import FilterFactory
 from millstream.runtime.pipelined.links import Frame, Link, LinkOutbox, OutLink, TaskId
 from millstream.testing.harness import OperatorHarness
@@ -33,7 +39,7 @@ pytestmark = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "_MOST_BYTES", MOST)
+    monkeypatch.setattr(exchange, "_MOST_BYTES", MOST)
 
 
 def _write(outbox: Outbox, batches: list[Batch]) -> None:

@@ -13,10 +13,15 @@ from tests.execution.lengths import Lengths
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.contracts.source import Source, Split
 from millstream.errors import CheckpointError
-from millstream.execution import split_log
-from millstream.execution.planned_source import Offset, Position, initial_offset
+from millstream.execution import planned_source
+from millstream.execution.planned_source import (
+    Offset,
+    Position,
+    SplitLog,
+    SplitTable,
+    initial_offset,
+)
 from millstream.execution.planner import PlannedSource, SourcePlanner
-from millstream.execution.split_log import SplitLog, SplitTable
 from millstream.runtime.plan import END_OF_INPUT
 
 if TYPE_CHECKING:
@@ -270,7 +275,7 @@ def test_discovery_waits_for_its_interval(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_no_split_is_read_twice(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files come one by one, vanish and come back; drivers change; the log is compacted."""
-    monkeypatch.setattr(split_log, "MOST_FILES", 4)
+    monkeypatch.setattr(planned_source, "MOST_FILES", 4)
     chance = random.Random(seed)
     source = _Files()
     planner = _planner(source, tmp_path, 2)

@@ -19,8 +19,16 @@ from millstream.common import Row, RowKind, Types
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import TypeMismatchError
 from millstream.graph.model import Partitioning, StreamEdge
-from millstream.runtime.exchange import ExchangeWriter, concatenate, create_partitioner
-from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, Outbox, decode_batch, encode_batch
+from millstream.runtime.exchange import (
+    DATA_ARROW,
+    DATA_PICKLE,
+    ExchangeWriter,
+    Outbox,
+    concatenate,
+    create_partitioner,
+    decode_batch,
+    encode_batch,
+)
 from millstream.runtime.operators import FilterFactory, MapBatchesFactory
 from millstream.testing.harness import OperatorHarness
 from millstream.testing.mini_cluster import MiniCluster

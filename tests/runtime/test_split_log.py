@@ -13,8 +13,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.contracts.source import Split
 from millstream.crash_points import arm
 from millstream.errors import CorruptCheckpointError, UnknownFormatError
-from millstream.execution.planned_source import NumberRanges
-from millstream.execution.split_log import MOST_FILES, SplitLog
+from millstream.execution.planned_source import MOST_FILES, NumberRanges, SplitLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +77,7 @@ def test_a_crash_while_compacting(tmp_path: Path, point: str) -> None:
 def test_a_fenced_driver_changes_no_number(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.execution.split_log.MOST_FILES", 3)
+    monkeypatch.setattr("millstream.execution.planned_source.MOST_FILES", 3)
     chance = random.Random(seed)
     logs = [log_in(tmp_path), log_in(tmp_path)]
     tables = [log.load("s") for log in logs]

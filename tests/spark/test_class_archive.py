@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.engines.spark import make_class_archive, session
-from millstream.engines.spark.class_archive import ClassArchive, key_of
 from millstream.engines.spark.java import JavaRuntime
 from millstream.engines.spark.make_class_archive import QUIET, make, prune
+from millstream.engines.spark.session import ClassArchive, key_of
 from millstream.errors import EngineError
 
 if TYPE_CHECKING:

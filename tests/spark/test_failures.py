@@ -18,9 +18,8 @@ from tests.small_disk import SmallDisk, may_mount
 from tests.spark.conftest import JOB
 
 from millstream.checkpoint.inspect import list_checkpoints, verify_checkpoints
-from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.checkpoint.signature import seal_of
 from millstream.common import Types
 from millstream.datastream import (
     KeyedProcessFunction,

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 
 from millstream.common import Configuration
 from millstream.engines.spark import session
-from millstream.engines.spark.errors import in_a_line
+from millstream.engines.spark.engine import in_a_line
 from millstream.engines.spark.worker_daemon import quiet
 from millstream.errors import EngineError
 

@@ -38,7 +38,7 @@ from millstream.datastream.connectors import (
     RateLimiterStrategy,
 )
 from millstream.datastream.state import ValueStateDescriptor
-from millstream.engines.spark import slots
+from millstream.engines.spark import pipelined
 from millstream.errors import EngineError, ProgramError, WorkerLostError
 from millstream.execution.job_client import JobStatus
 
@@ -259,7 +259,7 @@ def test_a_job_that_waits_for_cores_says_for_which_and_can_be_cancelled(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slots, "_SOON", 0.3)
+    monkeypatch.setattr(pipelined, "_SOON", 0.3)
 
     def start(name: str) -> JobClient:
         env = make(2)

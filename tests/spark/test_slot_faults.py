@@ -25,7 +25,7 @@ from tests.support.environments import environments
 
 from millstream import crash_points
 from millstream.datastream import JobStatus
-from millstream.engines.spark.slots import SparkSlotHost
+from millstream.engines.spark.pipelined import SparkSlotHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from millstream.engines.spark import slots
+from millstream.engines.spark import pipelined
 from millstream.engines.spark.java import JavaProcess
+from millstream.engines.spark.pipelined import SparkSlotHost, _BarrierJob
 from millstream.engines.spark.presence import Presence
 from millstream.engines.spark.slot_function import host_of
-from millstream.engines.spark.slots import SparkSlotHost, _BarrierJob
 from millstream.errors import EngineError, SourceError, WorkerLostError
 from millstream.graph.job_files import JobFiles
 from millstream.runtime.pipelined.control import SlotSettings, end_process
-from millstream.runtime.pipelined.slot import run_slot
+from millstream.runtime.pipelined.main_loop import run_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -268,7 +268,7 @@ def test_strangers_do_not_keep_slots_away(
                 strangers.append(stranger)
 
     strangers: list[socket.socket] = []
-    monkeypatch.setattr(slots, "Presence", Seen)
+    monkeypatch.setattr(pipelined, "Presence", Seen)
     run = begin(until_told).start(eventually)
     (run.directory / "end").touch()
     run.host.stop(LONGEST)

@@ -11,8 +11,8 @@ from millstream.common import Configuration
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.registry import engine_words
 from millstream.engines.spark import pipelined
+from millstream.engines.spark.pipelined import TaskSlots
 from millstream.engines.spark.session import WARM_UP, get_session
-from millstream.engines.spark.slots import TaskSlots
 from millstream.errors import EngineError
 
 

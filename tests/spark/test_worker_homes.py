@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import TaskContext
 
-from millstream.engines.spark import worker_homes
-from millstream.engines.spark.worker_homes import RUN_PROPERTY, keep_workers, keep_workers_aside
+from millstream.engines.spark import engine
+from millstream.engines.spark.engine import RUN_PROPERTY, keep_workers, keep_workers_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -112,8 +112,8 @@ def test_spark_made_otherwise_goes_on(
         return list_class.getConstructor(gateway.new_array(gateway.jvm.java.lang.Class, 0))
 
     context = spark.sparkContext
-    monkeypatch.setattr(worker_homes, "_compiled", {})
-    monkeypatch.setattr(worker_homes, "compiled", other_class)
+    monkeypatch.setattr(engine, "_worker_homes_compiled", {})
+    monkeypatch.setattr(engine, "compiled", other_class)
     assert keep_workers(context) == 0
     assert len(together(context, tmp_path / "first")) == PARTITIONS
 
@@ -121,7 +121,7 @@ def test_spark_made_otherwise_goes_on(
 def test_no_epoch_waits_for_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[SparkContext] = []
     kept: Callable[[SparkContext], object] = called.append
-    monkeypatch.setattr(worker_homes, "keep_workers", kept)
+    monkeypatch.setattr(engine, "keep_workers", kept)
     thread = keep_workers_aside(spark.sparkContext)
     assert thread is not None
     thread.join(DEADLINE)

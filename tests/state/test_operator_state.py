@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint import LocalStorage
-from millstream.checkpoint.manifest_codec import (
+from millstream.checkpoint.manifest_log import (
     _operator_state_from_json,
     _operator_state_to_json,
 )

@@ -20,7 +20,7 @@ from tests.support.proxied_slots import ProxiedSlots
 from tests.support.slot_proxy import DRIVER
 
 from millstream.engines.pipelined import run_loop
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.engine import LocalSlots
 from millstream.runtime.pipelined.control import FENCED
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.support.faults import Rendezvous
 
-    from millstream.engines.pipelined.local_slots import _Process
+    from millstream.engines.pipelined.engine import _Process
     from millstream.runtime.pipelined.control import SlotSettings
 
 __all__ = ["DisturbedSlots"]

@@ -34,7 +34,7 @@ __all__ = ["fork_twin", "new_interpreter"]
 #: How long a request is; a process id.
 _NUMBER: Final = struct.Struct("=q")
 #: What workers would import one by one: these, and of these whatever the process of the tests has.
-_IMPORTED: Final = (*fork_server._IMPORTED_BEFORE, "millstream.runtime.pipelined.slot")
+_IMPORTED: Final = (*fork_server._IMPORTED_BEFORE, "millstream.runtime.pipelined.main_loop")
 _PACKAGES: Final = ("millstream.", "numpy", "pyarrow")
 #: As users have it.
 new_interpreter: Final = fork_server._new_interpreter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.slot_proxy import DRIVER, SlotProxy
 
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.pipelined.engine import LocalSlots
 from millstream.runtime.pipelined.control import Begin
 
 if TYPE_CHECKING:

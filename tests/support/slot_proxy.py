@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from millstream.runtime.pipelined import connect
+from millstream.runtime.pipelined import transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,10 +206,10 @@ class SlotProxy:
         try:
             piece = sock.recv(_PIECE)
             said += piece
-            if piece and len(said) < connect._HELLO.size:
+            if piece and len(said) < transport._HELLO.size:
                 self._newcomers[sock] = end, address, said
                 return
-            _, _, number, _ = connect._HELLO.unpack(said[: connect._HELLO.size])
+            _, _, number, _ = transport._HELLO.unpack(said[: transport._HELLO.size])
             other = socket.create_connection(address, timeout=10)
         except (OSError, ValueError):
             piece = b""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.checkpoint import coordinator
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.manifest_codec import manifest_to_json
-from millstream.checkpoint.manifest_log import ManifestLog, encode
+from millstream.checkpoint.manifest_log import ManifestLog, encode, manifest_to_json
 from millstream.connectors.commit_protocols import staged_values as write_ahead_sink
 from millstream.connectors.commit_protocols.commit_table import CommitTable
 from millstream.connectors.files.pending_files import PendingFile

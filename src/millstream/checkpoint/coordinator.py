@@ -10,7 +10,7 @@ the tasks::
       2 manifest   made of the acks and the last manifest           publish.py
       3 publish    put-if-absent: THE COMMIT POINT                  manifest_log.py
       4 commit     sinks make output visible, drop orphans          commit.py
-      5 clean up   old checkpoints and the files only they name     cleanup.py
+      5 clean up   old checkpoints and the files only they name     commit.py
 
 That is the order for exactly-once.  The other modes (``CheckpointingMode``) are other orders::
 
@@ -38,9 +38,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.cleanup import SWEEP_INTERVAL, Cleaner
 from millstream.checkpoint.commit import (
     COMMIT_TIMEOUT,
+    SWEEP_INTERVAL,
+    Cleaner,
     CommitRetry,
     CommitterThread,
     ManifestCommit,

@@ -7,11 +7,11 @@ of the job's code, unpickles nothing, and may be used while the job runs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.cleanup import state_names
-from millstream.checkpoint.commit import PendingCommits, read_pending
+from millstream.checkpoint.commit import PendingCommits, read_pending, state_names
 from millstream.checkpoint.job_directories import JobIdentity
+from millstream.checkpoint.local_storage import HmacSeal, LocalStorage, is_sealed
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.checkpoint.model import OperatorRecord, difference
 from millstream.contracts.operator import OperatorStateKind
@@ -34,6 +34,7 @@ __all__ = [
     "Verification",
     "inspect_checkpoint",
     "list_checkpoints",
+    "sign_directory",
     "verify_checkpoints",
 ]
 
@@ -360,3 +361,50 @@ def _operator_states(acks: list[OperatorAck]) -> Iterator[str]:
         else:
             count = sum(handle.count for handle in handles)
             yield f"{name!r}: operator {kind.label}{of_type}, {count} elements"
+
+
+#: Where blobs lie that are signed; state files are named in manifests with their digests.
+_SIGNED: Final = ("log/", "sources/", "sinks/")
+
+
+class _UnsignedToo(HmacSeal):
+    """Reads what is not signed yet, and what was signed with the same key."""
+
+    def open(self, name: str, stored: bytes, location: str) -> bytes:
+        return super().open(name, stored, location) if is_sealed(stored) else stored
+
+
+def sign_directory(directory: str, key_file: str) -> int:
+    """Sign everything that a job reads from its checkpoint directory.
+
+    The job must not run.  If this is interrupted it is done again; what is signed stays as it is.
+
+    Args:
+        directory: the checkpoint directory.
+        key_file: the file with the key.
+
+    Returns:
+        How many blobs are signed.
+
+    Raises:
+        CheckpointError: something is damaged or was signed with another key.
+        ConfigurationError: the key cannot be used.
+        DirectoryError: the directory cannot be written to.
+    """
+    storage = LocalStorage(directory, seal=_UnsignedToo(key_file))
+    storage.check()
+    problems = verify_checkpoints(storage).problems
+    if problems:
+        told = "; ".join(f"{each.name}: {each.reason}" for each in problems)
+        message = f"{storage.location} is not signed, for something in it is wrong: {told}"
+        raise CheckpointError(message)
+    names = list(_signed_names(storage))
+    for name in names:
+        storage.write(name, storage.read(name))
+    return len(names)
+
+
+def _signed_names(storage: LocalStorage) -> Iterator[str]:
+    for name in storage.list_names(""):
+        if name.startswith(_SIGNED) or ("/" not in name and name.endswith(".json")):
+            yield name

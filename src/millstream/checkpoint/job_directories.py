@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.local_storage import IDENTITY, LocalStorage, seal_of
 from millstream.checkpoint.model import FORMAT_VERSION, OperatorRecord, require_format
 from millstream.checkpoint.program import record_from_json, record_to_json
-from millstream.checkpoint.signature import IDENTITY, seal_of
 from millstream.configuration import options
 from millstream.directories import (
     CHECKPOINTS,

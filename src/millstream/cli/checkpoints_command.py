@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.commit import confirm_committed
-from millstream.checkpoint.inspect import inspect_checkpoint, list_checkpoints, verify_checkpoints
-from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.inspect import (
+    inspect_checkpoint,
+    list_checkpoints,
+    sign_directory,
+    verify_checkpoints,
+)
+from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.checkpoint.program import accumulators, labels
-from millstream.checkpoint.signature import seal_of
-from millstream.checkpoint.signing import sign_directory
 from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
 from millstream.metrics.progress import format_bytes, format_moment, format_watermark

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from millstream.checkpoint.commit import read_checkpoints
 from millstream.checkpoint.job_directories import JobIdentity
-from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program import labels
-from millstream.checkpoint.signature import seal_of
 from millstream.connectors.kafka.transactions import (
     Outcome,
     TransactionControl,

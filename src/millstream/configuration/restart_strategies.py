@@ -1,7 +1,7 @@
 """RestartStrategies: PyFlink's objects for what ``restart-strategy.*`` keys set.
 
 What it is: values for ``env.set_restart_strategy``.  What it is not: the strategies themselves,
-which are in ``execution/restart.py``.
+which are in ``execution/driver.py``.
 """
 
 from __future__ import annotations

@@ -15,15 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.cleanup import delete_checkpoints
-from millstream.checkpoint.commit import CommitRetry, PendingCommits
+from millstream.checkpoint.commit import CommitRetry, PendingCommits, delete_checkpoints
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_directories import JobDirectories, JobIdentity
-from millstream.checkpoint.local_storage import LocalStorage
+from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import OperatorRecord, blocks_of, digest_of
 from millstream.checkpoint.program import labels, require_fit, stored_max_parallelism
-from millstream.checkpoint.signature import seal_of
 from millstream.configuration import options
 from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.operator import refusal_of, sections_of

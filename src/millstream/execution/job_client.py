@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.commit import PendingCommits
     from millstream.execution.monitor import CompletedCheckpoint, JobStart
-    from millstream.metrics.event_time import OperatorTime
+    from millstream.metrics.progress import OperatorTime
 
 
 T = TypeVar("T")

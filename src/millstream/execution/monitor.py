@@ -12,8 +12,15 @@ from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.metrics import added, shown
 from millstream.contracts.operator import FUNCTION_STATES
-from millstream.metrics.event_time import EventTimeReader, describe
-from millstream.metrics.progress import Progress, describe_times, format_moment, gauges, is_reported
+from millstream.metrics.progress import (
+    EventTimeReader,
+    Progress,
+    describe,
+    describe_times,
+    format_moment,
+    gauges,
+    is_reported,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,8 +30,7 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import StateHandle
     from millstream.contracts.metrics import Measure
     from millstream.graph.model import JobGraph
-    from millstream.metrics.event_time import OperatorTime
-    from millstream.metrics.progress import ProgressReporter, Times
+    from millstream.metrics.progress import OperatorTime, ProgressReporter, Times
     from millstream.runtime.live_counts import RunningMetrics
 
     Records = Mapping[str, OperatorRecord]

@@ -19,9 +19,8 @@ from millstream.configuration import options
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointExpiredError, FencedError
 from millstream.execution.job import delete_older_files, describe_start, fit, program_of
-from millstream.execution.planned_source import initial_offset
+from millstream.execution.planned_source import SplitLog, initial_offset
 from millstream.execution.planner import SourcePlanner, plan_sources
-from millstream.execution.split_log import SplitLog
 from millstream.graph import model
 from millstream.runtime.live_counts import delete_counts
 from millstream.runtime.plan import EpochPlan, OperatorRestore

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from millstream.execution.planned_source import Position, SourceSplits, new_splits
+from millstream.execution.planner import AlignedSplit, Aligner
 from millstream.execution.source_requests import (
     Inquiries,
     Question,
@@ -27,7 +28,6 @@ from millstream.execution.source_requests import (
     end_of,
     is_read_at_once,
 )
-from millstream.execution.watermark_alignment import AlignedSplit, Aligner
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import SplitAssignment
 
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest, SplitState, TaskAck
     from millstream.contracts.source import Source, Split
-    from millstream.execution.planned_source import Offset, PlannedSource
+    from millstream.execution.planned_source import Offset, PlannedSource, SplitLog
+    from millstream.execution.planner import TimeOfSplit
     from millstream.execution.source_requests import Answer, Inquiry
-    from millstream.execution.split_log import SplitLog
-    from millstream.execution.watermark_alignment import TimeOfSplit
     from millstream.runtime.pipelined.control import SplitProgress
 
 

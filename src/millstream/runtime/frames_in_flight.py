@@ -36,8 +36,8 @@ from millstream.errors import IncompatibleProgramError
 from millstream.graph.model import Partitioning
 from millstream.graph.validation import edge_names
 from millstream.runtime.columnar.partial_aggregates import is_partial
-from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
-from millstream.runtime.restored_time import refresh_time
+from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
+from millstream.runtime.plan import refresh_time
 from millstream.state.in_flight_files import read_frames
 from millstream.state.key_codec import key_group_range
 from millstream.types.field_access import KeyColumns, field_of
@@ -194,7 +194,7 @@ class RestoredFrame(NamedTuple):
 
     edge: int
     channel: int
-    #: Of ``runtime/frames.py``.
+    #: Of ``runtime/exchange.py``.
     kind: int
     #: Records out of which those of other subtasks were taken are a batch.
     payload: bytes | memoryview | Batch

@@ -17,7 +17,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.graph.validation import connector_label
-from millstream.runtime.restored_time import SourceChain, restore_split_time
+from millstream.runtime.plan import SourceChain, restore_split_time
 from millstream.runtime.user_code import reading
 from millstream.types.pickling import dumps
 

@@ -13,8 +13,7 @@ from millstream.contracts import operator
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import OperatorContext
 from millstream.functions.watermark_strategy import WatermarkStrategy
-from millstream.runtime.exchange import ExchangeWriter, WatermarkValve, create_partitioner
-from millstream.runtime.frames import Outbox
+from millstream.runtime.exchange import ExchangeWriter, Outbox, WatermarkValve, create_partitioner
 from millstream.runtime.last_given import watch
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.user_code import OutputCheck

@@ -1,7 +1,7 @@
 """Frames in flight in a checkpoint: one file per task that barriers have overtaken them at.
 
 What it is: writing and reading that file: an Arrow IPC file with a row per frame, in order per
-channel: ``channel`` (a number in the table of channels), ``kind`` (``runtime/frames.py``) and
+channel: ``channel`` (a number in the table of channels), ``kind`` (``runtime/exchange.py``) and
 ``payload``.  The table is JSON in the schema's metadata: of each channel the edge that it lies on,
 by the uids at its ends, the watermark and idleness that its reader knew at its snapshot, and
 whether it carries the end of a source.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from millstream.checkpoint.manifest_codec import edge_name_from_json
+from millstream.checkpoint.manifest_log import edge_name_from_json
 from millstream.checkpoint.model import FramesInFlight, difference, digest_of
 from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point

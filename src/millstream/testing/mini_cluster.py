@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from millstream.checkpoint.commit import CommitRetry
 from millstream.checkpoint.job_directories import JobDirectories
-from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.signature import seal_of
+from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.configuration import options
 from millstream.directories import run_directory
 from millstream.engines.local.engine import EpochTasks
 from millstream.engines.local.worker import FrameFiles, TaskHost, TaskOutput, write_frames
 from millstream.engines.pipelined.in_process import PipelinedTasks
 from millstream.execution.job import Job
+from millstream.execution.planned_source import SplitLog
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.execution.run import EpochLoop, Run
-from millstream.execution.split_log import SplitLog
 from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.frames import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
+from millstream.runtime.exchange import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.last_given import begin_notes, end_care
 from millstream.runtime.stage import StageInstance

@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import AuthenticationError, WorkerLostError
-from millstream.runtime.pipelined.connect import Party, Role, listen, require_proof
 from millstream.runtime.pipelined.control import (
     Beat,
     End,
@@ -44,6 +43,7 @@ from millstream.runtime.pipelined.control import (
     close_in_forks,
     packed,
 )
+from millstream.runtime.pipelined.transport import Party, Role, listen, require_proof
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

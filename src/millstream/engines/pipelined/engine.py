@@ -6,34 +6,219 @@ how a job is started on slots of this machine.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import gc
 import logging
-from typing import TYPE_CHECKING, Any, Final
+import os
+import pickle
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.configuration import options
 from millstream.engines.local.engine import check_local_job
-from millstream.engines.pipelined.local_slots import LocalSlots
+from millstream.engines.local.fork_server import Nursery
+from millstream.engines.local.pool import how_it_ended
+from millstream.engines.pipelined.failover import SlotHost
 from millstream.engines.pipelined.run_loop import RunLoop
-from millstream.errors import ProgramError
+from millstream.errors import AuthenticationError, EngineError, ProgramError, WorkerLostError
 from millstream.execution.driver import start_job
 from millstream.execution.engine import Engine
 from millstream.execution.source_requests import Inquiries
 from millstream.graph.validation import connector_label, is_unaligned, why_not_unaligned
+from millstream.runtime.last_given import begin_notes, last_given
+from millstream.runtime.pipelined.control import FENCED, close_in_forks
+from millstream.runtime.pipelined.main_loop import run_slot
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from multiprocessing.connection import Connection
 
     from millstream.configuration.configuration import Configuration
     from millstream.configuration.option import ConfigOption
-    from millstream.engines.pipelined.slot_host import SlotHost
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
     from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.control import SubtaskTimes
+    from millstream.runtime.pipelined.control import SlotSettings, SubtaskTimes
 
 
 _LOG: Final = logging.getLogger("millstream")
+#: Seconds that a process whose control connection has ended may take to be gone.
+_GONE: Final = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    slot: int
+    pid: int
+    #: Ends with the process.
+    connection: Connection
+    #: It was killed here.
+    killed: bool = False
+    gone: bool = False
+    #: With which it ended.
+    code: int = 0
+
+
+class LocalSlots(SlotHost):
+    """Runs slots in processes of this machine.
+
+    To be made before the driver has threads of its own.
+
+    Args:
+        serve: what the process of a slot does; a function of a module.
+    """
+
+    def __init__(self, serve: Callable[[Connection], None] | None = None) -> None:
+        self._nursery = Nursery(serve or serve_slot)
+        self._processes: list[_Process] = []
+        self._lost: BaseException | None = None
+        #: A process was lost since slots were started.
+        self._is_careful = False
+        #: With which the process ended that is lost.
+        self._code = 0
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of the slots that are not known to be gone, in order."""
+        return [process.pid for process in self._processes if not process.gone]
+
+    @property
+    def replaces_slots(self) -> bool:
+        """Processes of this machine end one by one."""
+        return True
+
+    def start(self, settings: Sequence[SlotSettings]) -> None:
+        """Fork a process for each slot."""
+        self._processes, self._lost = [], None
+        careful, self._is_careful = self._is_careful, False
+        for each in settings:
+            self._fork(dataclasses.replace(each, careful=careful))
+
+    def _fork(self, settings: SlotSettings) -> None:
+        try:
+            process = _Process(settings.slot, *self._nursery.fork())
+            self._processes.append(process)
+            # It may be large, but a new process reads it before anything else.
+            process.connection.send_bytes(pickle.dumps(settings))
+        except OSError as error:
+            message = f"no process for a slot can be started: {error}"
+            raise EngineError(message) from error
+
+    def end_slot(self, slot: int) -> BaseException | None:
+        """Kill what is left of a slot."""
+        process = self._process(slot)
+        return None if process.gone else self._end(process, _GONE)
+
+    def replace(self, settings: SlotSettings) -> None:
+        """Fork another process for a slot."""
+        self._processes.remove(self._process(settings.slot))
+        self._fork(dataclasses.replace(settings, careful=True))
+
+    def lost_slot(self, slot: int) -> BaseException | None:
+        """How the process of a slot has ended."""
+        process = self._process(slot)
+        if process.gone or not _has_ended(process.connection):
+            return None
+        return self._bury(process) or WorkerLostError(f"slot {slot} has ended")
+
+    def _process(self, slot: int) -> _Process:
+        return next(each for each in self._processes if each.slot == slot)
+
+    def lost(self) -> BaseException | None:
+        """How a process has ended; one that was killed before all others."""
+        for process in self._processes:
+            if not process.gone and _has_ended(process.connection):
+                self._note(process, self._bury(process))
+        return self._lost
+
+    def stop(self, patience: float) -> None:
+        """Wait for the processes, and kill those that stay."""
+        deadline = time.monotonic() + patience
+        for process in self._processes:
+            if not process.gone:
+                self._note(process, self._end(process, deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Let the nursery end, which kills what is left."""
+        self._nursery.close()
+
+    def _end(self, process: _Process, patience: float) -> WorkerLostError | None:
+        """Wait for the end of a process, and kill it if it stays; how it ended, if by itself."""
+        if not _has_ended(process.connection, max(0.0, patience)):
+            _LOG.debug("slot %d stays: killing process %d", process.slot, process.pid)
+            process.killed = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        return self._bury(process)
+
+    def _bury(self, process: _Process) -> WorkerLostError | None:
+        """Wait for a process that has ended, or is about to; how, unless it was told to."""
+        code = self._nursery.wait(process.pid)
+        process.gone = True
+        process.connection.close()
+        given = last_given(process.pid)
+        if process.killed or code is None or code == FENCED:
+            return None
+        process.code, self._is_careful = code, True
+        return WorkerLostError(
+            f"slot {process.slot} (worker process {process.pid} of this machine)"
+            f" {how_it_ended(code)}{given}"
+        )
+
+    def _note(self, process: _Process, lost: WorkerLostError | None) -> None:
+        # One that was killed says more than one that ended.
+        if lost is not None and (self._lost is None or process.code < 0 <= self._code):
+            self._lost, self._code = lost, process.code
+
+
+def serve_slot(connection: Connection) -> None:
+    """What the process of a slot does.
+
+    Args:
+        connection: to the driver's host of slots; the settings come through it.
+    """
+    # Interrupts are for the driver; who wants the slot to end at once closes its connections.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if "numpy.random" in sys.modules:
+        # Else all slots would draw the same numbers; Python's own does this by itself.
+        sys.modules["numpy.random"].seed()
+    # What functions print must not wait in a buffer: a slot may end at any moment.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
+    # Records are many short-lived objects without cycles: collecting them often only costs.
+    gc.set_threshold(200_000, 20, 100)
+    close_in_forks(connection)
+    try:
+        settings = connection.recv_bytes()
+    except (EOFError, OSError):
+        return  # the driver was gone before it began
+    try:
+        given = cast("SlotSettings", pickle.loads(settings))
+        begin_notes(careful=given.careful)
+        run_slot(given)
+    except (AuthenticationError, WorkerLostError) as error:
+        # The driver has fenced before the slot was there: this process is of no use any more.
+        _LOG.debug("a slot ends: %s", error)
+
+
+def _has_ended(connection: Connection, wait: float = 0.0) -> bool:
+    """Whether the other end is closed; nothing is ever said through it."""
+    try:
+        return connection.poll(wait)
+    except OSError:
+        return True
+
+
+def _named(process: _Process) -> tuple[int, int]:
+    return process.slot, process.pid
 
 
 def why_not_pipelined(graph: JobGraph) -> str | None:

@@ -52,10 +52,9 @@ from millstream.engines.pipelined.checkpoints import (
 from millstream.engines.pipelined.control_server import ControlServer, LostSlot
 from millstream.engines.pipelined.failover import Failover, Readers, Regions, Replacements
 from millstream.errors import EngineError, WorkerLostError
-from millstream.execution.planned_source import plan_sources
+from millstream.execution.planned_source import SplitLog, plan_sources
 from millstream.execution.source_requests import UnwantedError
 from millstream.execution.split_enumerator import SplitEnumerator
-from millstream.execution.split_log import SplitLog
 from millstream.graph.model import by_chain
 from millstream.graph.validation import is_unaligned
 from millstream.runtime.pipelined.control import (
@@ -81,7 +80,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from millstream.checkpoint.model import Manifest, TaskAck
-    from millstream.engines.pipelined.slot_host import SlotHost
+    from millstream.engines.pipelined.failover import SlotHost
     from millstream.execution.run import Run
     from millstream.execution.source_requests import Inquiries
     from millstream.runtime.live_counts import RunningMetrics

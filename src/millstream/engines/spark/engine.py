@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import threading
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from py4j.protocol import Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import StructType
 
-from millstream.engines.spark.errors import has_lost_worker, in_a_line, original_error
+from millstream import errors
 from millstream.engines.spark.java import JavaProcess, compiled
 from millstream.engines.spark.session import get_session, streaming_options
 from millstream.engines.spark.stage_function import (
@@ -28,20 +31,19 @@ from millstream.engines.spark.stage_function import (
     StageFunction,
     plan_text,
 )
-from millstream.engines.spark.worker_homes import RUN_PROPERTY, keep_workers_aside
 from millstream.errors import CheckpointError, CorruptCheckpointError, JobError, WorkerLostError
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
 from millstream.execution.planned_source import initial_offset
 from millstream.execution.run import EpochLoop, FenceWatch
-from millstream.runtime.frames import FRAME_DDL
+from millstream.runtime.exchange import FRAME_DDL
 from millstream.runtime.last_given import last_of_run
 from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark import Broadcast
+    from pyspark import Broadcast, SparkContext
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -53,6 +55,126 @@ if TYPE_CHECKING:
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
     from millstream.runtime.plan import EpochPlan
+
+
+_RAISED: Final = re.compile(
+    r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)"
+    r"(?=\n\n|\n\tat |\nTraceback |\n ?SQLSTATE: |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+#: Of a worker that cannot even unpickle what it is to do; again and again, however often it is
+#: tried.
+_NOT_FOUND: Final = "ModuleNotFoundError: No module named 'millstream'"
+_NO_MILLSTREAM: Final = (
+    "the Python of Spark's workers has no module millstream. Workers of a session run what the"
+    " variable PYSPARK_PYTHON names, else the python3 of their machine, whatever runs the program:"
+    " set it before the session starts, on all machines to a Python that has Millstream; or leave"
+    " the session to Millstream (millstream.spark.master, python.executable)"
+)
+
+
+def _lacks_millstream(error: BaseException) -> bool:
+    return raised_in_python(error) == _NOT_FOUND
+
+
+def original_error(error: BaseException) -> BaseException:
+    """The Millstream error that a task raised, if ``error`` tells of one; else ``error``.
+
+    That workers have no Millstream is one, though they cannot say so themselves.
+    """
+    if isinstance(error, errors.MillstreamError):
+        return error
+    found = list(_RAISED.finditer(str(error)))
+    if not found:
+        return errors.EngineError(_NO_MILLSTREAM) if _lacks_millstream(error) else error
+    # The last one is what was raised; those before it are its causes.
+    name, message = found[-1]["name"], found[-1]["message"].strip()
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.MillstreamError)):
+        return error
+    made: BaseException = kind(message)
+    return made
+
+
+#: Of a worker process that has ended in the middle of a task.
+_WORKER_LOST: Final = "Python worker exited unexpectedly"
+
+
+def has_lost_worker(error: BaseException) -> bool:
+    """Return whether Spark reports that the process of a Python worker has ended."""
+    return _WORKER_LOST in str(error)
+
+
+#: Where the text of an error goes on with what only helps those who know Spark.
+_DETAILS: Final = re.compile(
+    r"\n\s*at |\nDriver stacktrace|\nTraceback |\n=== Streaming Query|\n\nJVM stacktrace"
+)
+_CALL: Final = re.compile(r"^An error occurred while calling \S+\n: ")
+_LONGEST: Final = 500
+
+
+def in_a_line(error: BaseException) -> str:
+    """What an error says, for a line in a log: of Spark's, which have hundreds, the first."""
+    text = str(error)
+    if not isinstance(error, errors.MillstreamError):
+        text = " ".join(_DETAILS.split(_CALL.sub("", text), maxsplit=1)[0].split())[:_LONGEST]
+    return text or type(error).__name__
+
+
+#: The end of a traceback: the first line behind the places, which are indented.
+_PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<said>\S.*)")
+
+
+def raised_in_python(error: BaseException) -> str | None:
+    """What a Python worker raised, in a line, if an error of Spark's tells of that."""
+    found = [match["said"] for match in _PYTHON.finditer(str(error))]
+    # The last one is what was raised; those before it are its causes.
+    return found[-1].strip()[:_LONGEST] if found else None
+
+
+_LOG: Final = logging.getLogger("millstream")
+#: The local property that names the run whose partitions have workers of their own; as in the Java.
+RUN_PROPERTY: Final = "millstream.run"
+_WORKER_HOMES_CLASS: Final = "WorkerHomes"
+
+#: Gateway -> the compiled object.  Once per JVM: py4j remembers methods by the name of their class.
+_worker_homes_compiled: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
+_lock: Final = threading.Lock()
+
+
+def keep_workers_aside(context: SparkContext) -> threading.Thread | None:
+    """Do so in a thread: compiling takes some hundredths of a second, and no epoch waits for it."""
+    if not (context.master or "").startswith("local"):
+        return None  # the workers are not those of this JVM
+    thread = threading.Thread(
+        target=keep_workers, args=(context,), name="worker homes", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+def keep_workers(context: SparkContext) -> int:
+    """Have tasks of a run get the worker that their partition had before.
+
+    Only workers of daemons that have run a task: so call it once one has.
+
+    Returns:
+        Of how many daemons; 0 if this Spark is made otherwise, which costs time and nothing else.
+    """
+    gateway: Any = context._gateway  # noqa: SLF001 - as engine.py
+    try:
+        with _lock:
+            if gateway not in _worker_homes_compiled:
+                nothing = gateway.new_array(gateway.jvm.java.lang.Object, 0)
+                _worker_homes_compiled[gateway] = compiled(
+                    gateway, _WORKER_HOMES_CLASS
+                ).newInstance(nothing)
+            return int(_worker_homes_compiled[gateway].get())
+    except (Py4JError, OSError) as error:  # the latter where the JVM ends meanwhile
+        _LOG.debug("partitions change workers as Spark will have it: %s", error)
+        return 0
 
 
 #: Characters of a plan that travel as a property, with each task; longer ones (of many subtasks
@@ -172,7 +294,6 @@ def spark_source_frame(frame: DataFrame, node: int, parallelism: int) -> DataFra
     return frame.mapInArrow(PackSparkRows(node, parallelism), SPARK_SOURCE_DDL)
 
 
-_LOG: Final = logging.getLogger("millstream")
 #: Characters of an error that Spark is told; the driver has the error itself.
 _SHOWN_TO_SPARK: Final = 500
 #: Where Spark's offset log has the time of a micro-batch, in milliseconds.

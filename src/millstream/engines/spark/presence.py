@@ -21,8 +21,8 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import AuthenticationError
-from millstream.runtime.pipelined.connect import Party, Role, listen, prove, require_proof
 from millstream.runtime.pipelined.control import last_words
+from millstream.runtime.pipelined.transport import Party, Role, listen, prove, require_proof
 
 if TYPE_CHECKING:
     from millstream.runtime.pipelined.control import Address, SlotSettings

@@ -1,7 +1,7 @@
 """The function that Spark runs as a slot: from a task of a barrier stage into ``run_slot``.
 
 What it is: finds out which slot the task is and where others reach it.
-What it is not: what a slot does (``runtime/pipelined/slot.py``).
+What it is not: what a slot does (``runtime/pipelined/main_loop.py``).
 
 A worker that has been a slot does nothing else: its input is left unread, so that Spark throws it
 away, with whatever the job's functions, libraries and threads have left in it.  The daemon forks
@@ -18,7 +18,7 @@ from pyspark import BarrierTaskContext
 
 from millstream.engines.spark.presence import be_present, say_goodbye
 from millstream.runtime.last_given import begin_notes
-from millstream.runtime.pipelined.slot import run_slot
+from millstream.runtime.pipelined.main_loop import run_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Operator, OperatorContext, OperatorSnapshot, Output
-from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.user_code import (
     USUAL_RESULTS,
+    FunctionContext,
     check_records,
     close_functions,
     open_functions,

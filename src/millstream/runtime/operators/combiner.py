@@ -20,11 +20,10 @@ from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.runtime.columnar.aggregates import Aggregates, named_aggregates
 from millstream.runtime.columnar.partial_aggregates import concatenated
 from millstream.runtime.columnar.row_groups import KEY
-from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.operators.keyed import KeyExtractor
 from millstream.runtime.operators.windows.assignment import check_timestamps
 from millstream.runtime.operators.windows.chunks import FLUSH, START, Panes, Partials
-from millstream.runtime.user_code import close_functions, open_functions
+from millstream.runtime.user_code import FunctionContext, close_functions, open_functions
 from millstream.types.types import from_arrow_schema
 
 if TYPE_CHECKING:

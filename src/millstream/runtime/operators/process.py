@@ -22,12 +22,13 @@ from millstream.functions.functions import (
     TimerService,
 )
 from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
-from millstream.runtime.function_context import Clock, KeyedTimerService
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector, FunctionOperator
 from millstream.runtime.operators.keyed import KeyedOperator, KeyExtractor
 from millstream.runtime.user_code import (
     NO_RECORD,
     USUAL_RESULTS,
+    Clock,
+    KeyedTimerService,
     bound_method,
     check_records,
     user_error,

@@ -6,5 +6,5 @@ snapshot to snapshot, and the main loop of a slot.
 What it is not: the driver's side (``engines/pipelined/``), nor operators, which are those of every
 engine.
 
-Read next: ``runtime/pipelined/slot.py``, ``runtime/pipelined/control.py``.
+Read next: ``runtime/pipelined/main_loop.py``, ``runtime/pipelined/control.py``.
 """

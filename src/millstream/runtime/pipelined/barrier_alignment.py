@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.graph.validation import aligned_edges, edge_names
-from millstream.runtime.frames import encode_batch
+from millstream.runtime.exchange import encode_batch
 from millstream.runtime.frames_in_flight import cut_of
 from millstream.runtime.pipelined.control import NEVER
 from millstream.runtime.pipelined.links import BARRIER, Barrier

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.errors import EngineError, WorkerLostError
-from millstream.runtime.pipelined.connect import Party, Role, prove
+from millstream.runtime.pipelined.transport import Party, Role, prove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from millstream.configuration import options
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
-from millstream.runtime.frames import DATA_ARROW, DATA_PICKLE, Outbox
+from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
 
 
-#: Kinds of frames beside those of ``runtime/frames.py``.  Records within a slot, by reference.
+#: Kinds of frames beside those of ``runtime/exchange.py``.  Records within a slot, by reference.
 DATA_REFERENCE: Final = 16
 #: ``number`` is that of the checkpoint, the payload a ``Barrier``.
 BARRIER: Final = 17

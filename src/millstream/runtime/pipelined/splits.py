@@ -19,8 +19,7 @@ from millstream.errors import SourceError
 from millstream.graph.validation import connector_label
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.control import SplitProgress
-from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
-from millstream.runtime.restored_time import SourceChain
+from millstream.runtime.plan import END_OF_INPUT, SourceChain, SplitAssignment
 from millstream.runtime.split_reader import SplitReader
 from millstream.runtime.user_code import reading
 

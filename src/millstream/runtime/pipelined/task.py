@@ -32,9 +32,14 @@ from millstream.contracts.metrics import together
 from millstream.contracts.operator import Checkpoint
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError
-from millstream.runtime.exchange import concatenate, runs
-from millstream.runtime.frame_reader import FrameReader
-from millstream.runtime.frames import WATERMARK, decode_batch, decode_long, encode_long
+from millstream.runtime.exchange import (
+    WATERMARK,
+    concatenate,
+    decode_batch,
+    decode_long,
+    encode_long,
+    runs,
+)
 from millstream.runtime.live_counts import RunningMetrics, metrics_of
 from millstream.runtime.pipelined.barrier_alignment import Alignment
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
@@ -50,9 +55,9 @@ from millstream.runtime.pipelined.links import (
 )
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
 from millstream.runtime.pipelined.uploader import PendingAck
-from millstream.runtime.restored_time import acknowledged_watermark
+from millstream.runtime.plan import acknowledged_watermark
 from millstream.runtime.stage import is_per_channel
-from millstream.runtime.task import TaskState, attempt_name, this_worker
+from millstream.runtime.task import FrameReader, TaskState, attempt_name, this_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

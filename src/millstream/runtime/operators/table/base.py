@@ -15,9 +15,9 @@ import pyarrow as pa
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import ExpressionError, StateError, TypeMismatchError
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.function_context import FunctionContext
 from millstream.runtime.operators.base import MeasuringOperator
 from millstream.runtime.operators.keyed import keyed_state_of, store_of
+from millstream.runtime.user_code import FunctionContext
 from millstream.state.key_codec import KeyTypes
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from millstream.errors import ProgramError
 from millstream.functions.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
 from millstream.functions.window import TimeWindow
-from millstream.runtime.function_context import StateAccess
 from millstream.runtime.user_code import (
     NO_RECORD,
     USUAL_RESULTS,
+    StateAccess,
     bound_method,
     check_records,
     user_error,
