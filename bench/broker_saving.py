@@ -25,7 +25,7 @@ __all__ = ["saving_stopped"]
 _THREAD: Final = "autosave"
 #: Seconds that it may take to begin: a broker may listen before.
 _PATIENCE: Final = 5.0
-_LOOK: Final = 0.005
+_POLL_SECONDS: Final = 0.005
 #: From Linux's ``ptrace.h`` and ``wait.h``.
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _WALL: Final = 0x40000000
@@ -67,7 +67,7 @@ def _saving_thread(process: int) -> int | None:
                 before, _, rest = (thread / "stat").read_text().rpartition(")")
                 if before.partition("(")[2] == _THREAD and rest.split()[0] == "S":
                     return int(thread.name)
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
     return None
 
 

@@ -80,7 +80,7 @@ class Job:
         """Begin a run: what was cleaned up is no concern of it."""
         self.log = ManifestLog(self.storage)
         self.cleaner = Cleaner(self.storage, self.log, self.retained, sweep_interval=1000)
-        self.cleaner.look_before_open()
+        self.cleaner.list_before_open()
         self.log.open_generation()
         self.cleaner.recovered(read_checkpoints(self.log, "job"))
 

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.cli.main import main
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.engines.registry import engine_words
+from millstream.engines.registry import describe_engine
 
 ROOT = Path(__file__).parents[2]
 WORDS = str(ROOT / "examples" / "word_count.py")
@@ -52,7 +52,7 @@ def test_plan_says_why_a_job_cannot_run_pipelined(execution: str) -> None:
     source = next(node for node in graph.nodes.values() if node.kind == "source")
     source.spark_index = 0
     graph.configuration.set_string("millstream.execution", execution)
-    words = engine_words(graph)
+    words = describe_engine(graph)
     assert ("refused: " if execution == "pipelined" else "not pipelined: ") in words
     assert "a Spark DataFrame" in words
 

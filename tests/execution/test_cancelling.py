@@ -28,7 +28,7 @@ MOMENT = 0.1
 class Waiting(Engine):
     """Runs until it is cancelled; ``act`` is called in each run, with its number."""
 
-    tasks_go_on = True
+    long_running_tasks = True
 
     def __init__(self, act: Callable[[int, Run], None] = lambda *_: None) -> None:
         self._act = act

@@ -31,11 +31,11 @@ def test_the_log_is_looked_at_every_two_seconds() -> None:
     watch = FenceWatch(coordinator, lambda: now)
     for _ in range(59):
         now += 0.1
-        watch.look()
+        watch.check()
     assert coordinator.looks == 0
     now += 2
     with pytest.raises(FencedError, match="a newer run has taken the job over"):
-        watch.look()
+        watch.check()
 
 
 def test_an_idle_run_of_epochs_ends_when_it_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:

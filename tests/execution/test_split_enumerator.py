@@ -50,7 +50,7 @@ def test_complete_splits_of_the_same_time_are_all_read_at_once(tmp_path: Path) -
     for assignment in assigned:
         assert not enumerator.is_over
         enumerator.progress(done(assignment))
-        update = enumerator.look(1)
+        update = enumerator.poll(1)
         assert not update.assigned
     assert update.ended == ["s"]
 
@@ -62,9 +62,9 @@ def test_few_complete_splits_are_open_at_a_time(tmp_path: Path) -> None:
         ("0", 0, 0, 9, True),
         ("1", 1, 0, 2, True),
     ]
-    assert not enumerator.look(1)
+    assert not enumerator.poll(1)
     enumerator.progress({second.channel: SplitProgress(1, 0, idle=False, over=False)})
-    assert not enumerator.look(2)
+    assert not enumerator.poll(2)
 
 
 def test_complete_splits_that_a_first_epoch_would_read_are_read_side_by_side(
@@ -83,12 +83,12 @@ def test_a_subtask_that_is_done_gets_the_next(tmp_path: Path) -> None:
     first, second = enumerator.begin()
     now = 5_000
     enumerator.progress(done(second))
-    third = enumerator.look(now).assigned
+    third = enumerator.poll(now).assigned
     assert {slot: [a.split.id for a in those] for slot, those in third.items()} == {1: ["2"]}
     # It was soon done with that: the way to the driver and back is what takes time.
     now += 10
     enumerator.progress(done(third[1][0]))
-    assert len(enumerator.look(now).assigned[1]) == 2
+    assert len(enumerator.poll(now).assigned[1]) == 2
     assert first.channel not in {a.channel for a in third[1]}
 
 
@@ -110,21 +110,21 @@ def test_only_what_has_changed_is_told(tmp_path: Path) -> None:
     source.now = [2, 3]
     enumerator = enumerator_of(tmp_path, source)
     first, second = enumerator.begin()
-    assert not enumerator.look(1)
+    assert not enumerator.poll(1)
     source.now = [2, 4]
-    assert enumerator.look(2) == Update(grown={second.channel: 4}, final={second.channel})
+    assert enumerator.poll(2) == Update(grown={second.channel: 4}, final={second.channel})
     asked = source.asked
     source.now = [3, 4]
-    assert enumerator.look(3) == Update(grown={first.channel: 3})
+    assert enumerator.poll(3) == Update(grown={first.channel: 3})
     assert source.asked == asked + 1  # the other has had its last end
     enumerator.progress(done(second))
     source.now = [4, 4]
-    assert enumerator.look(4).final == {first.channel}
+    assert enumerator.poll(4).final == {first.channel}
     before = enumerator.is_over
     enumerator.progress({first.channel: SplitProgress(4, 0, idle=False, over=True)})
-    assert enumerator.look(5) == Update(retired={0: {0}}, ended=["s"])
+    assert enumerator.poll(5) == Update(retired={0: {0}}, ended=["s"])
     assert (before, enumerator.is_over) == (False, True)
-    assert not enumerator.look(6)
+    assert not enumerator.poll(6)
 
 
 def test_ends_that_cursors_find_are_asked_for_now_and_then(tmp_path: Path) -> None:
@@ -132,21 +132,21 @@ def test_ends_that_cursors_find_are_asked_for_now_and_then(tmp_path: Path) -> No
     source.cursors_follow = True
     enumerator = enumerator_of(tmp_path, source)
     (only,) = enumerator.begin()
-    enumerator.look(0)
+    enumerator.poll(0)
     asked = source.asked
     for now in range(1, 1000, 50):
-        assert not enumerator.look(now)
+        assert not enumerator.poll(now)
     assert source.asked == asked
     source.now = [1]
     enumerator.progress({only.channel: SplitProgress(3, 0, idle=False, over=False)})
-    assert enumerator.look(1001).grown == {only.channel: 1}
+    assert enumerator.poll(1001).grown == {only.channel: 1}
     assert source.early == [("0", 3)]  # the source says whether records were lost
 
 
 def test_a_source_without_splits_is_over_at_once(tmp_path: Path) -> None:
     enumerator = enumerator_of(tmp_path, Lengths([]))
     assert enumerator.begin() == []
-    assert enumerator.look(0) == Update(ended=["s"])
+    assert enumerator.poll(0) == Update(ended=["s"])
     assert enumerator.is_over
 
 
@@ -156,7 +156,7 @@ def test_an_end_that_was_told_behind_the_barrier_is_told_again(tmp_path: Path) -
     state = SplitState("s", "0", 1, finished=True, watermark=0)
     enumerator.triggered(0)
     enumerator.progress(done(only))
-    assert enumerator.look(1).ended == ["s"]
+    assert enumerator.poll(1).ended == ["s"]
     ack = TaskAck(0, 0, 0, "a", splits=[state])
     first = enumerator.offset(0, [ack], final=False, time=0)
     assert Position.of(first, "s").untold
@@ -178,7 +178,7 @@ def test_errors_name_the_source(tmp_path: Path) -> None:
     enumerator.begin()
     source.now = [2]
     with pytest.raises(SourceError, match=r"^source 's' \(job.py:3\): the server does not answer"):
-        enumerator.look(1)
+        enumerator.poll(1)
 
 
 def test_sources_are_told_what_is_committed(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_source_is_asked_one_thing_at_a_time(tmp_path: Path) -> None:
     state = SplitState("s", "0", 3, finished=False, watermark=0)
     enumerator.triggered(0)
     offset = enumerator.offset(0, [TaskAck(0, 0, 0, "a", splits=[state])], final=False, time=0)
-    enumerator.look(1)
+    enumerator.poll(1)
     assert len(inquiries.open) == 1
     source.asked_by = inquiries
     enumerator.committed({"s": {"0": state}})
@@ -247,11 +247,11 @@ def test_a_source_is_asked_one_thing_at_a_time(tmp_path: Path) -> None:
     gone, assigned = enumerator.restart({"s"}, offset, None)
     assert (gone, [(a.split.id, a.start, a.stop) for a in assigned]) == ([0, 1], [("0", 3, 5)])
     assert enumerator.restart({"s"}, start, None) == ([2], [])
-    assert not enumerator.look(2)
+    assert not enumerator.poll(2)
     assert (source.told, len(inquiries.open)) == ([], 1)
     source.asked_by = None
     inquiries.answer()
-    update = enumerator.look(3)
+    update = enumerator.poll(3)
     assert [(a.split.id, a.start, a.stop) for a in update.assigned[0]] == [
         ("0", 0, 5),
         ("1", 0, 5),
@@ -275,7 +275,7 @@ def _read_all(enumerator: SplitEnumerator, looks: int) -> list[str]:
         for each in made:
             enumerator.progress(done(each))
         read += [each.split.id for each in made]
-        made = [each for those in enumerator.look(now).assigned.values() for each in those]
+        made = [each for those in enumerator.poll(now).assigned.values() for each in those]
     return read
 
 
@@ -299,7 +299,7 @@ def test_splits_are_known_until_a_checkpoint_behind_them_is_published(
         ack = TaskAck(epoch, 0, 0, "a", splits=states)
         enumerator.offset(epoch, [ack], final=False, time=0)
     for now in range(6):
-        enumerator.look(1000 + now)
+        enumerator.poll(1000 + now)
     assert list(tmp_path.rglob("*-*.json")), "the log was compacted"
     again = _read_all(started(source), 2 * len(source.full))
     assert sorted(again, key=int) == [str(n) for n in range(len(source.full))]
@@ -316,7 +316,7 @@ def test_splits_before_all_checkpoints_that_are_kept_are_let_go(tmp_path: Path) 
     acks = [TaskAck(0, 0, 0, "a", splits=states)]
     enumerator.committed({}, enumerator.offset(0, acks, final=False, time=0))
     for now in range(6):
-        enumerator.look(1000 + now)
+        enumerator.poll(1000 + now)
     table = SplitLog(LocalStorage(tmp_path, fsync=False)).load("s")
     assert not table.splits.keys() & set(range(len(read)))
     assert table.count > len(read)
@@ -346,39 +346,39 @@ def test_a_split_that_runs_ahead_waits_for_the_others(tmp_path: Path) -> None:
         }
 
     enumerator.progress(at(100, 105))
-    assert enumerator.look(0).held is None
+    assert enumerator.poll(0).held is None
     enumerator.progress(at(100, 120))
-    assert enumerator.look(50).held == frozenset({fast})  # the ceiling is that of before
+    assert enumerator.poll(50).held == frozenset({fast})  # the ceiling is that of before
     enumerator.progress(at(110, 120))
-    assert enumerator.look(99).held is None
-    assert enumerator.look(100).held == frozenset()
+    assert enumerator.poll(99).held is None
+    assert enumerator.poll(100).held == frozenset()
     enumerator.progress(at(110, 500))
-    assert enumerator.look(101).held == frozenset({fast})
+    assert enumerator.poll(101).held == frozenset({fast})
     enumerator.progress({slow: SplitProgress(5, 115, idle=True, over=False)})
-    assert enumerator.look(201).held == frozenset()
+    assert enumerator.poll(201).held == frozenset()
 
 
 def test_tasks_are_told_how_far_their_splits_may_run(tmp_path: Path) -> None:
     enumerator, (slow, fast) = _aligned(tmp_path)
     enumerator.progress({slow: SplitProgress(5, 100, idle=False, over=False)})
     enumerator.progress({fast: SplitProgress(5, 105, idle=False, over=False)})
-    assert enumerator.look(0).ceilings == {slow: 110, fast: 110}
+    assert enumerator.poll(0).ceilings == {slow: 110, fast: 110}
     enumerator.progress({slow: SplitProgress(6, 104, idle=False, over=False)})
-    assert enumerator.look(99).ceilings is None  # compared each 100 ms
-    assert enumerator.look(100).ceilings == {slow: 114, fast: 114}
-    assert enumerator.look(200).ceilings is None
+    assert enumerator.poll(99).ceilings is None  # compared each 100 ms
+    assert enumerator.poll(100).ceilings == {slow: 114, fast: 114}
+    assert enumerator.poll(200).ceilings is None
     enumerator.progress({slow: SplitProgress(50, 104, idle=False, over=True)})
-    assert enumerator.look(300).ceilings == {fast: 115}
+    assert enumerator.poll(300).ceilings == {fast: 115}
 
 
 def test_nobody_waits_for_a_comparison_if_all_wait(tmp_path: Path) -> None:
     enumerator, (slow, fast) = _aligned(tmp_path)
     enumerator.progress({slow: SplitProgress(5, 100, idle=False, over=False)})
     enumerator.progress({fast: SplitProgress(5, 120, idle=False, over=False)})
-    assert enumerator.look(0).held == frozenset({fast})
+    assert enumerator.poll(0).held == frozenset({fast})
     # All of the slow one is read: its time comes to the other's.
     enumerator.progress({slow: SplitProgress(50, 119, idle=False, over=False)})
-    assert enumerator.look(1).held == frozenset()
+    assert enumerator.poll(1).held == frozenset()
 
 
 def test_what_was_ahead_at_the_checkpoint_waits_from_the_start(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_what_was_ahead_at_the_checkpoint_waits_from_the_start(tmp_path: Path) -
     }
     last = Manifest(3, 0, "j", 0, 0, {}, {}, {"s": splits}, {0: 2}, 128)
     enumerator, (_, fast) = _aligned(tmp_path, last)
-    assert enumerator.look(0).held == frozenset({fast})
+    assert enumerator.poll(0).held == frozenset({fast})
 
 
 def test_an_engine_with_epochs_tells_an_end_that_was_not(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ class _World:
         pending: list[tuple[int, list[TaskAck], int, set[str], bool]] = []
         for _ in range(self.chance.randrange(1, 40)):
             self.grow()
-            slots.take(enumerator.look(self.now))
+            slots.take(enumerator.poll(self.now))
             slots.advance(self.chance)
             if self.chance.random() < 0.7:
                 enumerator.progress(slots.progress())

@@ -248,8 +248,8 @@ def test_targets() -> None:
 
 def test_a_pool_without_its_nursery_can_start_nothing(eventually: Eventually) -> None:
     workers = WorkerPool(1)
-    os.kill(workers._nursery._pid, signal.SIGKILL)
-    eventually(lambda: not alive(workers._nursery._pid), "its end")
+    os.kill(workers._fork_server._pid, signal.SIGKILL)
+    eventually(lambda: not alive(workers._fork_server._pid), "its end")
     request = TaskRequest(Path("no plan"), 0, 0, 1, [], Path("nowhere"))
     workers.begin_run(RunMessage(b"", cast("Any", None)))
     with pytest.raises(EngineError, match="no worker process can be started"):

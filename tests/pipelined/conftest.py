@@ -51,7 +51,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         return self._instance.level not in closed and process_next(self)
 
     monkeypatch.setattr(PipelinedTask, "_process_next", gated)
-    monkeypatch.setattr(in_process, "_MOST_TURNS", 2000)
+    monkeypatch.setattr(in_process, "_MOST_STEPS", 2000)
     # All that is read has room in front of them.
     monkeypatch.setattr(main_loop, "_FIRST_CREDIT", main_loop._CREDIT)
     return closed

@@ -32,7 +32,7 @@ from millstream.runtime.pipelined.control import (
     End,
     Failed,
     Grown,
-    Held,
+    Paused,
     Progress,
     Retired,
     Running,
@@ -214,7 +214,7 @@ class SimulatedRun:
         if actor == "slot":
             there = sorted(self.loops)
             (slot,) = chance.choices(there, [self.weights[each] for each in there])
-            self.loops[slot].turn(self.to_slot[slot].take(), 0)
+            self.loops[slot].step(self.to_slot[slot].take(), 0)
         elif actor == "upload":
             self._upload(chance.choice(sorted(self.loops)))
         else:
@@ -275,7 +275,7 @@ class SimulatedRun:
             self._tell(slot, End())
             for _ in range(1000):
                 self.to_slot[slot].now += 1
-                loop.turn(self.to_slot[slot].take(), 0)
+                loop.step(self.to_slot[slot].take(), 0)
                 if loop.ended:
                     break
             else:
@@ -296,7 +296,7 @@ class SimulatedRun:
         for slot in self.chance.sample(range(len(self.to_driver)), len(self.to_driver)):
             for message in self.to_driver[slot].take():
                 self._hear_of_region(message)
-                self._hear(message)
+                self._handle(message)
         if self.over:
             return
         self._look_at_sources()
@@ -306,7 +306,7 @@ class SimulatedRun:
             return
         if self.pending and not self.sources.is_over and self.chance.random() < 0.01:
             self._give_up(self.chance.choice(sorted(self.pending)))
-        self.draining.look(self.epoch, self.sim.clock.now, is_over=self.sources.is_over)
+        self.draining.update(self.epoch, self.sim.clock.now, is_over=self.sources.is_over)
         if self.draining.is_done:
             if not self.pending:
                 self._trigger(final=True)
@@ -314,7 +314,7 @@ class SimulatedRun:
             self._trigger(final=False)
 
     def _look_at_sources(self) -> None:
-        update = self.sources.look(self.sim.clock.milliseconds())
+        update = self.sources.poll(self.sim.clock.milliseconds())
         for slot, splits in update.assigned.items():
             self.readers.update((each.channel, slot) for each in splits)
             self._tell(slot, Assigned(tuple(splits)))
@@ -325,7 +325,7 @@ class SimulatedRun:
         for slot, channels in update.retired.items():
             self._tell(slot, Retired(frozenset(channels)))
         if update.held is not None:
-            self._tell_all(Held(update.held))
+            self._tell_all(Paused(update.held))
         if update.ceilings is not None:
             self._tell_all(Ceilings(update.ceilings))
         for uid in update.ended:
@@ -397,7 +397,7 @@ class SimulatedRun:
         self.sim.given_up += 1
         self._complete_all()
 
-    def _hear(self, message: SlotMessage) -> None:
+    def _handle(self, message: SlotMessage) -> None:
         if isinstance(message, Progress):
             self.sources.progress(message.splits)
         elif isinstance(message, Acknowledged):

@@ -82,7 +82,7 @@ def test_records_ahead_of_a_late_barrier_are_kept_until_its_checkpoint_is_given_
     overtaken.records(overtaken.late)
     assert overtaken.recorded == 2
     assert overtaken.taken == [], "it waits for the late barrier"
-    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.loop._handle(Abandoned(epoch))
     (given_up,) = overtaken.taken
     assert given_up.is_given_up
     assert given_up.recording is not None
@@ -98,7 +98,7 @@ def test_the_next_checkpoint_is_taken_behind_a_barrier_that_was_late(
 ) -> None:
     epoch = overtaken.epoch
     overtaken.barrier(overtaken.first, epoch)
-    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.loop._handle(Abandoned(epoch))
     overtaken.barrier(overtaken.first, epoch + 1, deadline)
     overtaken.barrier(overtaken.late, epoch)
     overtaken.barrier(overtaken.late, epoch + 1, deadline)
@@ -118,7 +118,7 @@ def test_no_snapshot_is_kept_whose_checkpoint_was_given_up(overtaken: Overtaken)
     for epoch in range(first, first + 5):
         overtaken.barrier(overtaken.first, epoch)
         overtaken.barrier(overtaken.late, epoch)
-        overtaken.loop._obey(Abandoned(epoch))
+        overtaken.loop._handle(Abandoned(epoch))
         kept = [each.ack.epoch for each in task._taken]
         assert kept == [*before, *sorted({first, epoch})]
         if epoch > first:  # that of the first takes long
@@ -129,7 +129,7 @@ def test_nothing_is_recorded_for_a_checkpoint_that_was_given_up_before(
     overtaken: Overtaken,
 ) -> None:
     epoch = overtaken.epoch
-    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.loop._handle(Abandoned(epoch))
     overtaken.barrier(overtaken.first, epoch)
     assert overtaken.late.recorders == []
     assert [each.is_given_up for each in overtaken.taken] == [True]
@@ -142,10 +142,10 @@ def test_files_of_states_of_a_snapshot_that_is_given_up_come_with_the_next(
     epoch, states = overtaken.epoch, PendingStates({}, {"state/op/one": b"1"})
     overtaken.task._state.pending = [states]
     overtaken.barrier(overtaken.first, epoch)
-    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.loop._handle(Abandoned(epoch))
     overtaken.taken[0].ack.operators[0].operator_states["one"] = handle("state/op/one")
     overtaken.taken[0].give_up()
-    assert overtaken.task._owed == [states]
+    assert overtaken.task._unwritten == [states]
 
 
 def test_frames_and_local_copies_of_a_checkpoint_that_fails_are_deleted_at_once(
@@ -164,6 +164,6 @@ def test_frames_and_local_copies_of_a_checkpoint_that_fails_are_deleted_at_once(
     dropped: list[str] = []
     copy: Any = SimpleNamespace(abandon=partial(dropped.append, "copy"))
     pending.snapshots = [(OperatorAck("op", 0, 0), copy)]
-    overtaken.loop._obey(Abandoned(epoch))
+    overtaken.loop._handle(Abandoned(epoch))
     assert not pending.storage.exists(name)
     assert dropped == ["copy"]

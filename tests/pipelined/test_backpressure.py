@@ -92,8 +92,8 @@ class Slots:
                 partial(cloudpickle.loads, shipped[0]),
                 partial(cloudpickle.loads, shipped[1]),
                 self.network.transport(slot),
-                self._hear,
-                lambda pending, slot=slot: self._hear(finished(slot, pending)),  # type: ignore[misc]
+                self._handle,
+                lambda pending, slot=slot: self._handle(finished(slot, pending)),  # type: ignore[misc]
                 *clocks,
             )
             for slot in range(slots)
@@ -106,7 +106,7 @@ class Slots:
     def _assigned(uid: str, split: Split) -> SplitAssignment:
         return SplitAssignment(uid, split, 0, 0, RECORDS, -1)
 
-    def _hear(self, message: SlotMessage) -> None:
+    def _handle(self, message: SlotMessage) -> None:
         self.heard.append(message)
         if isinstance(message, Acknowledged):
             self.acks.append(loads(message.ack))
@@ -117,7 +117,7 @@ class Slots:
         for _ in range(count):
             self.network.step()
             for slot in slots:
-                self.loops[slot].turn([], 0.0)
+                self.loops[slot].step([], 0.0)
 
     def in_flight(self, slot: int) -> int:
         return max(link.in_flight for link in self.loops[slot].out_links())
@@ -270,8 +270,8 @@ def test_barriers_need_no_credit(tmp_path: Path, limit: int) -> None:
     slots = Slots(job(lambda environment: by_key(environment, lambda value: value)), tmp_path)
     slots.turns(60, 0)
     assert slots.in_flight(0) >= limit
-    slots.loops[0].turn([TakeCheckpoint(0)], 0.0)
-    slots.loops[1].turn([TakeCheckpoint(0)], 0.0)
+    slots.loops[0].step([TakeCheckpoint(0)], 0.0)
+    slots.loops[1].step([TakeCheckpoint(0)], 0.0)
     slots.turns(20, 0)  # the rest of a piece that the source was at
     sent = {(ack.stage, ack.subtask) for ack in slots.acks}
     assert (0, 0) in sent, "the source has taken its snapshot though its consumer stands still"

@@ -157,7 +157,7 @@ def test_a_main_loop_that_does_not_turn_is_told_of(driver: Driver) -> None:
 
 def turn(beat: object) -> float:
     assert isinstance(beat, Beat)
-    return beat.turn
+    return beat.step
 
 
 def test_a_driver_that_closes_ends_the_slot_but_not_one_that_ends_itself(driver: Driver) -> None:
@@ -182,7 +182,7 @@ def test_who_waits_for_the_end_hears_of_it_though_another_has_taken_the_message(
     waiting.start()
     waiting.join(DEADLINE)
     assert not waiting.is_alive()
-    assert control._turned >= control._asked_to_end, "it has heard, and is not interrupted"
+    assert control._last_step >= control._asked_to_end, "it has heard, and is not interrupted"
     control.close()
 
 

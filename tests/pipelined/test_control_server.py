@@ -112,8 +112,8 @@ def test_slots_register_say_and_hear(serve: Serve) -> None:
     progress = Progress(1, {3: SplitProgress(7, 5, idle=False, over=False)})
     one.send(progress)
     assert driver.next() == progress
-    driver.server.tell(0, Completed(1))
-    driver.server.tell_all(Completed(2))
+    driver.server.send(0, Completed(1))
+    driver.server.broadcast(Completed(2))
     heard: list[object] = []
 
     def have_come() -> bool:
@@ -133,7 +133,7 @@ def test_a_large_message_arrives_though_the_slot_reads_slowly(serve: Serve) -> N
     driver.next()
     message = Acknowledged(0, secrets.token_bytes(20_000_000))
     started = time.monotonic()
-    driver.server.tell(0, message)  # type: ignore[arg-type]
+    driver.server.send(0, message)  # type: ignore[arg-type]
     assert time.monotonic() - started < 5, "to tell must not wait for the slot"
     content = packed(message)
     got = bytearray()
@@ -243,17 +243,17 @@ def test_where_slots_outlive_others_one_is_lost_alone_and_another_takes_its_plac
     assert isinstance(event, LostSlot)
     assert event.slot == 1
     assert "slot 1 (process" in str(event.error)
-    driver.server.tell_all(Completed(1))
+    driver.server.broadcast(Completed(1))
     until(lambda: stays.messages() == [Completed(1)], "what is told to the one that stays")
     ended = threading.Event()
     ControlConnection(driver.settings(1), lambda: None, ended.set)
     assert ended.wait(DEADLINE), "nobody is let in before the lost one is known to be gone"
     driver.server.readmit(1)
     new = driver.enter(1)
-    driver.server.tell_all(Completed(2))
+    driver.server.broadcast(Completed(2))
     joins = Joins({}, frozenset({0}))
-    driver.server.tell(1, joins)
-    driver.server.tell_all(Completed(3))
+    driver.server.send(1, joins)
+    driver.server.broadcast(Completed(3))
     assert new.begin() == joins, "it is told nothing ahead of that"
     until(lambda: new.messages() == [Completed(3)], "what follows")
     again = threading.Event()
@@ -320,8 +320,8 @@ def test_a_process_of_this_machine_that_is_busy_is_not_taken_for_one_that_is_sto
 def test_slots_that_were_told_to_end_may_go(serve: Serve) -> None:
     driver = serve()
     slots = [driver.enter(0), driver.enter(1)]
-    driver.server.let_end()
-    driver.server.tell_all(End())
+    driver.server.allow_end()
+    driver.server.broadcast(End())
     for slot in slots:
         until(lambda slot=slot: slot.messages() == [End()], "the end")  # type: ignore[misc]
         assert not driver.server.are_gone
@@ -350,7 +350,7 @@ def test_a_main_loop_that_does_not_turn_is_spoken_of_and_nothing_else(
     driver.next()
     with caplog.at_level(logging.WARNING):
         for turn in (11.0, 12.0):
-            slot.sendall(packed(Beat(0, turn=turn)))
+            slot.sendall(packed(Beat(0, step=turn)))
         slot.sendall(packed(Progress(0, {})))
         assert driver.next() == Progress(0, {})
     (said,) = caplog.messages
@@ -363,4 +363,4 @@ def test_what_is_told_to_a_slot_that_is_gone_is_dropped(serve: Serve) -> None:
     driver.enter(0).close()
     assert isinstance(driver.next(), WorkerLostError)
     for _ in range(100):
-        driver.server.tell(0, Assigned(()))
+        driver.server.send(0, Assigned(()))

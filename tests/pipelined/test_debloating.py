@@ -57,7 +57,7 @@ class Consumer:
         end = self.now + seconds
         while self.now < end:
             for link in self.links:
-                self.debloater.look(self.now, has_input=True, batch=self.batch)
+                self.debloater.adjust(self.now, has_input=True, batch=self.batch)
                 self.now += each * records
                 self.debloater.processed(link, RECORD * records, records)
 
@@ -92,7 +92,7 @@ def test_time_in_which_nothing_came_does_not_count() -> None:
     consumer.work(3, 0.0005)
     usual = consumer.limit
     for _ in range(100):
-        consumer.debloater.look(consumer.now, has_input=False, batch=0)
+        consumer.debloater.adjust(consumer.now, has_input=False, batch=0)
         consumer.now += 10
         consumer.work(0.02, 0.0005)
     assert consumer.limit == pytest.approx(usual, rel=0.3)

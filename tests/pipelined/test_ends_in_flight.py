@@ -57,7 +57,7 @@ class TwoSources:
         self._env = StreamExecutionEnvironment.get_execution_environment(Configuration())
         self._env.set_parallelism(2)
         self.over = self._read("over", OVER)
-        self.goes_on = self._read("goes on", GOES_ON)
+        self.is_long_running = self._read("goes on", GOES_ON)
 
     def _read(self, name: str, script: list[Any]) -> Any:
         source = ScriptedSource(script, RECORD, self._directory / name)
@@ -79,7 +79,7 @@ def joined_job(directory: Path, parallelism: int) -> JobGraph:
     """Windows of both, of which the one that is over comes through a map."""
     made = TwoSources(directory)
     mapped = made.over.rebalance().map(tuple, RECORD).uid("mapped").set_parallelism(parallelism)
-    made.windows(mapped.union(made.goes_on), 2)
+    made.windows(mapped.union(made.is_long_running), 2)
     return made.graph()
 
 
@@ -87,7 +87,7 @@ def apart_job(directory: Path, parallelism: int) -> JobGraph:
     """Windows of the one that is over; the other goes elsewhere."""
     made = TwoSources(directory)
     made.windows(made.over, parallelism)
-    rest = made.goes_on.key_by(lambda record: record[0], Types.LONG())
+    rest = made.is_long_running.key_by(lambda record: record[0], Types.LONG())
     rest = rest.map(tuple, RECORD).uid("rest")
     rest.sink_to(CollectSink(directory / "rest", fsync=False)).uid("rest out")
     return made.graph()

@@ -72,7 +72,7 @@ def test_what_is_acknowledged_while_a_source_is_asked_does_not_expire(
 ) -> None:
     came: list[Acknowledged] = []
     under_way: list[PendingCheckpoint] = []
-    trigger, look = Checkpoints.trigger, SplitEnumerator.look
+    trigger, look = Checkpoints.trigger, SplitEnumerator.poll
 
     class Events(queue.SimpleQueue[Any]):
         def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -93,7 +93,7 @@ def test_what_is_acknowledged_while_a_source_is_asked_does_not_expire(
         return look(self, now)
 
     monkeypatch.setattr(Checkpoints, "trigger", triggered)
-    monkeypatch.setattr(SplitEnumerator, "look", look_long)
+    monkeypatch.setattr(SplitEnumerator, "poll", look_long)
     names = SimpleNamespace(SimpleQueue=Events, Empty=queue.Empty)
     monkeypatch.setattr(run_loop, "queue", names)
     env = job(make, tmp_path)

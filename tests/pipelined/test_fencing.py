@@ -95,7 +95,7 @@ class OutOfReach(LocalSlots):
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if self.zombie.connection.poll(0.05):
-                self.code = self._nursery.wait(self.zombie.pid)
+                self.code = self._fork_server.wait(self.zombie.pid)
                 return
             if not self.is_fenced:
                 (self.directory / "go-on").touch()

@@ -199,7 +199,7 @@ def test_inputs_are_blocked_by_barriers_only_for_exactly_once(
     slots = Slots(job(build), tmp_path)
     slots.turns(10, 0, 1)
     # The source of slot 1, which has no split, is told later.
-    slots.loops[0].turn([TakeCheckpoint(0)], 0.0)
+    slots.loops[0].step([TakeCheckpoint(0)], 0.0)
     # Links take some of what is behind the barrier; how many turns that is depends on the machine.
     for _ in range(50 if mode == "EXACTLY_ONCE" else 3):
         before = slots.positions[0]
@@ -209,7 +209,7 @@ def test_inputs_are_blocked_by_barriers_only_for_exactly_once(
             break
     assert waits == (mode == "EXACTLY_ONCE"), "what is behind the barrier waits only for that"
     before = slots.positions[0]
-    slots.loops[1].turn([TakeCheckpoint(0)], 0.0)
+    slots.loops[1].step([TakeCheckpoint(0)], 0.0)
     slots.turns(60, 0, 1)
     assert slots.positions[0] > before
     assert sorted((ack.stage, ack.subtask) for ack in slots.acks) == [

@@ -167,19 +167,19 @@ def test_when_the_last_checkpoint_may_follow() -> None:
     aligned, draining = Draining(overtakes=False), Draining(overtakes=True)
     done = [aligned.is_done]
     for is_over in (False, True):
-        aligned.look(3, 0.0, is_over=is_over)
+        aligned.update(3, 0.0, is_over=is_over)
         done.append(aligned.is_done)
     assert done == [False, False, True]
-    draining.look(3, 0.0, is_over=True)
+    draining.update(3, 0.0, is_over=True)
     done = []
     # The barriers of the first were ahead of what was read last.
     for epoch, in_flight in ((2, []), (3, [(1, 5)]), (4, [])):
         draining.committed(epoch, 1.0, in_flight)
-        draining.look(epoch + 2, 1.0, is_over=True)
+        draining.update(epoch + 2, 1.0, is_over=True)
         done.append(draining.is_done)
     # A region begins anew, from an older checkpoint.
     for is_over in (False, True):
-        draining.look(7, 2.0, is_over=is_over)
+        draining.update(7, 2.0, is_over=is_over)
         done.append(draining.is_done)
     assert done == [False, False, True, False, False]
 
@@ -187,7 +187,7 @@ def test_when_the_last_checkpoint_may_follow() -> None:
 def test_what_is_in_flight_may_grow_behind_what_is_processed() -> None:
     """One row of many that becomes a thousand is no sign that records come for ever."""
     draining = Draining(overtakes=True)
-    draining.look(0, 0.0, is_over=True)
+    draining.update(0, 0.0, is_over=True)
     epoch = 0
     for first in range(3, -1, -1):
         for second in (900, 500, 100):
@@ -205,7 +205,7 @@ def test_what_is_in_flight_may_grow_behind_what_is_processed() -> None:
 def test_checkpoints_behind_the_end_are_further_and_further_apart() -> None:
     draining = Draining(overtakes=True)
     assert not draining.is_due(99.0)
-    draining.look(3, 100.0, is_over=True)
+    draining.update(3, 100.0, is_over=True)
     assert draining.is_due(100.0)
     draining.committed(2, 100.5, [(1, 5)])
     assert draining.is_due(100.5), "that was ahead of the end"
@@ -216,7 +216,7 @@ def test_checkpoints_behind_the_end_are_further_and_further_apart() -> None:
     draining.triggered()
     draining.committed(4, 103.0, [(1, 5)])
     assert (draining.is_due(105.9), draining.is_due(106.0)) == (False, True)
-    draining.look(5, 106.0, is_over=False)
+    draining.update(5, 106.0, is_over=False)
     assert not draining.is_due(900.0)
 
 

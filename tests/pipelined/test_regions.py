@@ -515,14 +515,14 @@ def test_what_stopped_tasks_have_sent_is_dropped_and_what_new_ones_send_waits(
     assert slots.network.in_flight(0, 1), "slot 1 has not heard of them"
     seen.unlink()
     begin = BeginRegion(0, 1, slots.plan)
-    slots.loops[0].turn([StopRegion(0, 1), TakeCheckpoint(0)], 0.0)
+    slots.loops[0].step([StopRegion(0, 1), TakeCheckpoint(0)], 0.0)
     assert Stopped(0, 0, 1) in slots.heard
-    slots.loops[0].turn([begin], 0.0)
+    slots.loops[0].step([begin], 0.0)
     slots.turns(20, 0)
     # In slot 1: all of both attempts, ahead of the word to stop.
-    slots.loops[1].turn([StopRegion(0, 1)], 0.0)
+    slots.loops[1].step([StopRegion(0, 1)], 0.0)
     slots.turns(5, 1)
-    slots.loops[1].turn([begin], 0.0)
+    slots.loops[1].step([begin], 0.0)
     for slot in (0, 1):
         assert Running(slot, 0, 1) in slots.heard
     slots.turns(20, 0, 1)

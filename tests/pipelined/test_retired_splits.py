@@ -84,7 +84,7 @@ class Tasks:
             self.now += 10
             self.network.step()
             for loop in self.loops:
-                loop.turn(messages if turn == 0 else [], 0.0)
+                loop.step(messages if turn == 0 else [], 0.0)
                 for task in loop.tasks:
                     task.flush()
         instances = [task._instance for loop in self.loops for task in loop.tasks]
@@ -120,7 +120,7 @@ def test_time_waits_for_the_split_that_follows(tmp_path: Path) -> None:
     # The splits are at 9 and 109: the first one is over, and holds time all the same.
     assert tasks.times() == [8, 8]
     # The next one is assigned before the first is let go: nothing moves time past it.
-    tasks.loops[0].turn([Assigned((made[2],))], 0.0)
+    tasks.loops[0].step([Assigned((made[2],))], 0.0)
     assert tasks.times(Retired(frozenset({0}))) == [108, 108]
     assert tasks.times(Retired(frozenset({1}))) == [208, 208]
     tasks.close()

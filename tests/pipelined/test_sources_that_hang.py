@@ -19,7 +19,7 @@ from millstream.datastream.connectors import DiscardingSink, FileSink
 from millstream.engines.pipelined.engine import LocalSlots
 from millstream.errors import SourceError
 from millstream.execution import source_requests as inquiries_module
-from millstream.execution.source_requests import Inquiries, UnwantedError
+from millstream.execution.source_requests import AbandonedRequestError, Inquiries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -373,7 +373,7 @@ def test_a_source_without_an_answer_gets_another_thread_for_the_next_run(
 
 def test_nobody_waits_for_an_answer_that_is_not_wanted(gate: threading.Event) -> None:
     inquiries = Inquiries(in_threads=True)
-    with pytest.raises(UnwantedError):
+    with pytest.raises(AbandonedRequestError):
         inquiries.call("one", "source", lambda: gate.wait(60), lambda: True)
     assert inquiries.call("two", "source", lambda: 3, lambda: False) == 3
     inquiries.close()

@@ -28,12 +28,12 @@ from millstream.runtime.pipelined.control import (
     Acknowledged,
     Ceilings,
     Grown,
-    Held,
+    Paused,
     TakeCheckpoint,
 )
 from millstream.runtime.pipelined.links import HEADER, CreditLimits
 from millstream.runtime.pipelined.main_loop import MainLoop
-from millstream.runtime.pipelined.splits import SplitTurns
+from millstream.runtime.pipelined.splits import SplitScheduler
 from millstream.runtime.pipelined.uploader import finished
 from millstream.runtime.plan import SplitAssignment
 from millstream.types.pickling import loads
@@ -112,8 +112,8 @@ class Slots:
                 partial(cloudpickle.loads, shipped[0]),
                 partial(cloudpickle.loads, shipped[1]),
                 self._network.transport(slot),
-                self._hear,
-                lambda pending, slot=slot: self._hear(finished(slot, pending)),  # type: ignore[misc]
+                self._handle,
+                lambda pending, slot=slot: self._handle(finished(slot, pending)),  # type: ignore[misc]
                 lambda: self.now,
                 self._look,
             )
@@ -149,7 +149,7 @@ class Slots:
         self.seconds += self.step
         return self.seconds
 
-    def _hear(self, message: SlotMessage) -> None:
+    def _handle(self, message: SlotMessage) -> None:
         if isinstance(message, Acknowledged):
             self.acks.append(loads(message.ack))
 
@@ -157,7 +157,7 @@ class Slots:
         for number in range(count):
             self._network.step()
             for slot in slots:
-                self.loops[slot].turn(messages if number == 0 else [], 0.0)
+                self.loops[slot].step(messages if number == 0 else [], 0.0)
 
     def checkpoint(self) -> None:
         epoch = self.root(0)._plan.epoch
@@ -343,7 +343,7 @@ def test_a_split_that_is_held_stops_where_its_position_is_exact(tmp_path: Path) 
             break
         slots.turns(1)
     before = slots.of(0).position
-    slots.turns(1, Held(frozenset({0})))
+    slots.turns(1, Paused(frozenset({0})))
     for _ in range(2_000):
         if slots.of(0).settled:
             break
@@ -353,7 +353,7 @@ def test_a_split_that_is_held_stops_where_its_position_is_exact(tmp_path: Path) 
     assert before < stopped <= before + slots.root(0).splits._sizers["events"].limit
     slots.turns(500)
     assert slots.of(0).position == stopped
-    slots.turns(500, Held(frozenset()))
+    slots.turns(500, Paused(frozenset()))
     assert slots.of(0).position > stopped
     slots.close()
 
@@ -414,14 +414,14 @@ def test_barriers_are_between_the_records_of_slow_functions(
 ) -> None:
     fed: list[int] = []
     slots = Slots(tmp_path, source([[], []]))
-    feed = SplitTurns._feed
+    feed = SplitScheduler._emit
 
-    def slowly(self: SplitTurns, split: Any, read: SourceBatch) -> None:
+    def slowly(self: SplitScheduler, split: Any, read: SourceBatch) -> None:
         feed(self, split, read)
         fed.extend(value[1] for value in read.values or ())  # type: ignore[index]
         slots.seconds += 0.05 * len(read)
 
-    monkeypatch.setattr(SplitTurns, "_feed", slowly)
+    monkeypatch.setattr(SplitScheduler, "_emit", slowly)
     slots.start(slots.split(0, 10**9), slots.split(1, 0))
     slots.turns(20)
     before = len(fed)

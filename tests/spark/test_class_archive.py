@@ -227,7 +227,7 @@ def test_the_process_that_makes_it_needs_no_one(tmp_path: Path, loaded: Path) ->
     archive = ClassArchive(tmp_path / "cache", "1", Path(java))
     (recording,) = archive.java_options(loaded.parent)
     assert str(loaded) in recording
-    archive.look(FakeJvm())
+    archive.check(FakeJvm())
     archive.make()
     deadline = time.monotonic() + 60
     lists = list((tmp_path / "cache").glob("*.list"))
@@ -284,7 +284,7 @@ def test_an_archive_that_the_jvm_did_not_take_is_removed(tmp_path: Path) -> None
     archive = ClassArchive(tmp_path, "1", tmp_path / "java")
     archive.path.write_text("of another Java")
     assert archive.java_options(tmp_path)
-    archive.look(FakeJvm())
+    archive.check(FakeJvm())
     assert not archive.path.exists()
     archive.make()
     assert [path.name for path in tmp_path.iterdir()] == ["classes-1.failed"]

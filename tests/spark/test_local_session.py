@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 
 from millstream.common import Configuration
 from millstream.engines.spark import session
-from millstream.engines.spark.engine import in_a_line
+from millstream.engines.spark.engine import one_line
 from millstream.engines.spark.worker_daemon import quiet
 from millstream.errors import EngineError
 
@@ -189,10 +189,10 @@ def test_an_error_of_spark_in_a_line() -> None:
         " Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)\n"
         "Driver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abort(DAG.scala:1)\n"
     )
-    line = in_a_line(Py4JError(text))
+    line = one_line(Py4JError(text))
     assert line == (
         "org.apache.spark.SparkException: Job aborted due to stage failure: ExecutorLostFailure"
         " (executor 1 exited)"
     )
-    assert in_a_line(ValueError()) == "ValueError"
-    assert in_a_line(EngineError("a\n\tat b")) == "a\n\tat b", "ours are short, and complete"
+    assert one_line(ValueError()) == "ValueError"
+    assert one_line(EngineError("a\n\tat b")) == "a\n\tat b", "ours are short, and complete"

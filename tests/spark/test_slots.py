@@ -305,7 +305,7 @@ def test_executors_that_are_starting_are_no_warning(
     host._presence = cast("Any", SimpleNamespace(**waits))
     host._group = "group"
     host._over = host._stopping = threading.Event()
-    host._say_missing(5.0, 30.0)
+    host._warn_missing(5.0, 30.0)
     assert [record.levelname for record in caplog.records] == levels
     assert "after 5 s 0 of 2 slots have started: why" in caplog.text or slots_there == 0
 

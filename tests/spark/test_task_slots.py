@@ -9,7 +9,7 @@ import pytest
 
 from millstream.common import Configuration
 from millstream.datastream import StreamExecutionEnvironment
-from millstream.engines.registry import engine_words
+from millstream.engines.registry import describe_engine
 from millstream.engines.spark import pipelined
 from millstream.engines.spark.pipelined import TaskSlots
 from millstream.engines.spark.session import WARM_UP, get_session
@@ -230,7 +230,7 @@ def test_what_can_never_be_is_refused_before_spark_starts(
     env.set_parallelism(3).from_collection([1]).map(lambda value: value).print()
     graph = env.get_job_graph()
     why = "dynamic allocation" if master == "yarn" else "needs 3 task slots"
-    words = engine_words(graph)
+    words = describe_engine(graph)
     assert ("refused: " if execution == "pipelined" else "not pipelined: ") in words
     assert why in words
     with pytest.raises(EngineError, match=why):
@@ -245,11 +245,11 @@ def test_what_a_session_may_have_is_not_refused_before_it_is_asked(
         env = StreamExecutionEnvironment.get_execution_environment(Configuration(settings))
         env.set_parallelism(99).from_collection([1]).map(lambda value: value).print()
         monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
-        assert "pipelined would do, too" in engine_words(env.get_job_graph())
+        assert "pipelined would do, too" in describe_engine(env.get_job_graph())
     # The job runs on a session of the program's, whatever is said of another.
     env = StreamExecutionEnvironment.get_execution_environment(
         Configuration({"millstream.spark.master": "local[1]"})
     )
     env.set_parallelism(2).from_collection([1]).map(lambda value: value).print()
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", object)
-    assert "pipelined would do, too" in engine_words(env.get_job_graph())
+    assert "pipelined would do, too" in describe_engine(env.get_job_graph())

@@ -12,7 +12,7 @@ import pytest
 from pyspark import TaskContext
 
 from millstream.engines.spark import engine
-from millstream.engines.spark.engine import RUN_PROPERTY, keep_workers, keep_workers_aside
+from millstream.engines.spark.engine import RUN_PROPERTY, keep_spare_workers, keep_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -122,7 +122,7 @@ def test_no_epoch_waits_for_it(spark: SparkSession, monkeypatch: pytest.MonkeyPa
     called: list[SparkContext] = []
     kept: Callable[[SparkContext], object] = called.append
     monkeypatch.setattr(engine, "keep_workers", kept)
-    thread = keep_workers_aside(spark.sparkContext)
+    thread = keep_spare_workers(spark.sparkContext)
     assert thread is not None
     thread.join(DEADLINE)
     assert called == [spark.sparkContext]

@@ -84,7 +84,7 @@ class DisturbedSlots(ProxiedSlots):
         try:
             for each in self._zombies:
                 assert each.connection.poll(_PATIENCE), f"process {each.pid} goes on"
-                code = self._nursery.wait(each.pid)
+                code = self._fork_server.wait(each.pid)
                 assert code == FENCED, f"process {each.pid} was not fenced, it ended with {code}"
         finally:
             super().close()

@@ -121,12 +121,12 @@ def _answer(listener: socket.socket) -> None:
             asker.sendall(_NUMBER.pack(pid))
     if not pid:
         listener.close()
-        _be_nursery(ends, *arguments)
+        _run_fork_server(ends, *arguments)
     for end in ends:
         os.close(end)
 
 
-def _be_nursery(
+def _run_fork_server(
     ends: list[int], environment: dict[str, str], path: list[str], directory: str, *arguments: Any
 ) -> NoReturn:
     """Be one, as a new interpreter of the asker's would be."""
@@ -140,6 +140,6 @@ def _be_nursery(
         os.environ.update(environment)
         sys.path[:] = path
         os.chdir(directory)
-        fork_server.be_nursery(control, *arguments)
+        fork_server.run_fork_server(control, *arguments)
     finally:
         os._exit(1)

@@ -30,7 +30,7 @@ DRIVER: Final = -1
 _PIECE: Final = 1 << 16
 _MOST_WAITING: Final = 1 << 22
 #: Seconds between two looks at what may go on: conditions may have been changed meanwhile.
-_LOOK: Final = 0.001
+_POLL_SECONDS: Final = 0.001
 
 Address = tuple[str, int]
 
@@ -179,7 +179,7 @@ class SlotProxy:
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            events = self._selector.select(_LOOK)
+            events = self._selector.select(_POLL_SECONDS)
             with self._lock:
                 for key, _ in events:
                     # What was cut meanwhile is not registered any more.

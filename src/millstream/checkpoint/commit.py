@@ -243,7 +243,7 @@ def read_pending(storage: CheckpointStorage) -> PendingCommits | None:
 
 
 #: What becomes of output that is pending when a run gives up.
-_OUTLOOK: Final = {
+_CONSEQUENCE: Final = {
     CheckpointingMode.EXACTLY_ONCE: "They stay pre-committed; the next run of the job commits them"
     " before anything else",
     CheckpointingMode.AT_LEAST_ONCE: "No checkpoint names them: the next run of the job drops them"
@@ -253,7 +253,7 @@ _OUTLOOK: Final = {
 }
 
 #: What to do when published output is refused.
-_MEND: Final = (
+_FIX_HINT: Final = (
     "This output is part of a checkpoint and cannot be changed any more, so the target has to be"
     " made to take it; then start the job again"
 )
@@ -455,11 +455,11 @@ class ManifestCommit:
             f" {each.target} in {each.tries} {'try' if each.tries == 1 else 'tries'})"
             for each in failures
         )
-        message = f"{told}. Pending: {self.pending}. {_OUTLOOK[self._mode]}"
+        message = f"{told}. Pending: {self.pending}. {_CONSEQUENCE[self._mode]}"
         if not any(each.permanent for each in failures):
             return SinkError(message)
         if self._mode is CheckpointingMode.EXACTLY_ONCE:
-            message += f". {_MEND}"
+            message += f". {_FIX_HINT}"
         return PermanentSinkError(message)
 
     def _report(self) -> None:
@@ -678,7 +678,7 @@ class Cleaner:
         #: Whether the last ``published`` looked for files that nothing names.
         self.has_swept = False
 
-    def look_before_open(self) -> None:
+    def list_before_open(self) -> None:
         """List the storage; to be called before this run opens the log."""
         self._suspects = set(self._list())
 

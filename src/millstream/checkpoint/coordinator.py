@@ -393,7 +393,7 @@ class Coordinator:
         if self._opened:
             message = "the coordinator was opened before; each run needs a new one"
             raise CheckpointError(message)
-        self._cleaner.look_before_open()
+        self._cleaner.list_before_open()
         crash_point("log.open.before")
         generation = self._log.open_generation(after)
         crash_point("log.open.after")
@@ -438,7 +438,7 @@ class Coordinator:
             raise CheckpointError(message)
         checkpoints = read_checkpoints(self._log, self._job_id)
         self._version, self._last = checkpoints[-1] if checkpoints else (-1, None)
-        self._look_for_later_output()
+        self._require_no_later_output()
         crash_point("recover.commit.before")
         last = self._last
         self._uncommitted = last is not None and not last.committed
@@ -452,7 +452,7 @@ class Coordinator:
         self._recovered = True
         return self._last
 
-    def _look_for_later_output(self) -> None:
+    def _require_no_later_output(self) -> None:
         """Let the sinks compare what they hold with the last manifest; raises SinkError.
 
         Not with AT_LEAST_ONCE, nor right after it: a run that dies then leaves output of an epoch

@@ -763,11 +763,11 @@ class ManifestLog:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def _place(self, version: int) -> str:
+    def _path(self, version: int) -> str:
         return f"{self.name(version)} in {self._storage.location}"
 
     def _file(self, version: int) -> LogFile:
-        return decode(self._storage.read(self.name(version)), version, self._place(version))
+        return decode(self._storage.read(self.name(version)), version, self._path(version))
 
     def _version_of(self, file: LogFile) -> LogVersion:
         manifest = None
@@ -777,7 +777,7 @@ class ManifestLog:
                 manifest = manifest_from_json(self._value_of(file))
             except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
                 reason = f"it lacks a part or has a wrong one ({error!r})"
-                raise corrupt(self._place(file.version), reason) from error
+                raise corrupt(self._path(file.version), reason) from error
         return LogVersion(file.version, file.generation, file.owner, manifest, file.oldest)
 
     def _value_of(self, file: LogFile) -> dict[str, Any]:
@@ -815,7 +815,7 @@ class ManifestLog:
         if file is None or file.checksum != base.checksum or file.content is None:
             found = "missing" if file is None else "another than it was"
             reason = f"it says the changes since version {base.version}, which is {found}"
-            raise corrupt(self._place(version), reason)
+            raise corrupt(self._path(version), reason)
         self._bases.setdefault(file.version, None if file.base is None else file.base.version)
         return file
 

@@ -236,7 +236,7 @@ def _cut(text: str) -> str:
 
 
 _IGNORE: Final = "execution.state-recovery.ignore-unclaimed-state"
-_BEGIN_ANEW: Final = (
+_START_FROM_SCRATCH: Final = (
     f"give it a new uid and set {_IGNORE} to true, and it begins without what is stored"
 )
 
@@ -369,7 +369,7 @@ def _changed(
         lines.append(
             f"  ~ {new.title} is {_article(new.connector)} and was {_article(old.connector)} when"
             f" the checkpoint was made, which holds {held} of it, for that connector to understand;"
-            f" put it back, or {_BEGIN_ANEW}"
+            f" put it back, or {_START_FROM_SCRATCH}"
         )
     lines += _key_groups(manifest, new)
     for section in old.sections:
@@ -421,7 +421,7 @@ def _section(
         f"      stored:      {stored}",
         f"      looked for:  {looked_for}",
         *([f"      {why}"] if why else []),
-        f"      put it back as it was (it was made at {old.location}), or {_BEGIN_ANEW}",
+        f"      put it back as it was (it was made at {old.location}), or {_START_FROM_SCRATCH}",
     ]
 
 

@@ -170,7 +170,7 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
         svg: a file to draw the plan into.
         as_json: print JSON in place of text.
     """
-    from millstream.engines.registry import engine_words
+    from millstream.engines.registry import describe_engine
     from millstream.graph.explain import execution_plan, explain, picture
 
     graph = capture_job_graph(options)
@@ -178,7 +178,7 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
         print(execution_plan(graph).rstrip("\n"))
     else:
         print(explain(graph))
-        print(engine_words(graph))
+        print(describe_engine(graph))
         print("\n".join(["\nStart", *(f"  {line}" for line in _start(graph))]))
     if svg is not None:
         Path(svg).write_text(picture(graph), encoding="utf-8")

@@ -25,7 +25,7 @@ ENGINES: Final = {
 }
 
 
-_PLACES: Final = {"spark": "Spark", "local": "processes of this machine"}
+_LOCATIONS: Final = {"spark": "Spark", "local": "processes of this machine"}
 
 
 class _Engine(Protocol):
@@ -45,14 +45,14 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
     return engine.submit(job_graph, spark_dataframes=spark_dataframes)
 
 
-def engine_words(job_graph: JobGraph) -> str:
+def describe_engine(job_graph: JobGraph) -> str:
     """On which engine a job would run, whether on the other, and why not; some lines of text."""
     from millstream.engines.pipelined.engine import why_not_pipelined
     from millstream.engines.spark.session import why_never
 
     configuration = job_graph.configuration
     target = configuration.get(options.TARGET)
-    place = _PLACES[target]
+    place = _LOCATIONS[target]
     reason = why_not_pipelined(job_graph)
     if reason is None and target == "spark":
         reason = why_never(configuration, job_graph.width)

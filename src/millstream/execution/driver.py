@@ -356,7 +356,10 @@ def _identity(error: BaseException) -> str:
 
 
 def restart_strategy(
-    configuration: Configuration, *, checkpointing: bool = True, tasks_go_on: bool = False
+    configuration: Configuration,
+    *,
+    checkpointing: bool = True,
+    long_running_tasks: bool = False,
 ) -> RestartStrategy:
     """Make the strategy that a job's options ask for, guarded by ``GiveUpOnRepeats``.
 
@@ -365,7 +368,7 @@ def restart_strategy(
             defaults, and ``millstream.user-error.max-repeats``.
         checkpointing: whether the job is checkpointed.  If no strategy is named, such a job gets
             ``exponential-delay`` and any other ``none``, as in Flink.
-        tasks_go_on: whether the engine itself tolerates checkpoints that take too long.
+        long_running_tasks: whether the engine itself tolerates checkpoints that take too long.
 
     Raises:
         ConfigurationError: an option makes no sense.
@@ -390,7 +393,7 @@ def restart_strategy(
     else:
         strategy = _exponential(configuration)
     tolerated = configuration.get(options.TOLERABLE_FAILURES)
-    if tolerated and not tasks_go_on:
+    if tolerated and not long_running_tasks:
         strategy = TolerateExpired(strategy, tolerated)
     return GiveUpOnRepeats(strategy, configuration.get(options.USER_ERROR_MAX_REPEATS))
 
@@ -591,7 +594,7 @@ class JobDriver:
 
     def stop(self, *, drain: bool = False) -> str:
         """Have the engine stop behind a last checkpoint, and wait for it."""
-        if drain and not self._engine.tasks_go_on:
+        if drain and not self._engine.long_running_tasks:
             message = (
                 "a job of epochs can be stopped, but not be drained: run it with"
                 " millstream.execution: pipelined, or stop it without draining"
@@ -626,7 +629,7 @@ class JobDriver:
         if self._error is not None:
             if isinstance(self._error, MillstreamError):
                 raise self._error
-            reason = self._engine.in_a_line(self._error)
+            reason = self._engine.one_line(self._error)
             message = f"job {self._job.graph.job_name!r} failed: {reason}"
             raise JobError(message) from self._error
         return JobExecutionResult(
@@ -669,7 +672,9 @@ class JobDriver:
         configuration = self._job.graph.configuration
         checkpointing = (configuration.get(options.CHECKPOINTING_INTERVAL) or 0) > 0
         strategy = restart_strategy(
-            configuration, checkpointing=checkpointing, tasks_go_on=self._engine.tasks_go_on
+            configuration,
+            checkpointing=checkpointing,
+            long_running_tasks=self._engine.long_running_tasks,
         )
         try:
             while not self._cancelled.is_set():
@@ -720,7 +725,7 @@ class JobDriver:
                 raise error
             raise cause from error
         self._move(JobStatus.RESTARTING)
-        line = self._engine.in_a_line(cause)
+        line = self._engine.one_line(cause)
         _LOG.warning("restarting in %.1f s after: %s", delay, line)
         self._monitor.progress.update_failure(line)
         return delay
@@ -741,7 +746,7 @@ class JobDriver:
         def on_epoch(manifest: Manifest, acks: list[TaskAck], seconds: float) -> None:
             # Tasks that go on acknowledge checkpoints of nothing, too, up to the record that they
             # fail of again and again.
-            if not self._engine.tasks_go_on or _have_read(acks, failed):
+            if not self._engine.long_running_tasks or _have_read(acks, failed):
                 failed.clear()
                 strategy.on_progress()
             self._show_function_states(acks)
@@ -767,7 +772,7 @@ class JobDriver:
             on_pending=monitor.on_pending,
             # Another driver may have taken the job over while this one waited to restart it.
             after=self._generation,
-            tasks_at_work=self._engine.tasks_go_on,
+            tasks_at_work=self._engine.long_running_tasks,
             stop=self._stop,
             on_failure=on_failure,
             on_resumed=on_resumed,

@@ -33,7 +33,7 @@ class Engine(ABC):
     """
 
     #: Whether its tasks go on from checkpoint to checkpoint; else they end with each epoch.
-    tasks_go_on: bool = False
+    long_running_tasks: bool = False
 
     @abstractmethod
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
@@ -76,7 +76,7 @@ class Engine(ABC):
         """What a task raised, if ``error`` is the engine's way to tell of it; else ``error``."""
         return error
 
-    def in_a_line(self, error: BaseException) -> str:
+    def one_line(self, error: BaseException) -> str:
         """What an error says, for a line in a log."""
         return str(error) or type(error).__name__
 

@@ -413,7 +413,7 @@ class Job:
             return  # what is there is of others
         elif self._discards(cancelled=cancelled) and not (
             # Who stops a job is told where the checkpoint is: it is as a savepoint.
-            finished and stopped and _can_go_on(last)
+            finished and stopped and _can_continue(last)
         ):
             self._discard(last, finished=finished)
         elif finished and not last.is_fenced():
@@ -470,6 +470,6 @@ class Job:
             coordinator.close()
 
 
-def _can_go_on(last: Coordinator) -> bool:
+def _can_continue(last: Coordinator) -> bool:
     """Whether the last checkpoint is none of the end of the input."""
     return last.last is None or not last.last.final

@@ -65,7 +65,7 @@ class SeenSplits:
 
     def add_digests(self, digests: bytes) -> None:
         """Note many, as they are in a part."""
-        self._digests.update(_pieces(digests))
+        self._digests.update(_split_digests(digests))
 
 
 @dataclass(slots=True)
@@ -313,7 +313,7 @@ def _digest(split_id: str) -> bytes:
     return blake2b(split_id.encode("utf-8", "surrogateescape"), digest_size=_DIGEST_SIZE).digest()
 
 
-def _pieces(digests: bytes) -> list[bytes]:
+def _split_digests(digests: bytes) -> list[bytes]:
     return [digests[at : at + _DIGEST_SIZE] for at in range(0, len(digests), _DIGEST_SIZE)]
 
 

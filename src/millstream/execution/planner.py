@@ -184,11 +184,11 @@ class SourcePlanner:
         #: Milliseconds of the clock at which something can change without data.
         self._next_due = _UNKNOWN if wakes else math.inf
         #: The next epoch is needed though there may be nothing to read.
-        self._owes = False
+        self._must_plan = False
         #: The checkpoint that this is said of; None: of none.
         self._in_flight_in: int | None = None
         #: Uid of a source without an end that has come to it -> the epoch that tells so.
-        self._told: dict[str, int] = {}
+        self._reported_ends: dict[str, int] = {}
         self._min_pause = min_pause / 1000
         self._wait_seconds = wait_seconds
         #: Monotonic seconds.
@@ -241,10 +241,10 @@ class SourcePlanner:
             untold |= position.untold or self._is_news(planned, position)
             position.untold = False  # this epoch tells it
             positions[planned.uid] = position.to_json()
-        if not (changed or over or untold or self._owes or self._is_due(start, now)):
+        if not (changed or over or untold or self._must_plan or self._is_due(start, now)):
             return None
         self._last_tick = now
-        self._owes = False
+        self._must_plan = False
         return {
             "epoch": cast("int", start["epoch"]) + 1,
             "time": max(now, cast("int", start["time"])),
@@ -260,7 +260,7 @@ class SourcePlanner:
         # Before the first epoch there is nothing that time could change.
         return now >= self._next_due and cast("int", start["epoch"]) >= 0
 
-    def owe(self, epoch: int | None = None) -> None:
+    def require_epoch(self, epoch: int | None = None) -> None:
         """Plan an epoch though nothing may be there to read: its tasks restore their state.
 
         Args:
@@ -268,7 +268,7 @@ class SourcePlanner:
                 has none.  The epoch after it reports the end of all sources that are over again:
                 their ends may be in flight too, and not to all that are tasks now.
         """
-        self._owes = True
+        self._must_plan = True
         self._in_flight_in = epoch
 
     def _position(self, start: Offset, uid: str) -> Position:
@@ -516,7 +516,7 @@ class SourcePlanner:
             return True
         if not _has_end(planned):
             epoch = cast("int", stop["epoch"])
-            return self._told.setdefault(planned.uid, epoch) == epoch
+            return self._reported_ends.setdefault(planned.uid, epoch) == epoch
         begun = planned.uid in cast("dict[str, object]", start["sources"])
         return not (begun and self._is_over(planned, before))
 
@@ -525,7 +525,7 @@ class SourcePlanner:
 
         It may have done so behind the epoch that read its last: offsets do not say.
         """
-        is_new = planned.uid not in self._told and not _has_end(planned)
+        is_new = planned.uid not in self._reported_ends and not _has_end(planned)
         return is_new and self._is_over(planned, position)
 
     def _source_assignments(

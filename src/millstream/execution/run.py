@@ -134,7 +134,7 @@ class FenceWatch:
         self._seconds = seconds
         self._next = seconds() + _SECONDS
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look, if it is time to.
 
         Raises:
@@ -303,11 +303,11 @@ class Run:
         planner.observe(last.splits)
         planner.committed(last.splits)
         if last.in_flight:
-            planner.owe(last.epoch)
+            planner.require_epoch(last.epoch)
         elif self._after is None and has_declared_states(last, self._program):
             # Functions declare their states when they are opened: restored at once, those that do
             # not fit end the job now, and not when the first record comes.
-            planner.owe()
+            planner.require_epoch()
 
     def close(self) -> None:
         """Stop the sources' monitoring, and let go of the log and the sinks."""
@@ -441,7 +441,7 @@ class EpochLoop:
             if self.run_next():
                 due = started + interval
             else:
-                fence.look()
+                fence.check()
         return False
 
     def run_next(self) -> bool:

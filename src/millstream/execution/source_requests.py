@@ -107,7 +107,7 @@ class Inquiry(Generic[_T]):
         self._answered = threading.Event()
         self._asked = time.monotonic()
         #: The silence was spoken of.
-        self._told_of = False
+        self._warned = False
 
     def ask(self) -> None:
         """Ask; takes as long as it takes."""
@@ -126,8 +126,8 @@ class Inquiry(Generic[_T]):
         """Whether the answer is there; a long silence is spoken of, once."""
         if self._answered.is_set():
             return True
-        if not self._told_of and time.monotonic() - self._asked > _LONG_SILENCE:
-            self._told_of = True
+        if not self._warned and time.monotonic() - self._asked > _LONG_SILENCE:
+            self._warned = True
             _LOG.warning(
                 "%s has not said for %.0f s what there is to read; what is known is read on",
                 *(self._label, _LONG_SILENCE),
@@ -229,7 +229,7 @@ class Inquiries:
         while not inquiry.is_answered:
             inquiry.wait(_LOOK)
             if is_unwanted() and not inquiry.is_answered:
-                raise UnwantedError(label)
+                raise AbandonedRequestError(label)
         return inquiry.answer()
 
     def _put(self, uid: str, label: str, question: Callable[[], _T]) -> Inquiry[_T]:
@@ -261,7 +261,7 @@ class Inquiries:
             self._askers.popitem()[1].end()
 
 
-class UnwantedError(Exception):
+class AbandonedRequestError(Exception):
     """A source had no answer yet, and nobody wants it any more."""
 
 

@@ -146,7 +146,7 @@ class Reading:
             if each.splits < (each.most if most is None else most)
         ]
 
-    def tell_committed(self) -> None:
+    def report_committed(self) -> None:
         """Tell the source how far it is read, if it was not told yet."""
         if self.committed is not None:
             states, self.committed = self.committed, None
@@ -185,7 +185,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Triggered:
     """What the slots know when they take a checkpoint."""
 
     #: All below this were assigned.
@@ -206,7 +206,7 @@ def least_loaded(reading: Reading, readings: Iterable[Reading], subtasks: Iterab
     return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))
 
 
-class HeldSplits:
+class SplitAlignment:
     """Compares the times of splits, and remembers who was told to wait.
 
     Args:
@@ -390,9 +390,9 @@ class SplitEnumerator:
         self._by_channel: dict[int, Reading] = {}
         #: Slot -> channels of splits that are over, of which it is to be told that this is known.
         self._retired: dict[int, set[int]] = {}
-        self._held = HeldSplits(planned, last, self._first_of)
+        self._held = SplitAlignment(planned, last, self._first_of)
         #: Epoch -> what the slots were told before its barrier.
-        self._told: dict[int, Told] = {}
+        self._triggered: dict[int, Triggered] = {}
         self._time = cast("int", start["time"])
         #: Epoch -> sources that were over and said so before its barrier.
         self._over_in: dict[int, frozenset[str]] = {}
@@ -449,8 +449,8 @@ class SplitEnumerator:
                 planned, source = reading.planned, reading.source
                 # Ahead of all, so that a new split is one of those that wait.
                 if self._splits.is_due(planned, source):
-                    look = partial(new_splits, source, planned.table.seen)
-                    self._splits.take_in(planned, self._with(reading, look, is_unwanted))
+                    poll = partial(new_splits, source, planned.table.seen)
+                    self._splits.take_in(planned, self._with(reading, poll, is_unwanted))
                 self._with(reading, partial(self._begin, reading, now, made), is_unwanted)
         return made
 
@@ -526,7 +526,7 @@ class SplitEnumerator:
             channels.difference_update(gone)
         return gone, made
 
-    def look(self, now: int) -> Update:
+    def poll(self, now: int) -> Update:
         """What has changed; costs what the unfinished splits cost, and does not wait for sources.
 
         Args:
@@ -579,7 +579,7 @@ class SplitEnumerator:
 
     def _catch_up(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
         self._assign_waiting(reading, now, made)
-        reading.tell_committed()
+        reading.report_committed()
 
     # -- splits --------------------------------------------------------------------------------
 
@@ -593,7 +593,7 @@ class SplitEnumerator:
             reading.asked = self._inquiries.ask(uid, label, question.ask)
         if reading.asked.is_answered:
             answer, reading.asked = reading.asked.answer(), None
-            self._with(reading, partial(self._hear, reading, answer, now, made, update))
+            self._with(reading, partial(self._take_answer, reading, answer, now, made, update))
 
     def _question(self, reading: Reading, now: int) -> Question | None:
         source, planned = reading.source, reading.planned
@@ -626,7 +626,7 @@ class SplitEnumerator:
         self._take_in(reading, untaken, now, made)
         self._assign_waiting(reading, now, made)
 
-    def _hear(
+    def _take_answer(
         self,
         reading: Reading,
         answer: Answer,
@@ -750,7 +750,7 @@ class SplitEnumerator:
     def triggered(self, epoch: int) -> None:
         """Take that the slots are told now to take a checkpoint, behind all that they were told."""
         ended = frozenset(each.planned.uid for each in self._readings if each.ended)
-        self._told[epoch] = Told(self._next_channel, ended)
+        self._triggered[epoch] = Triggered(self._next_channel, ended)
 
     def offset(self, epoch: int, acks: Iterable[TaskAck], *, final: bool, time: int) -> Offset:
         """The offset of a checkpoint: what its tasks have read.
@@ -765,9 +765,9 @@ class SplitEnumerator:
         for ack in acks:
             for state in ack.splits:
                 states.setdefault(state.source_uid, []).append(state)
-        told = self._told.pop(epoch)
-        for older in [number for number in self._told if number < epoch]:
-            del self._told[older]  # of checkpoints that were given up
+        told = self._triggered.pop(epoch)
+        for older in [number for number in self._triggered if number < epoch]:
+            del self._triggered[older]  # of checkpoints that were given up
         positions: dict[str, object] = {}
         self._over_in[epoch] = told.ended
         for reading in self._readings:
@@ -815,4 +815,4 @@ class SplitEnumerator:
         for reading in self._readings:
             reading.committed = splits.get(reading.planned.uid, {})
             if not reading.is_busy:
-                self._with(reading, reading.tell_committed, is_unwanted)
+                self._with(reading, reading.report_committed, is_unwanted)

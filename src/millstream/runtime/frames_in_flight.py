@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 #: The cut of which nothing is known.
 UNKNOWN: Final = ""
 #: In the place of a word that is not known.
-_NO_WORD: Final = "?"
+_UNKNOWN_DIGEST: Final = "?"
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 #: The package whose objects are compared by what they have.
 _OWN: Final = __name__.partition(".")[0]
@@ -84,7 +84,7 @@ def cut_of(graph: JobGraph, edge: StreamEdge) -> str:
     if edge.partitioning not in (Partitioning.HASH, Partitioning.CUSTOM):
         return kind
     digest = _digest((edge.key_selector, edge.partitioner))
-    if digest == _NO_WORD:
+    if digest == _UNKNOWN_DIGEST:
         return UNKNOWN
     cut = f"{kind} {graph.nodes[edge.target].max_parallelism} {digest}"
     return cut if edge.combiner is None else f"{cut} {_digest(edge.combiner)}"
@@ -105,15 +105,15 @@ def is_other_aggregation(cut: str, graph: JobGraph, edge: StreamEdge) -> bool:
         return True
     before, now = cut.split(" ")[2:], cut_of(graph, edge).split(" ")[2:]
     pairs = zip(before, now, strict=False)
-    return any(old != new and _NO_WORD not in (old, new) for old, new in pairs)
+    return any(old != new and _UNKNOWN_DIGEST not in (old, new) for old, new in pairs)
 
 
 def _digest(value: object) -> str:
-    """A word for what it is; ``_NO_WORD`` if it cannot be compared."""
+    """A word for what it is; ``_UNKNOWN_DIGEST`` if it cannot be compared."""
     try:
         how = "\n".join(_described(value, _DEEPEST))
     except (_UnknownError, ValueError):  # or it encloses what is not there yet
-        return _NO_WORD
+        return _UNKNOWN_DIGEST
     return hashlib.sha256(how.encode()).hexdigest()[:16]
 
 

@@ -141,7 +141,7 @@ def _sweep(directory: Path) -> None:
                 path.unlink()
 
 
-def end_care() -> None:
+def end_careful_mode() -> None:
     """Give operators whole batches again: what another process was lost of is processed."""
     if _notes is not None and _notes.careful:
         _notes.careful = False
@@ -200,12 +200,12 @@ def watch(operator: Operator) -> None:
     notes = _notes
     if notes is None:
         return
-    place = _place(operator)
-    escaped = place.replace("%", "%%")
+    label = _label(operator)
+    escaped = label.replace("%", "%%")
     own: Any = operator  # methods are replaced in the instance
     number = notes.number(f"{escaped} with %d records")
     if number:
-        own.process_batch = _noted_batch(notes, number, operator.process_batch, place)
+        own.process_batch = _noted_batch(notes, number, operator.process_batch, label)
     for name, (value_of, text) in _CALLS.items():
         if getattr(type(operator), name) is getattr(Operator, name):
             continue  # it passes the call on
@@ -214,7 +214,7 @@ def watch(operator: Operator) -> None:
             setattr(own, name, _noted(notes, number, getattr(operator, name), value_of))
     keyed = getattr(getattr(operator, "inner", operator), "keyed_state", None)
     if keyed is not None:
-        keyed.timers.observer = _timer_noter(notes, place)
+        keyed.timers.observer = _timer_noter(notes, label)
 
 
 def _noted(
@@ -240,7 +240,7 @@ def _noted(
 
 
 def _noted_batch(
-    notes: _Notes, number: int, process: Callable[[Batch, int], None], place: str
+    notes: _Notes, number: int, process: Callable[[Batch, int], None], label: str
 ) -> Callable[[Batch, int], None]:
     """Make a ``process_batch`` that notes each batch, and each record if the process is careful."""
     cells = notes.cells
@@ -250,7 +250,7 @@ def _noted_batch(
         try:
             for position in range(len(batch)):
                 one = batch.slice(position, position + 1)
-                notes.write(_with_record(place, one.values[0]))
+                notes.write(_with_record(label, one.values[0]))
                 process(one, input_index)
         finally:
             notes.write(before)
@@ -270,24 +270,24 @@ def _noted_batch(
     return process_batch
 
 
-def _timer_noter(notes: _Notes, place: str) -> Callable[[int, object], None]:
+def _timer_noter(notes: _Notes, label: str) -> Callable[[int, object], None]:
     def note(time: int, key: object) -> None:
         if notes.careful:
-            notes.write(_with_timer(place, time, key))
+            notes.write(_with_timer(label, time, key))
 
     return note
 
 
-def _place(operator: Operator) -> str:
+def _label(operator: Operator) -> str:
     return f"operator {operator.context.name!r} ({operator.context.location})"
 
 
-def _with_record(place: str, record: object) -> bytes:
-    return f"{place} with record {short_repr(record)}".encode(errors="replace")
+def _with_record(label: str, record: object) -> bytes:
+    return f"{label} with record {short_repr(record)}".encode(errors="replace")
 
 
-def _with_timer(place: str, time: object, key: object) -> bytes:
-    return f"{place} with the timer for {time} of key {short_repr(key)}".encode(errors="replace")
+def _with_timer(label: str, time: object, key: object) -> bytes:
+    return f"{label} with the timer for {time} of key {short_repr(key)}".encode(errors="replace")
 
 
 def _noting(end: Callable[..., Any]) -> Callable[..., Any]:
@@ -316,11 +316,11 @@ def _note_caller(notes: _Notes, frame: FrameType | None) -> None:
         operator = names.get("self")
         if isinstance(operator, Operator):
             if "fired" in names and "key" in names:
-                notes.write(_with_timer(_place(operator), names.get("time"), names["key"]))
+                notes.write(_with_timer(_label(operator), names.get("time"), names["key"]))
                 return
             record = _record(names)
             if record is not NO_RECORD:
-                notes.write(_with_record(_place(operator), record))
+                notes.write(_with_record(_label(operator), record))
             if record is not NO_RECORD or frame.f_code.co_name in _METHODS:
                 return
         frame = frame.f_back

@@ -86,7 +86,7 @@ class SplitReader:
         records = 0
         head = instance.operators[node.id]
         for read in self._source_batches(node, assignment):
-            records += self.feed(node, read)
+            records += self.emit(node, read)
             if instance.outbox.is_full:
                 yield from instance.outbox.drain()
         if assignment.is_end_of_input:
@@ -136,7 +136,7 @@ class SplitReader:
             resumes=resumes,
         )
 
-    def feed(self, node: StreamNode, read: SourceBatch) -> int:
+    def emit(self, node: StreamNode, read: SourceBatch) -> int:
         """One batch of a source into its chain; returns the number of records."""
         batch = Batch(
             node.output_type, values=read.values, arrow=read.arrow, timestamps=read.timestamps

@@ -110,7 +110,7 @@ class NodeOutput:
         #: Records for side outputs that nobody reads, since they were last counted.
         self.unread = 0
 
-    def everywhere(self) -> list[ChainedInput | ExchangeWriter]:
+    def receivers(self) -> list[ChainedInput | ExchangeWriter]:
         """All receivers: watermarks go to side outputs too."""
         return [*self.main, *(receiver for many in self.side.values() for receiver in many)]
 
@@ -137,13 +137,13 @@ class NodeOutput:
     def emit_watermark(self, watermark: int) -> None:
         """Send a watermark."""
         self.watermark = max(self.watermark, watermark)
-        for receiver in self.everywhere():
+        for receiver in self.receivers():
             receiver.emit_watermark(watermark)
 
     def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
         """Send idleness."""
         self.idle = idle
-        for receiver in self.everywhere():
+        for receiver in self.receivers():
             receiver.emit_idle(idle)
 
 

@@ -251,13 +251,13 @@ class TaskState:
         plan: EpochPlan,
         attempt: str,
         *,
-        goes_on: bool = False,
+        is_long_running: bool = False,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._instance = instance
         self._plan = plan
         self._attempt = attempt
-        self._goes_on = goes_on
+        self._is_long_running = is_long_running
         # In BATCH mode the records of a key are taken as if they came at once.
         self._clock = None if instance.graph.batch_mode else clock
         #: Of the operators that keep keyed state, by node.
@@ -306,7 +306,7 @@ class TaskState:
             store=self._open_store(node) if self._instance.operators[node.id].keyed else None,
             watermark=plan.subtask_watermark(node.uid, subtask, node.parallelism),
             operator_states=states,
-            resumes=self._goes_on,
+            resumes=self._is_long_running,
             job_id=plan.job_id,
             generation=plan.generation,
             scratch_directory=plan.local_root,

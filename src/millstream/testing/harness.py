@@ -230,8 +230,8 @@ class OperatorHarness:
 
         A harness that is long-lived goes on in this one, as it is.
         """
-        goes_on = self.long_lived and not final
-        following = f"attempt-{self.epoch + 1}" if goes_on else None
+        is_long_running = self.long_lived and not final
+        following = f"attempt-{self.epoch + 1}" if is_long_running else None
         snapshot = self.operator.snapshot(Checkpoint(self.epoch, following))
         #: As a checkpoint has them.
         self.operator_states = _handles(self._states)
@@ -241,7 +241,7 @@ class OperatorHarness:
         self._add_metrics(snapshot.metrics)
         self._snapshot_store()
         self.epoch += 1
-        if goes_on:
+        if is_long_running:
             self._commit()
             return snapshot
         if swap:

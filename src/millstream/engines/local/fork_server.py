@@ -53,7 +53,7 @@ _IMPORTED_BEFORE: Final = (
 _driver_ends: Final[weakref.WeakSet[socket.socket | Connection]] = weakref.WeakSet()
 
 
-class Nursery:
+class ForkServer:
     """Forks worker processes.
 
     Args:
@@ -78,7 +78,7 @@ class Nursery:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if not self._pid:
-            _be_nursery(there, serve, orphans_die=orphans_die)
+            _run_fork_server(there, serve, orphans_die=orphans_die)
         there.close()
 
     def fork(self) -> tuple[int, Connection]:
@@ -131,7 +131,7 @@ class Nursery:
         return number
 
 
-def _be_nursery(
+def _run_fork_server(
     control: socket.socket, serve: Callable[[Connection], None], *, orphans_die: bool
 ) -> NoReturn:
     workers: set[int] = set()
@@ -207,7 +207,7 @@ def _new_interpreter(
     return subprocess.Popen(command, pass_fds=[control.fileno()])  # noqa: S603
 
 
-def be_nursery(descriptor: int, module: str, name: str, orphans_die: bool) -> None:  # noqa: FBT001
+def run_fork_server(descriptor: int, module: str, name: str, orphans_die: bool) -> None:  # noqa: FBT001
     """What a new interpreter runs.
 
     Args:
@@ -217,7 +217,7 @@ def be_nursery(descriptor: int, module: str, name: str, orphans_die: bool) -> No
         orphans_die: whether workers are killed when the driver is gone.
     """
     serve = getattr(importlib.import_module(module), name)
-    _be_nursery(socket.socket(fileno=descriptor), serve, orphans_die=orphans_die)
+    _run_fork_server(socket.socket(fileno=descriptor), serve, orphans_die=orphans_die)
 
 
 def _is_there(control: socket.socket, driver: int) -> bool:

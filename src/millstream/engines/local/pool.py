@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Final, cast
 
-from millstream.engines.local.fork_server import Nursery
+from millstream.engines.local.fork_server import ForkServer
 from millstream.engines.local.worker import TaskOutput, serve, serve_and_outlive
 from millstream.errors import EngineError, WorkerLostError
 from millstream.runtime.last_given import last_given
@@ -53,7 +53,7 @@ class WorkerPool:
     """
 
     def __init__(self, workers: int = 2, *, orphans_die: bool = True) -> None:
-        self._nursery = Nursery(
+        self._fork_server = ForkServer(
             serve if orphans_die else serve_and_outlive, orphans_die=orphans_die
         )
         self._workers: list[_Worker | None] = [None] * workers
@@ -115,18 +115,18 @@ class WorkerPool:
         for worker in self._workers:
             if worker is not None:
                 os.kill(worker.pid, signal.SIGKILL)
-                self._nursery.wait(worker.pid)
+                self._fork_server.wait(worker.pid)
 
     def close(self) -> None:
         """Let the workers close their user functions, and end."""
         self._stop(range(len(self._workers)))
-        self._nursery.close()
+        self._fork_server.close()
 
     def _worker(self, index: int) -> _Worker:
         worker = self._workers[index]
         if worker is None:
             try:
-                worker = self._workers[index] = _Worker(*self._nursery.fork())
+                worker = self._workers[index] = _Worker(*self._fork_server.fork())
             except OSError as error:
                 message = f"no worker process can be started: {error}"
                 raise EngineError(message) from error
@@ -170,7 +170,7 @@ class WorkerPool:
         self._workers[index] = None
         self._has_lost = True
         worker.connection.close()
-        code = self._nursery.wait(worker.pid)
+        code = self._fork_server.wait(worker.pid)
         return WorkerLostError(
             f"worker process {worker.pid} {how_it_ended(code)} while it ran subtask {task.subtask}"
             f" of stage {task.level}{last_given(worker.pid)}"
@@ -187,7 +187,7 @@ class WorkerPool:
         for worker in stopped:
             if not _ends(worker.connection):
                 os.kill(worker.pid, signal.SIGKILL)
-            self._nursery.wait(worker.pid)
+            self._fork_server.wait(worker.pid)
             last_given(worker.pid)  # nobody asks any more
             worker.connection.close()
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from millstream.runtime.exchange import ACKNOWLEDGEMENT_STAGE, FRAME_SCHEMA
 from millstream.runtime.job_files import bring_files, working_directory
-from millstream.runtime.last_given import begin_notes, end_care
+from millstream.runtime.last_given import begin_notes, end_careful_mode
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 from millstream.runtime.user_code import exit_error, portable_error
@@ -77,7 +77,7 @@ class TaskHost:
         if self._first_epoch is None:
             self._first_epoch = plan.epoch
         elif plan.epoch != self._first_epoch:
-            end_care()
+            end_careful_mode()
         key = (level, subtask)
         with working_directory(self._files):
             instance = self._instances.pop(key, None) or self._open(level, subtask)

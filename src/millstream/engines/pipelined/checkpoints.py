@@ -217,12 +217,12 @@ class Checkpoints:
             message = (
                 f"checkpoint {each.epoch} was given up: it took longer than"
                 f" {options.CHECKPOINTING_TIMEOUT.key} ({self._timeout:g} s);"
-                f" {self._in_words(missing)} of {len(self._tasks)} did not acknowledge it. Look for"
-                " a task that is slow or waits for something, or raise the option"
+                f" {self._describe_tasks(missing)} of {len(self._tasks)} did not acknowledge it."
+                " Look for a task that is slow or waits for something, or raise the option"
                 f"{'' if self._overtakes or each.is_last else _OR_ELSE}"
             )
             self._fail(each, CheckpointExpiredError(message))
-            found.append((each.epoch, f"{message} {self._count_in_words()}"))
+            found.append((each.epoch, f"{message} {self._describe_tolerance()}"))
         return found
 
     def declined(self, epoch: int, task: tuple[int, int], error: Exception) -> str | None:
@@ -246,12 +246,14 @@ class Checkpoints:
             return None
         found = next((each for each in self._pending if each.epoch == epoch), None)
         if found is None or task in found.acks:
-            message = f"{self._in_words([task])} cannot have declined checkpoint {epoch}: {error}"
+            message = (
+                f"{self._describe_tasks([task])} cannot have declined checkpoint {epoch}: {error}"
+            )
             raise EngineError(message) from error
         self._fail(found, error)
         return (
-            f"checkpoint {epoch} was given up: {self._in_words([task])} could not make state"
-            f" durable: {error!r} {self._count_in_words()}"
+            f"checkpoint {epoch} was given up: {self._describe_tasks([task])} could not make state"
+            f" durable: {error!r} {self._describe_tolerance()}"
         )
 
     def abort(self) -> list[int]:
@@ -275,7 +277,7 @@ class Checkpoints:
         self._pending.remove(checkpoint)
         self._failed.add(checkpoint.epoch)
 
-    def _in_words(self, tasks: list[tuple[int, int]], most: int = 4) -> str:
+    def _describe_tasks(self, tasks: list[tuple[int, int]], most: int = 4) -> str:
         """As stage/subtask, and what stages begin with."""
         words = [f"{stage}/{subtask}" for stage, subtask in tasks[:most]]
         more = f" and {len(tasks) - most} more" if len(tasks) > most else ""
@@ -283,7 +285,7 @@ class Checkpoints:
         names = "".join(f"; {stage}: {self._names[stage]!r}" for stage in stages)
         return f"tasks {', '.join(words)}{more} (stage/subtask{names})"
 
-    def _count_in_words(self) -> str:
+    def _describe_tolerance(self) -> str:
         return f"({self._failures} of {self._tolerated} in a row)"
 
 
@@ -347,13 +349,13 @@ class Triggers:
             run.metadata(_offset_to_come(message.epoch, final), message.time)
         )
         self._sources.triggered(message.epoch)
-        self._server.tell_all(message)
+        self._server.broadcast(message)
 
     def give_up(self, epochs: Iterable[int]) -> None:
         """Forget checkpoints that were triggered."""
         for epoch in epochs:
             self._run.coordinator.fail_epoch(epoch)
-            self._server.tell_all(Abandoned(epoch))
+            self._server.broadcast(Abandoned(epoch))
 
     def give_up_expired(self) -> None:
         """Forget those that have taken too long.

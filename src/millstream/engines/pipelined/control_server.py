@@ -58,12 +58,12 @@ if TYPE_CHECKING:
 
 
 _LOG: Final = logging.getLogger("millstream")
-_PIECE: Final = 1 << 18
+_RECEIVE_BYTES: Final = 1 << 18
 #: Connections, beyond those of the slots, that have not shown yet that they belong to the run;
 #: more wait to be accepted: a slot may be among them.
 _MOST_STRANGERS: Final = 64
 #: Seconds of one turn of a main loop that are worth a word.
-_LONG_TURN: Final = 10.0
+_LONG_STEP: Final = 10.0
 #: Seconds that a process of this machine may be silent though the system says that it is at work.
 _BUSY: Final = 30.0
 
@@ -86,7 +86,7 @@ class _Slot:
     times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
     counts: tuple[RunningMetrics, ...] = ()
     #: A long turn was spoken of.
-    told_of: bool = False
+    warned: bool = False
     #: Fenced, while others go on.
     lost: bool = False
     #: Takes the place of a lost one, and was not told to join the others.
@@ -195,7 +195,7 @@ class ControlServer:
         """Whether every slot that was there has closed its connection."""
         return all(slot.ended for slot in list(self._slots.values()))
 
-    def tell(self, slot: int, message: DriverMessage) -> None:
+    def send(self, slot: int, message: DriverMessage) -> None:
         """Say something to a slot; never waits.
 
         Args:
@@ -215,16 +215,16 @@ class ControlServer:
         if left:
             self._wake()
 
-    def tell_all(self, message: DriverMessage) -> None:
+    def broadcast(self, message: DriverMessage) -> None:
         """Say something to all slots."""
         for slot in sorted(self._slots):
-            self.tell(slot, message)
+            self.send(slot, message)
 
     def readmit(self, slot: int) -> None:
         """Let another take the number of a lost slot, whose process is about to be ended."""
         self._vacant.add(slot)
 
-    def let_end(self) -> None:
+    def allow_end(self) -> None:
         """From now on slots may close their connections: they are told to end."""
         self._ending = True
 
@@ -252,18 +252,18 @@ class ControlServer:
 
     def _run(self) -> None:
         try:
-            turned = time.monotonic()
+            last = time.monotonic()
             while not self._closed:
                 events = self._selector.select(min(0.1, self._timeout / 4))
                 for key, mask in events:
                     self._serve(key, mask)
-                self._take_in()
+                self._admit()
                 self._accept_again()
                 now = time.monotonic()
-                if now - turned > self._timeout / 2:
+                if now - last > self._timeout / 2:
                     self._forgive(now)
-                turned = now
-                self._look_for_silence(now)
+                last = now
+                self._check_heartbeats(now)
                 self._register_writers()
         except BaseException as error:  # noqa: BLE001 - the run's to raise
             self._lose(WorkerLostError(f"the driver cannot serve its slots any more: {error!r}"))
@@ -306,7 +306,7 @@ class ControlServer:
             return
         close_in_forks(connection)
         threading.Thread(
-            target=self._meet, args=(connection,), name="millstream-handshake", daemon=True
+            target=self._authenticate, args=(connection,), name="millstream-handshake", daemon=True
         ).start()
 
     def _accept_again(self) -> None:
@@ -315,7 +315,7 @@ class ControlServer:
             self._is_full = False
             self._selector.register(self._listener, selectors.EVENT_READ)
 
-    def _meet(self, connection: socket.socket) -> None:
+    def _authenticate(self, connection: socket.socket) -> None:
         """The handshake, in a thread: a stranger that says nothing must not hold up the others."""
         try:
             number = self._require_slot(connection)
@@ -339,7 +339,7 @@ class ControlServer:
             raise AuthenticationError(message)
         return peer.number
 
-    def _take_in(self) -> None:
+    def _admit(self) -> None:
         while not self._arrived.empty():
             slot = self._arrived.get()
             before = self._slots.get(slot.number)
@@ -355,7 +355,7 @@ class ControlServer:
 
     def _read(self, slot: _Slot) -> None:
         try:
-            content = slot.connection.recv(_PIECE)
+            content = slot.connection.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -372,22 +372,22 @@ class ControlServer:
         if slot.lost:
             return  # it was taken for lost: what it says comes too late
         for message in slot.reader.feed(content):
-            self._hear(slot, message)
+            self._handle(slot, message)
 
-    def _hear(self, slot: _Slot, message: object) -> None:
+    def _handle(self, slot: _Slot, message: object) -> None:
         if isinstance(message, Beat):
             slot.times, slot.counts = message.times, message.counts
-            self._say_of_long_turn(slot, message.turn)
+            self._warn_of_long_step(slot, message.step)
             return
         if isinstance(message, Registered):
             slot.registered = message
         self._hand_on(message)  # type: ignore[arg-type]
 
-    def _say_of_long_turn(self, slot: _Slot, seconds: float) -> None:
-        if seconds < _LONG_TURN:
-            slot.told_of = False
-        elif not slot.told_of and not self._ending:
-            slot.told_of = True
+    def _warn_of_long_step(self, slot: _Slot, seconds: float) -> None:
+        if seconds < _LONG_STEP:
+            slot.warned = False
+        elif not slot.warned and not self._ending:
+            slot.warned = True
             _LOG.warning(
                 "%s has been at one thing for %.0f s (a user's function, restoring, the input or"
                 " the output); its checkpoint waits for it",
@@ -398,7 +398,7 @@ class ControlServer:
         for slot in self._slots.values():
             slot.heard = now
 
-    def _look_for_silence(self, now: float) -> None:
+    def _check_heartbeats(self, now: float) -> None:
         if self._ending:
             return
         for slot in self._slots.values():

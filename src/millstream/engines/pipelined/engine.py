@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.configuration import options
 from millstream.engines.local.engine import check_local_job
-from millstream.engines.local.fork_server import Nursery
+from millstream.engines.local.fork_server import ForkServer
 from millstream.engines.local.pool import how_it_ended
 from millstream.engines.pipelined.failover import SlotHost
 from millstream.engines.pipelined.run_loop import RunLoop
@@ -75,7 +75,7 @@ class LocalSlots(SlotHost):
     """
 
     def __init__(self, serve: Callable[[Connection], None] | None = None) -> None:
-        self._nursery = Nursery(serve or serve_slot)
+        self._fork_server = ForkServer(serve or serve_slot)
         self._processes: list[_Process] = []
         self._lost: BaseException | None = None
         #: A process was lost since slots were started.
@@ -102,7 +102,7 @@ class LocalSlots(SlotHost):
 
     def _fork(self, settings: SlotSettings) -> None:
         try:
-            process = _Process(settings.slot, *self._nursery.fork())
+            process = _Process(settings.slot, *self._fork_server.fork())
             self._processes.append(process)
             # It may be large, but a new process reads it before anything else.
             process.connection.send_bytes(pickle.dumps(settings))
@@ -146,7 +146,7 @@ class LocalSlots(SlotHost):
 
     def close(self) -> None:
         """Let the nursery end, which kills what is left."""
-        self._nursery.close()
+        self._fork_server.close()
 
     def _end(self, process: _Process, patience: float) -> WorkerLostError | None:
         """Wait for the end of a process, and kill it if it stays; how it ended, if by itself."""
@@ -159,7 +159,7 @@ class LocalSlots(SlotHost):
 
     def _bury(self, process: _Process) -> WorkerLostError | None:
         """Wait for a process that has ended, or is about to; how, unless it was told to."""
-        code = self._nursery.wait(process.pid)
+        code = self._fork_server.wait(process.pid)
         process.gone = True
         process.connection.close()
         given = last_given(process.pid)
@@ -311,7 +311,7 @@ class PipelinedEngine(Engine):
         host: where they live; closed with the engine.
     """
 
-    tasks_go_on = True
+    long_running_tasks = True
 
     def __init__(self, slots: int, host: SlotHost) -> None:
         self._slots = slots

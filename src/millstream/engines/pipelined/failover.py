@@ -23,12 +23,12 @@ from millstream.runtime.pipelined.control import (
     Assigned,
     BeginRegion,
     Ceilings,
+    Connected,
     Drain,
     Grown,
-    Held,
     Joins,
-    Met,
     Newcomer,
+    Paused,
     Registered,
     Retired,
     SourceEnded,
@@ -180,12 +180,12 @@ class Replacements:
         self._timeout = timeout
         self._settings: Sequence[SlotSettings] = ()
         #: The slots that are being replaced, and of those the ones that are there.
-        self._places: set[int] = set()
-        self._there: dict[int, Address] = {}
+        self._vacant: set[int] = set()
+        self._registered: dict[int, Address] = {}
         self._deadline = 0.0
-        self._told = False
+        self._notified = False
         #: Who has yet to meet whom, and which new ones do not run yet.
-        self._unmet: set[tuple[int, int]] = set()
+        self._unconnected: set[tuple[int, int]] = set()
         self._waiting: set[int] = set()
         #: Connections that have ended -> by when one of the two must be lost.
         self._ended: dict[tuple[int, int], float] = {}
@@ -197,12 +197,12 @@ class Replacements:
     @property
     def under_way(self) -> bool:
         """Whether a slot is being replaced."""
-        return bool(self._places)
+        return bool(self._vacant)
 
     @property
     def too_late(self) -> bool:
         """Whether new slots are meeting the others: none may be lost now."""
-        return self._told
+        return self._notified
 
     def end(self, slot: int) -> BaseException | None:
         """See that nothing of a lost slot is at work; how it has ended, if that is known."""
@@ -211,8 +211,8 @@ class Replacements:
     def replace(self, slot: int) -> None:
         """Start another in place of a slot that was ended."""
         self._ended = {pair: by for pair, by in self._ended.items() if slot not in pair}
-        self._places.add(slot)
-        self._there.pop(slot, None)
+        self._vacant.add(slot)
+        self._registered.pop(slot, None)
         self._deadline = time.monotonic() + self._timeout
         self._server.readmit(slot)
         self._host.replace(self._settings[slot])
@@ -223,26 +223,28 @@ class Replacements:
         Returns:
             Those that were told: from now on they hear all, and answer.
         """
-        if event.slot not in self._places:
+        if event.slot not in self._vacant:
             return frozenset()  # one that was there from the beginning
-        self._there[event.slot] = event.address
-        if self._there.keys() != self._places:
+        self._registered[event.slot] = event.address
+        if self._registered.keys() != self._vacant:
             return frozenset()
-        self._told = True
+        self._notified = True
         everybody = {each.slot for each in self._settings}
-        stay = everybody - self._places
-        self._waiting = set(self._places)
-        self._unmet = {(one, new) for one in stay for new in self._places}
-        for new in sorted(self._places):
-            lower = {other: self._there[other] for other in sorted(self._places) if other < new}
-            self._server.tell(new, Joins(lower, frozenset(everybody - lower.keys() - {new})))
+        stay = everybody - self._vacant
+        self._waiting = set(self._vacant)
+        self._unconnected = {(one, new) for one in stay for new in self._vacant}
+        for new in sorted(self._vacant):
+            lower = {
+                other: self._registered[other] for other in sorted(self._vacant) if other < new
+            }
+            self._server.send(new, Joins(lower, frozenset(everybody - lower.keys() - {new})))
             for one in sorted(stay):
-                self._server.tell(one, Newcomer(new, self._there[new]))
-        return frozenset(self._places)
+                self._server.send(one, Newcomer(new, self._registered[new]))
+        return frozenset(self._vacant)
 
-    def met(self, event: Met) -> None:
+    def connected(self, event: Connected) -> None:
         """Take that a slot is connected with a new one."""
-        self._unmet.discard((event.slot, event.other))
+        self._unconnected.discard((event.slot, event.other))
         self._end_if_done()
 
     def running(self, slot: int) -> None:
@@ -251,16 +253,16 @@ class Replacements:
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if self._told and not self._unmet and not self._waiting:
-            self._places, self._there, self._told = set(), {}, False
+        if self._notified and not self._unconnected and not self._waiting:
+            self._vacant, self._registered, self._notified = set(), {}, False
 
     def unreachable(self, event: Unreachable) -> None:
         """Take that the connection of two slots has ended: one of them is lost, or soon will be."""
-        if not self._places & {event.slot, event.other}:
+        if not self._vacant & {event.slot, event.other}:
             pair = event.slot, event.other
             self._ended.setdefault(pair, time.monotonic() + _GRACE)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """See whether a place stays empty.
 
         Raises:
@@ -272,12 +274,12 @@ class Replacements:
             if now >= by:
                 message = f"slots {one} and {other} have lost their connection, and both live"
                 raise SlotLostError(message)
-        for slot in self._places - self._there.keys():
+        for slot in self._vacant - self._registered.keys():
             lost = self._host.lost_slot(slot)
             if lost is not None:
                 raise lost
-        if self._places and now >= self._deadline:
-            places = ", ".join(map(str, sorted(self._places)))
+        if self._vacant and now >= self._deadline:
+            places = ", ".join(map(str, sorted(self._vacant)))
             message = (
                 f"the places of lost slots {places} were not taken within {self._timeout:g} s"
                 f" ({options.SLOT_REQUEST_TIMEOUT.key}); the whole job is restarted"
@@ -448,13 +450,15 @@ class Regions:
             if not waits or now <= region.deadline:
                 continue
             slots = ", ".join(map(str, sorted(region.missing)))
-            message = f"slots {slots} have not {self._owed(region)}; the whole job is restarted"
+            message = (
+                f"slots {slots} have not {self._pending_step(region)}; the whole job is restarted"
+            )
             if region.error is None or region.state is RegionState.BEGINS:
                 raise WorkerLostError(message) from region.error
             region.error.add_note(message)
             raise region.error
 
-    def _owed(self, region: Region) -> str:
+    def _pending_step(self, region: Region) -> str:
         """What slots were to do by the deadline of a region."""
         patience = f"within {self._patience:g} s ({options.SLOT_REQUEST_TIMEOUT.key})"
         if region.state is RegionState.BEGINS:
@@ -546,31 +550,31 @@ class Readers:
         self._sources.progress(splits)
         self._open.difference_update(c for c, split in splits.items() if split.over)
 
-    def look(self, now: int) -> None:
+    def check(self, now: int) -> None:
         """Tell the slots what has changed.
 
         Args:
             now: milliseconds since 1970.
         """
-        update = self._sources.look(now)
+        update = self._sources.poll(now)
         if not update:
             return
-        tell = self._server.tell
+        send = self._server.send
         for slot, splits in update.assigned.items():
             self.note(splits)
-            tell(slot, Assigned(tuple(splits)))
+            send(slot, Assigned(tuple(splits)))
         for slot in {self._slots[channel] for channel in update.grown.keys() | update.final}:
             ends = {c: end for c, end in update.grown.items() if self._slots[c] == slot}
             final = frozenset(c for c in update.final if self._slots[c] == slot)
-            tell(slot, Grown(ends, final))
+            send(slot, Grown(ends, final))
         for slot, channels in update.retired.items():
-            tell(slot, Retired(frozenset(channels)))
+            send(slot, Retired(frozenset(channels)))
         if update.held is not None:
-            self._server.tell_all(Held(update.held))
+            self._server.broadcast(Paused(update.held))
         if update.ceilings is not None:
-            self._server.tell_all(Ceilings(update.ceilings))
+            self._server.broadcast(Ceilings(update.ceilings))
         for uid in update.ended:
-            self._server.tell_all(SourceEnded(uid))
+            self._server.broadcast(SourceEnded(uid))
 
     def stop(self, *, drains: bool) -> None:
         """Have all slots read nothing more: it would not be committed.
@@ -578,7 +582,7 @@ class Readers:
         Args:
             drains: every split is read to its end where it is; else it waits.
         """
-        self._server.tell_all(Drain() if drains else Held(frozenset(self._slots)))
+        self._server.broadcast(Drain() if drains else Paused(frozenset(self._slots)))
 
 
 _LOG: Final = logging.getLogger("millstream")
@@ -658,7 +662,7 @@ class Failover:
         self._triggers.give_up_all()
         for region in regions:
             self._regions.stop(region, delay, time.monotonic(), error)
-            self._server.tell_all(StopRegion(region.number, region.attempt))
+            self._server.broadcast(StopRegion(region.number, region.attempt))
 
     def _lost(self, event: LostSlot) -> None:
         """Restart the regions that have tasks in a lost slot, and replace it.
@@ -681,7 +685,9 @@ class Failover:
         self._regions.gone(slot)
         self._stop(regions, error, delay)
 
-    def hear(self, event: Stopped | Dropped | LostSlot | Registered | Met | Unreachable) -> None:
+    def handle(
+        self, event: Stopped | Dropped | LostSlot | Registered | Connected | Unreachable
+    ) -> None:
         """Take what has happened to a region or a slot.
 
         Raises:
@@ -696,8 +702,8 @@ class Failover:
         elif isinstance(event, Registered):
             for slot in self._replacements.registered(event):
                 self._regions.taken(slot)
-        elif isinstance(event, Met):
-            self._replacements.met(event)
+        elif isinstance(event, Connected):
+            self._replacements.connected(event)
         else:
             self._replacements.unreachable(event)
 
@@ -714,9 +720,9 @@ class Failover:
             if self._regions.all_run:
                 self._run.on_resumed()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """See whether regions may go on, or take too long."""
-        self._replacements.look()
+        self._replacements.check()
         if self._regions.all_run:
             return
         now = time.monotonic()
@@ -748,4 +754,4 @@ class Failover:
         plan = run.plan_of_region(assignments, now, self._checkpoints.next)
         self._regions.begin(region, time.monotonic())
         message = BeginRegion(region.number, region.attempt, dumps_by_value(plan))
-        self._server.tell_all(message)
+        self._server.broadcast(message)

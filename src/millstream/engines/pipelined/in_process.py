@@ -23,7 +23,7 @@ from millstream.runtime.pipelined.control import (
     Assigned,
     Completed,
     Grown,
-    Held,
+    Paused,
     Progress,
     Retired,
     SourceEnded,
@@ -49,18 +49,18 @@ if TYPE_CHECKING:
 
 
 #: Seconds that pass from one look at the clock to the next.
-_LOOK: Final = 0.0005
+_POLL_SECONDS: Final = 0.0005
 #: While the clock is moved a look takes next to nothing, a turn so many seconds, and there are so
 #: many turns: more than one tick of every slot, and never a millisecond between two turns of a
 #: task, as silence is judged up to the last but one.
-_SHORT_LOOK: Final = 1e-6
-_SHORT_TURN: Final = 0.0003
-_SHORT_TURNS: Final = 18
+_SHORT_POLL: Final = 1e-6
+_SHORT_STEP: Final = 0.0003
+_SHORT_STEPS: Final = 18
 #: Turns after which looks take next to nothing in every other turn: a task among many has less time
 #: than it takes to look at all its splits, and would never come to the last.
-_PATIENT_TURNS: Final = 500
+_PATIENT_STEPS: Final = 500
 #: Turns after which a checkpoint hangs: there is nothing to wait for.
-_MOST_TURNS: Final = 1_000_000
+_MOST_STEPS: Final = 1_000_000
 
 
 class _ListTransport(Transport):
@@ -114,7 +114,7 @@ class PipelinedTasks:
         self._messages: list[list[DriverMessage]] = [[] for _ in range(slots)]
         #: The clock for short times, and what a look at it takes.
         self._seconds = 0.0
-        self._step = _LOOK
+        self._step = _POLL_SECONDS
         self._now = 0
         #: (source, split) -> channel, unique in the run, and where it is to be read up to.
         self._channels: dict[tuple[str, str], int] = {}
@@ -157,24 +157,24 @@ class PipelinedTasks:
         bring_files(self._files)
         with working_directory(self._files):
             if self._loops:
-                self._tell(Completed(plan.epoch - 1))
+                self._send(Completed(plan.epoch - 1))
                 self._go_on(splits)
             else:
                 self._begin(plan, splits)
             held = (channel for name, channel in self._channels.items() if name in waiting)
             # While the clock moves: what has more is not idle.
-            self._tell(Held(frozenset(held)))
+            self._send(Paused(frozenset(held)))
             self._move_clock()
-            self._tell(Held(frozenset()))
-            self._turn_until(self._has_read, "its splits to be read")
+            self._send(Paused(frozenset()))
+            self._step_until(self._has_read, "its splits to be read")
             over = [each for each in splits if each.finished]
             self._over += [each.channel for each in over if each.source_uid in self._bounded]
             self._retire([each.channel for each in over if each.source_uid not in self._bounded])
             for uid in dict.fromkeys(each.source_uid for each in ends):
-                self._tell(SourceEnded(uid))
+                self._send(SourceEnded(uid))
             deadline = deadline_of(None if plan.final else self.patience, self._now)
-            self._tell(TakeCheckpoint(plan.epoch, plan.final, self._now, deadline))
-            self._turn_until(lambda: len(self._acks) == self._tasks, "acknowledgements")
+            self._send(TakeCheckpoint(plan.epoch, plan.final, self._now, deadline))
+            self._step_until(lambda: len(self._acks) == self._tasks, "acknowledgements")
         return self._acks
 
     def _begin(self, plan: EpochPlan, splits: list[SplitAssignment]) -> None:
@@ -188,7 +188,7 @@ class PipelinedTasks:
                 self._graph,
                 lambda: cast("EpochPlan", cloudpickle.loads(pickled)),
                 _ListTransport(slot, frames),
-                self._hear,
+                self._handle,
                 partial(self._finish, slot),
                 lambda: self._now,
                 self._look,
@@ -227,18 +227,18 @@ class PipelinedTasks:
                 self._messages[slot].append(Assigned(mine))
         old = [each for each in splits if each not in new]
         final = frozenset(each.channel for each in old if each.finished)
-        self._tell(Grown({each.channel: each.stop for each in old}, final))
+        self._send(Grown({each.channel: each.stop for each in old}, final))
         over, self._over = self._over, []
         self._retire(over)
 
     def _retire(self, channels: list[int]) -> None:
-        self._tell(Retired(frozenset(channels)))
+        self._send(Retired(frozenset(channels)))
 
-    def _tell(self, message: DriverMessage) -> None:
+    def _send(self, message: DriverMessage) -> None:
         for messages in self._messages:
             messages.append(message)
 
-    def _hear(self, message: SlotMessage) -> None:
+    def _handle(self, message: SlotMessage) -> None:
         if isinstance(message, Acknowledged):
             self._acks.append(cast("TaskAck", loads(message.ack)))
         elif isinstance(message, Progress):
@@ -247,26 +247,26 @@ class PipelinedTasks:
             )
 
     def _finish(self, slot: int, pending: PendingAck) -> None:
-        self._hear(finished(slot, pending))
+        self._handle(finished(slot, pending))
 
     def _has_read(self) -> bool:
         return all(self._read.get(channel) == stop for channel, stop in self._wanted.items())
 
     def _move_clock(self) -> None:
         """Have every task told the time of the plan, ahead of its records and of its barrier."""
-        self._step = _SHORT_LOOK
-        for _ in range(_SHORT_TURNS):
-            self._seconds += _SHORT_TURN
+        self._step = _SHORT_POLL
+        for _ in range(_SHORT_STEPS):
+            self._seconds += _SHORT_STEP
             self._turn()
-        self._step = _LOOK
+        self._step = _POLL_SECONDS
         self._turn()
 
-    def _turn_until(self, condition: Callable[[], bool], what: str) -> None:
-        for turn in range(_MOST_TURNS):
+    def _step_until(self, condition: Callable[[], bool], what: str) -> None:
+        for step in range(_MOST_STEPS):
             if condition():
-                self._step = _LOOK
+                self._step = _POLL_SECONDS
                 return
-            self._step = _SHORT_LOOK if turn % 2 and turn > _PATIENT_TURNS else _LOOK
+            self._step = _SHORT_POLL if step % 2 and step > _PATIENT_STEPS else _POLL_SECONDS
             self._turn()
         message = f"nothing goes on, waiting for {what}"
         raise AssertionError(message)
@@ -276,7 +276,7 @@ class PipelinedTasks:
         self._random.shuffle(order)
         for slot in order:
             messages, self._messages[slot] = self._messages[slot], []
-            self._loops[slot].turn(messages, 0.0)
+            self._loops[slot].step(messages, 0.0)
 
     def _forget(self, error: BaseException) -> None:
         try:

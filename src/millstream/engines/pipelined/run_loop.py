@@ -53,7 +53,7 @@ from millstream.engines.pipelined.control_server import ControlServer, LostSlot
 from millstream.engines.pipelined.failover import Failover, Readers, Regions, Replacements
 from millstream.errors import EngineError, WorkerLostError
 from millstream.execution.planned_source import SplitLog, plan_sources
-from millstream.execution.source_requests import UnwantedError
+from millstream.execution.source_requests import AbandonedRequestError
 from millstream.execution.split_enumerator import SplitEnumerator
 from millstream.graph.model import by_chain
 from millstream.graph.validation import is_unaligned
@@ -61,10 +61,10 @@ from millstream.runtime.pipelined.control import (
     Acknowledged,
     Begin,
     Completed,
+    Connected,
     Declined,
     End,
     Failed,
-    Met,
     Progress,
     Registered,
     Running,
@@ -184,7 +184,7 @@ class Draining:
         """Take that one is under way.  If it fails, the next comes as it would have without it."""
         self._due = math.inf
 
-    def look(self, coming: int, now: float, *, is_over: bool) -> None:
+    def update(self, coming: int, now: float, *, is_over: bool) -> None:
         """Take whether the sources are over; they are not again where a region begins anew.
 
         Args:
@@ -222,7 +222,7 @@ class Draining:
 
 _LOG: Final = logging.getLogger("millstream")
 #: Seconds between two looks at the sources and the clock; a message is heard at once.
-_LOOK: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 #: Seconds that slots may take to close their functions: at the end of the input, when the job is
 #: cancelled, when the run has failed.
 _CLOSING: Final = 30.0
@@ -337,7 +337,7 @@ class RunLoop:
             if self._begin(cancelled):
                 while not self._over and not cancelled.is_set():
                     self._turn()
-                self._let_end(_CLOSING if self._over else _CANCELLING)
+                self._end_slots(_CLOSING if self._over else _CANCELLING)
         except BaseException as error:
             cause = self._end_failed(error)
             if not self._over:
@@ -347,7 +347,7 @@ class RunLoop:
             _LOG.warning("the last checkpoint was committed, then the run failed: %s", cause)
         else:
             self._clear_away()
-            self._hear_late_commits()
+            self._note_late_commits()
         if self._over:
             self._run.coordinator.finish()
         return self._over
@@ -385,7 +385,7 @@ class RunLoop:
         if registered is None:
             return False
         crash_point("epoch.start.before")
-        self._server.tell_all(Begin(plan, tuple(each.address for each in registered)))
+        self._server.broadcast(Begin(plan, tuple(each.address for each in registered)))
         return True
 
     def _first_splits(self, cancelled: threading.Event) -> list[SplitAssignment] | None:
@@ -400,7 +400,7 @@ class RunLoop:
             if last is not None:
                 sources.committed(last.splits, is_unwanted=is_unwanted)
             return sources.begin(is_unwanted)
-        except UnwantedError:
+        except AbandonedRequestError:
             if self._is_unwanted_whole(cancelled):
                 return None
             # What is restored is to be drained, whatever there may be to read.
@@ -424,7 +424,7 @@ class RunLoop:
                 return None
             event = self._next()
             if event is not None and not isinstance(event, Registered):
-                self._hear(event)
+                self._handle(event)
             lost = self._host.lost()
             if lost is not None:
                 raise lost
@@ -442,29 +442,29 @@ class RunLoop:
 
     # -- a turn --------------------------------------------------------------------------------
 
-    def _next(self, wait: float = _LOOK) -> _Event | None:
+    def _next(self, wait: float = _POLL_SECONDS) -> _Event | None:
         try:
             return self._events.get(timeout=wait)
         except queue.Empty:
             return None
 
     def _turn(self) -> None:
-        if self._hear_all(_LOOK):
+        if self._handle_events(_POLL_SECONDS):
             return
         if self._run.stop.is_asked and not self._sources.is_over:
             self._stop()
         else:
-            self._readers.look(self._clock())
+            self._readers.check(self._clock())
             # A source may have taken long to answer: what is acknowledged by now has not expired.
-            if self._hear_all(0):
+            if self._handle_events(0):
                 return
-            self._look_at_checkpoints()
-        self._failover.look()
+            self._check_checkpoints()
+        self._failover.check()
         lost = None if self._outlives else self._host.lost()
         if lost is not None:
             raise lost
 
-    def _hear_all(self, wait: float) -> bool:
+    def _handle_events(self, wait: float) -> bool:
         """Hear what has come, and nothing behind the commit of the last checkpoint.
 
         Args:
@@ -475,15 +475,15 @@ class RunLoop:
         """
         event = self._next(wait)
         while event is not None:
-            self._hear(event)
+            self._handle(event)
             if self._over:
-                return True  # the job has ended well; what comes now is heard by ``_let_end``
+                return True  # the job has ended well; what comes now is heard by ``_end_slots``
             event = None if self._events.empty() else self._events.get()
         return False
 
-    def _hear(self, event: _Event) -> None:
+    def _handle(self, event: _Event) -> None:
         if isinstance(event, Running):
-            self._hear_running(event)
+            self._handle_running(event)
         elif isinstance(event, Progress):
             self._readers.progress(event.splits)
         elif isinstance(event, Acknowledged):
@@ -494,12 +494,12 @@ class RunLoop:
             self._committed(event)
         elif isinstance(event, Failed):
             self._failover.failed(event, _unpickled(event))
-        elif isinstance(event, Stopped | Dropped | LostSlot | Registered | Met | Unreachable):
-            self._failover.hear(event)
+        elif isinstance(event, Stopped | Dropped | LostSlot | Registered | Connected | Unreachable):
+            self._failover.handle(event)
         elif isinstance(event, BaseException):
             raise event
 
-    def _hear_running(self, event: Running) -> None:
+    def _handle_running(self, event: Running) -> None:
         if event.region is not None:
             self._failover.running(event)
             return
@@ -532,7 +532,7 @@ class RunLoop:
             self._trigger_while_stopping(self._stopping, now)
         elif self._readers.all_is_read and not self._checkpoints.pending:
             for each in self._planned:
-                self._server.tell_all(SourceEnded(each.uid))
+                self._server.broadcast(SourceEnded(each.uid))
             self._triggers.trigger(now, final=True, last=True)
 
     def _trigger_while_stopping(self, stopping: Stopping, now: float) -> None:
@@ -541,7 +541,7 @@ class RunLoop:
         What is processed meanwhile is committed, and nothing is in flight in the last one.
         """
         checkpoints, draining = self._checkpoints, self._draining
-        draining.look(checkpoints.next, now, is_over=True)
+        draining.update(checkpoints.next, now, is_over=True)
         if stopping.is_late(now) and not draining.is_done:
             if not checkpoints.pending:
                 _LOG.warning(
@@ -567,11 +567,11 @@ class RunLoop:
         """
         return len(self._running) == self._count and self._failover.all_run
 
-    def _look_at_checkpoints(self) -> None:
+    def _check_checkpoints(self) -> None:
         checkpoints, draining, now = self._checkpoints, self._draining, time.monotonic()
         # What a region goes on from, which begins anew, may be in flight again.
         is_over = self._all_run and self._sources.is_over
-        draining.look(checkpoints.next, now, is_over=is_over)
+        draining.update(checkpoints.next, now, is_over=is_over)
         if not self._all_run:
             return
         self._triggers.give_up_expired()
@@ -606,7 +606,7 @@ class RunLoop:
     def _committed(self, event: Committed) -> None:
         manifest = self._note_commit(event)
         crash_point("notify.before")
-        self._server.tell_all(Completed(event.epoch))
+        self._server.broadcast(Completed(event.epoch))
         crash_point("notify.after")
         self._sources.committed(
             manifest.splits, manifest.offsets, is_aligned=not manifest.in_flight
@@ -627,7 +627,7 @@ class RunLoop:
         self._over = checkpoint.is_last
         return event.manifest
 
-    def _hear_late_commits(self) -> None:
+    def _note_late_commits(self) -> None:
         """Note what was committed while the run ended.
 
         A commit that failed is the next run's to finish, if it was published.
@@ -645,16 +645,16 @@ class RunLoop:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _let_end(self, patience: float) -> None:
+    def _end_slots(self, patience: float) -> None:
         """Let slots close their functions, and wait until they have gone."""
-        self._server.let_end()
-        self._server.tell_all(End())
+        self._server.allow_end()
+        self._server.broadcast(End())
         deadline = time.monotonic() + patience
         while not self._server.are_gone:
             if time.monotonic() >= deadline:
                 _LOG.warning("slots were ended that did not end by themselves in %g s", patience)
                 return
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         while not self._events.empty():
             event = self._events.get()
             if isinstance(event, Failed):
@@ -669,7 +669,7 @@ class RunLoop:
                 ending.callback(self._clear_away)
                 if not isinstance(error, WorkerLostError):
                     # All slots are there, and listen: functions are closed, as far as they let it.
-                    self._let_end(_GIVING_UP)
+                    self._end_slots(_GIVING_UP)
         except Exception as raised:  # noqa: BLE001 - the first error is the one to raise
             other = raised
         cause = self._cause(error) if isinstance(error, WorkerLostError) else error
@@ -677,7 +677,7 @@ class RunLoop:
             # A restart does not show notes.
             _LOG.warning("while the slots of a failed run were ended: %s", other)
             cause.add_note(f"then, while the slots were ended: {other!r}")
-        self._hear_late_commits()
+        self._note_late_commits()
         return cause
 
     def _clear_away(self) -> None:
@@ -692,9 +692,9 @@ class RunLoop:
 
     def _cause(self, error: WorkerLostError) -> BaseException:
         """What says most: that a slot was killed rather than that a connection ended."""
-        return self._host.lost() or self._told(error)
+        return self._host.lost() or self._task_error(error)
 
-    def _told(self, error: WorkerLostError) -> BaseException:
+    def _task_error(self, error: WorkerLostError) -> BaseException:
         """What a task said before its slot, or another's connection with it, ended."""
         while not self._events.empty():
             event = self._events.get()

@@ -102,7 +102,7 @@ def original_error(error: BaseException) -> BaseException:
 _WORKER_LOST: Final = "Python worker exited unexpectedly"
 
 
-def has_lost_worker(error: BaseException) -> bool:
+def is_worker_lost(error: BaseException) -> bool:
     """Return whether Spark reports that the process of a Python worker has ended."""
     return _WORKER_LOST in str(error)
 
@@ -115,7 +115,7 @@ _CALL: Final = re.compile(r"^An error occurred while calling \S+\n: ")
 _LONGEST: Final = 500
 
 
-def in_a_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """What an error says, for a line in a log: of Spark's, which have hundreds, the first."""
     text = str(error)
     if not isinstance(error, errors.MillstreamError):
@@ -144,7 +144,7 @@ _worker_homes_compiled: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.Wea
 _lock: Final = threading.Lock()
 
 
-def keep_workers_aside(context: SparkContext) -> threading.Thread | None:
+def keep_spare_workers(context: SparkContext) -> threading.Thread | None:
     """Do so in a thread: compiling takes some hundredths of a second, and no epoch waits for it."""
     if not (context.master or "").startswith("local"):
         return None  # the workers are not those of this JVM
@@ -228,7 +228,7 @@ class EpochJob:
             context.setLocalProperty(RUN_PROPERTY, "")
             if not self._at_home:
                 self._at_home = True  # now that there are workers
-                keep_workers_aside(context)
+                keep_spare_workers(context)
 
     def _run(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
         if self._spark_sources:
@@ -605,9 +605,9 @@ class SparkEngine(Engine):
         """What a task raised, out of Spark's text."""
         return original_error(error)
 
-    def in_a_line(self, error: BaseException) -> str:
+    def one_line(self, error: BaseException) -> str:
         """The first line of Spark's hundreds."""
-        return in_a_line(error)
+        return one_line(error)
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
         """Run queries until one ends that has asked for data."""
@@ -628,7 +628,7 @@ class SparkEngine(Engine):
                     raise error.__cause__ or error from None
                 _LOG.warning(
                     "starting the query again (%d of %d): %s",
-                    *(start, _STARTS - 1, in_a_line(error.__cause__ or error)),
+                    *(start, _STARTS - 1, one_line(error.__cause__ or error)),
                 )
         return False
 
@@ -653,7 +653,7 @@ class SparkEngine(Engine):
             fence = FenceWatch(run.coordinator)
             while query.isActive and not cancelled.is_set() and not epochs.drained.is_set():
                 epochs.drained.wait(_POLL_SECONDS)
-                fence.look()
+                fence.check()
             if epochs.drained.is_set():
                 return True
             if cancelled.is_set():
@@ -671,7 +671,7 @@ class SparkEngine(Engine):
 
     def _require_workers(self, run: Run, error: BaseException) -> None:
         """Raise what a worker did last, if the error is that it has ended."""
-        if has_lost_worker(error):
+        if is_worker_lost(error):
             self._is_careful = True
             message = (
                 "a Python worker of Spark was killed or has crashed; the log of its executor may"

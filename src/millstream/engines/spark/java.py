@@ -183,7 +183,7 @@ _LOG: Final = logging.getLogger("millstream")
 _LAST_BREATH: Final = 5.0
 #: Spark's exit code for an OutOfMemoryError, and Java's own for ``ExitOnOutOfMemoryError``.
 _OUT_OF_MEMORY: Final = (52, 3)
-_GO_ON: Final = (
+_RESTART_HINT: Final = (
     "What was committed stays; a new start of the program on the same checkpoint directory goes on"
     " from there."
 )
@@ -229,13 +229,13 @@ class JavaProcess:
                 if java is None or java.sc().isStopped():
                     return EngineError(
                         "the Spark session was stopped, by the program or by Spark's master, while"
-                        f" a job needed it. {_GO_ON}"
+                        f" a job needed it. {_RESTART_HINT}"
                     )
             except (Py4JError, OSError):
                 _LOG.debug("Spark's JVM gives no answer", exc_info=True)
             else:
                 return None
-        return EngineError(f"Spark's JVM (process {self.pid}) {self._end()} {_GO_ON}")
+        return EngineError(f"Spark's JVM (process {self.pid}) {self._end()} {_RESTART_HINT}")
 
     def _end(self) -> str:
         """How the process ended, and what to do about it."""

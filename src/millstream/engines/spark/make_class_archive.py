@@ -46,7 +46,7 @@ _MOST_ARCHIVES: Final = 3
 _MOST_BYTES: Final = 768 * 2**20
 _OLDEST_SECONDS: Final = 30 * 86_400
 #: Bytes of Java's last words in a note.
-_LAST_WORDS: Final = 4_000
+_OUTPUT_TAIL: Final = 4_000
 
 
 def make(java: str, class_path: str, options: Sequence[str], loaded: Path, archive: Path) -> bool:
@@ -114,7 +114,7 @@ def _run(command: Sequence[str], more: Sequence[str], *, seconds: int) -> None:
         check=False,
     )
     if done.returncode != 0:
-        said = done.stdout.decode(errors="replace")[-_LAST_WORDS:]
+        said = done.stdout.decode(errors="replace")[-_OUTPUT_TAIL:]
         message = f"{' '.join(command)} ended with {done.returncode}:\n{said}"
         raise RuntimeError(message)
 

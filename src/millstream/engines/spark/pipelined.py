@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from millstream.configuration import options
 from millstream.engines.pipelined.engine import PipelinedEngine, require_pipelined, slots_of
 from millstream.engines.pipelined.failover import SlotHost
-from millstream.engines.spark.engine import in_a_line, original_error, raised_in_python
+from millstream.engines.spark.engine import one_line, original_error, raised_in_python
 from millstream.engines.spark.java import JavaProcess
 from millstream.engines.spark.presence import Presence
 from millstream.engines.spark.session import WARM_UP, SlotLimits, counted, get_session, why_never
@@ -177,7 +177,7 @@ _LOOPBACK: Final = "127.0.0.1"
 #: Seconds after which is said why slots do not come: that others have the cores, anything else;
 #: and between two looks for executors.
 _SOON: Final = 1.0
-_SAID_AFTER: Final = 5.0
+_SLOTS_WARNING: Final = 5.0
 _POLL: Final = 0.1
 #: Seconds that executors may take to register before there is a warning.
 _EXECUTORS: Final = 30.0
@@ -411,7 +411,7 @@ class _BarrierJob:
         except BaseException as error:  # noqa: BLE001 - told to who asks for it
             # Of fenced slots Spark says that they have crashed.
             if self.error is None and (not self._stopping.is_set() or _EXECUTOR_LOST in str(error)):
-                self.error = _told(error)
+                self.error = _slot_error(error)
         finally:
             self._over.set()
 
@@ -419,21 +419,21 @@ class _BarrierJob:
         """Say why slots do not come; after ``timeout`` seconds the run is given up for that."""
         began = time.monotonic()
         limit = max(timeout / 2, timeout - _AHEAD)
-        said = min(_SAID_AFTER, limit)
+        said = min(_SLOTS_WARNING, limit)
         soon = min(_SOON, said)
         try:
             if soon < said and self._waits(soon) and self._are_taken():
                 _LOG.warning("%s", self._missing(soon))
             # That Python takes long to start on a busy machine is nothing to look at.
             elif self._waits(said - soon if soon < said else said) and not self._have_started():
-                self._say_missing(said, min(_EXECUTORS, limit))
+                self._warn_missing(said, min(_EXECUTORS, limit))
             left = max(0.0, limit - (time.monotonic() - began))
             if self._waits(left) and self.error is None:
                 self.error = WorkerLostError(self._missing(timeout))
         except (Py4JError, OSError):
             _LOG.debug("Spark's JVM gives no answer", exc_info=True)  # the job tells of it
 
-    def _say_missing(self, said: float, late: float) -> None:
+    def _warn_missing(self, said: float, late: float) -> None:
         """Warn that slots are missing; if executors have yet to register, only when it is late.
 
         Args:
@@ -465,7 +465,7 @@ class _BarrierJob:
         return f"after {seconds:g} s {came} of {self._slots} slots have started: {why}"
 
 
-def _told(error: BaseException) -> BaseException:
+def _slot_error(error: BaseException) -> BaseException:
     """What a task raised; of Spark's hundreds of lines about anything else, the one to read."""
     cause = original_error(error)
     if isinstance(cause, MillstreamError):
@@ -473,7 +473,7 @@ def _told(error: BaseException) -> BaseException:
     raised = raised_in_python(error)
     if raised is not None:
         return WorkerLostError(f"the Python worker of a slot has ended with {raised}")
-    words = in_a_line(error).rpartition(_BARRIER_FAILED)[2].strip()
+    words = one_line(error).rpartition(_BARRIER_FAILED)[2].strip()
     return WorkerLostError(f"the Spark job of the slots has ended: {words}")
 
 
@@ -527,6 +527,6 @@ class SparkPipelinedEngine(PipelinedEngine):
         """The error to end with if the JVM is gone."""
         return self._java.lost()
 
-    def in_a_line(self, error: BaseException) -> str:
+    def one_line(self, error: BaseException) -> str:
         """The first line of Spark's hundreds."""
-        return in_a_line(error)
+        return one_line(error)

@@ -21,7 +21,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import AuthenticationError
-from millstream.runtime.pipelined.control import last_words
+from millstream.runtime.pipelined.control import before_exit
 from millstream.runtime.pipelined.transport import Party, Role, listen, prove, require_proof
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 _MOST_HANDSHAKES: Final = 64
 #: Seconds that a process may take to connect.
 _CONNECT: Final = 10.0
-#: Seconds after which a machine that gives no answer is gone; a look each of ``_LOOKS`` parts.
+#: Seconds after which a machine that gives no answer is gone; a look each of ``_PROBES`` parts.
 _UNREACHABLE: Final = 12
-_LOOKS: Final = 4
+_PROBES: Final = 4
 
 #: What a process says that does not crash.
 _GOODBYE: Final = b"."
@@ -65,7 +65,7 @@ class Presence:
         self._refusing = False
         #: Connections in the middle of a handshake.
         self._arriving = 0
-        self._turns = threading.BoundedSemaphore(_MOST_HANDSHAKES)
+        self._steps = threading.BoundedSemaphore(_MOST_HANDSHAKES)
         self._came: set[int] = set()
         self._crashed: list[int] = []
         self._here: dict[socket.socket, int] = {}
@@ -125,7 +125,7 @@ class Presence:
                 connection, _ = self._listener.accept()
             except OSError:  # closed
                 return
-            self._turns.acquire()  # not with the lock: who is in a handshake needs that
+            self._steps.acquire()  # not with the lock: who is in a handshake needs that
             with self._changed:
                 if self._refusing:
                     connection.close()
@@ -149,7 +149,7 @@ class Presence:
         except AuthenticationError:
             slot = None  # somebody who does not belong here
         finally:
-            self._turns.release()
+            self._steps.release()
             with self._changed:
                 self._arriving -= 1
                 self._changed.notify_all()
@@ -180,7 +180,7 @@ def be_present(settings: SlotSettings, address: Address) -> None:
     connection.settimeout(None)
     _watch(connection)
     _held.append(connection)
-    last_words.append(say_goodbye)
+    before_exit.append(say_goodbye)
     # What a user's function forks may live longer.
     os.register_at_fork(after_in_child=connection.close)
 
@@ -205,7 +205,7 @@ def _watch(connection: socket.socket) -> None:
     """Have the kernel look now and then whether the other machine answers."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        seconds = _UNREACHABLE // _LOOKS
+        seconds = _UNREACHABLE // _PROBES
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, seconds)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _LOOKS - 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES - 1)

@@ -100,12 +100,12 @@ class ClassArchive:
             home: Spark's home of the session, in whose ``jars`` its classes are.
             settings: of the session.
         """
-        told = [os.environ.get(name, "") for name in _VARIABLES]
-        told += [str(settings.get(name, "")) for name in _SETTINGS]
-        if any(word in text for text in told for word in _OF_THE_USER):
+        options_and_paths = [os.environ.get(name, "") for name in _VARIABLES]
+        options_and_paths += [str(settings.get(name, "")) for name in _SETTINGS]
+        if any(word in text for text in options_and_paths for word in _OF_THE_USER):
             return None
         try:
-            return cls(directory, key_of(java.executable, home, told), java.executable)
+            return cls(directory, key_of(java.executable, home, options_and_paths), java.executable)
         except OSError:
             _LOG.debug("there is no archive of Spark's classes", exc_info=True)
             return None
@@ -151,7 +151,7 @@ class ClassArchive:
             return True
         return False
 
-    def look(self, jvm: Any) -> None:
+    def check(self, jvm: Any) -> None:
         """Ask the JVM of the session, near its end, what the archive must fit."""
         try:
             java = jvm.java.lang
@@ -196,13 +196,13 @@ class ClassArchive:
             process.returncode = 0
 
 
-def key_of(java: Path, home: Path, told: Iterable[str]) -> str:
+def key_of(java: Path, home: Path, options_and_paths: Iterable[str]) -> str:
     """What an archive depends on, as a part of its name.
 
     Args:
         java: the executable.
         home: Spark's home.
-        told: options and paths.
+        options_and_paths: what the session is started with.
     """
     digest = hashlib.sha256()
     files = [java, java.resolve().parent.parent / "lib" / "modules"]
@@ -210,7 +210,7 @@ def key_of(java: Path, home: Path, told: Iterable[str]) -> str:
     for path in files:
         found = path.stat()
         digest.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
-    for text in (*told, str(home)):
+    for text in (*options_and_paths, str(home)):
         digest.update(f"{text}\n".encode())
     return digest.hexdigest()[:_KEY]
 
@@ -229,7 +229,7 @@ def is_submitted() -> bool:
     return _SUBMITTED in os.environ
 
 
-def given_master(configuration: Configuration) -> str | None:
+def configured_master(configuration: Configuration) -> str | None:
     """The master that a job's options name; None: that of spark-submit, or all of this machine."""
     if configuration.contains(options.SPARK_MASTER):
         return configuration.get(options.SPARK_MASTER) or None
@@ -247,7 +247,7 @@ def why_never(configuration: Configuration, slots: int) -> str | None:
     sql = sys.modules.get("pyspark.sql")
     if sql is not None and sql.SparkSession.getActiveSession() is not None:
         return None
-    master = given_master(configuration)
+    master = configured_master(configuration)
     if master is None:
         if is_submitted():
             return None
@@ -386,7 +386,7 @@ def start_session(configuration: Configuration) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = {key: value for key, value in configuration.to_dict().items() if key.startswith("spark.")}
-    given = given_master(configuration)
+    given = configured_master(configuration)
     builder = SparkSession.builder.appName("millstream")
     if given is None and is_submitted():
         return _get(builder, own)
@@ -648,7 +648,7 @@ def _end(
     with contextlib.suppress(Py4JError, OSError):
         if process.poll() is None:
             if archive is not None:
-                archive.look(gateway.jvm)
+                archive.check(gateway.jvm)
             session.stop()
     if process.stdin is not None:
         with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 
 from millstream.contracts.source import SourceBatch
 from millstream.runtime.job_files import bring_files, working_directory
-from millstream.runtime.last_given import begin_notes, end_care
+from millstream.runtime.last_given import begin_notes, end_careful_mode
 from millstream.runtime.stage import StageInstance
 from millstream.runtime.task import Task
 from millstream.runtime.user_code import exit_error
@@ -121,7 +121,7 @@ class StageFunction:
             _first_epochs[plan.run_id] = plan.epoch
             begin_notes(plan.run_id, careful=self._careful)
         elif plan.epoch != first:
-            end_care()
+            end_careful_mode()
 
     def _run(
         self, key: tuple[str, int, int], plan: EpochPlan, rows: Iterator[pa.RecordBatch]

@@ -197,9 +197,9 @@ class Alignment:
         #: Links whose frames were put into the order in which a checkpoint wants them.
         self._sorted: tuple[int, set[Link]] = -1, set()
         for link in inputs:
-            link.hear = self._hear
+            link.on_barrier = self._record_barrier
 
-    def _hear(self, link: InLink, frame: Frame) -> None:
+    def _record_barrier(self, link: InLink, frame: Frame) -> None:
         barrier = Barrier.decode(frame)
         for recorder in list(link.recorders):
             if recorder.number == frame.number:

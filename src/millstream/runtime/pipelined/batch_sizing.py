@@ -190,14 +190,14 @@ class BatchSizer:
                 del self._costs[other]
 
     @property
-    def _tells_fixed(self) -> bool:
+    def _knows_fixed(self) -> bool:
         """Whether the lengths that are known differ enough."""
         lengths = [cost.records for cost in self._costs.values()]
         return max(lengths) >= _SPAN * min(lengths)
 
     def _fit(self) -> tuple[float, float]:
         """Seconds of a call and of a record: least squares of relative errors, none negative."""
-        if not self._tells_fixed:
+        if not self._knows_fixed:
             # What was known of it before holds until another length is tried.
             last = max(self._costs.values(), key=lambda cost: cost.observed)
             fixed = min(self._fixed, last.seconds / 2)
@@ -251,7 +251,7 @@ class BatchSizer:
         goal = max(self._target, self._polling, fixed + max(fixed, min(_SHARE * fixed, _LONGEST)))
         wanted = self._most if goal - fixed >= each * self._most else int((goal - fixed) / each)
         wanted = max(self._least, wanted)
-        if self._tells_fixed:
+        if self._knows_fixed:
             self._enough = int(min(self._most, _SHARE * fixed / max(each, _SHORTEST)))
         before = self.limit
         if seconds > 2 * goal:
@@ -265,7 +265,7 @@ class BatchSizer:
 
     def _learn_fixed(self, records: int, fixed: float, each: float) -> None:
         """Let one batch be of another length if that is needed to know the fixed cost."""
-        if not self._tells_fixed:
+        if not self._knows_fixed:
             if records < _WHOLE * min(self.limit, self._longest):
                 return  # batches of other lengths come by themselves
             self._trials += 1

@@ -194,7 +194,7 @@ class SourceEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Paused:
     """Splits that are ahead of their group in event time, and wait; all others do not."""
 
     channels: frozenset[int]
@@ -256,7 +256,7 @@ DriverMessage = (
     | Grown
     | Retired
     | SourceEnded
-    | Held
+    | Paused
     | Ceilings
     | Drain
     | TakeCheckpoint
@@ -291,7 +291,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class Connected:
     """A slot that was told of a newcomer is connected with it."""
 
     slot: int
@@ -399,13 +399,13 @@ class Beat:
     #: What each task has counted.
     counts: tuple[RunningMetrics, ...] = ()
     #: Seconds that the main loop has been at one turn.
-    turn: float = 0.0
+    step: float = 0.0
 
 
 SlotMessage = (
     Registered
     | Running
-    | Met
+    | Connected
     | Unreachable
     | Stopped
     | Progress
@@ -423,30 +423,30 @@ _BEAT: Final = 0.3
 #: Seconds between two reports of what tasks have counted.
 _COUNTS: Final = 0.9
 #: Seconds after which a main loop that does not hear that it is to end is interrupted, and how.
-_DEAF: Final = 0.5
+_UNRESPONSIVE: Final = 0.5
 _INTERRUPT: Final = signal.SIGUSR1
-_LOOK: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 #: Seconds that the driver may take to answer.
 _CONNECT: Final = 10.0
 #: Milliseconds after which a driver whose machine gives no answer is gone.
 _UNREACHABLE: Final = 10_000
-_PIECE: Final = 1 << 18
+_RECEIVE_BYTES: Final = 1 << 18
 #: What processes that this one forks must not hold open.
 _own: Final[weakref.WeakSet[socket.socket | Connection]] = weakref.WeakSet()
 
 
-class GivenUpError(BaseException):
+class InterruptedSlotError(BaseException):
     """The driver wants the slot to end, and its main loop is at something else for too long."""
 
 
 #: Called right before the process ends because its driver has let go of it; they must not wait.
-last_words: Final[list[Callable[[], None]]] = []
+before_exit: Final[list[Callable[[], None]]] = []
 
 
 def end_process() -> None:
     """End this process now: no ``finally`` of a task may write anything any more."""
     try:
-        for say in last_words:
+        for say in before_exit:
             say()
     finally:
         os._exit(FENCED)
@@ -487,7 +487,7 @@ class ControlConnection:
         self._sending = threading.Lock()
         self._messages: queue.SimpleQueue[DriverMessage | None] = queue.SimpleQueue()
         #: ``time.monotonic`` of the main loop's last turn.
-        self._turned = time.monotonic()
+        self._last_step = time.monotonic()
         self._times: Mapping[tuple[int, int], SubtaskTimes] = {}
         self._count: Callable[[], tuple[RunningMetrics, ...]] = tuple
         self._counts: tuple[RunningMetrics, ...] = ()
@@ -531,16 +531,16 @@ class ControlConnection:
         said = f"the driver has said {type(message).__name__} {before}"
         raise EngineError(said)
 
-    def let_interrupt(self) -> None:
+    def allow_interrupt(self) -> None:
         """Have this thread, the main one, interrupted if it does not hear that it is to end."""
-        signal.signal(_INTERRUPT, _give_up)
+        signal.signal(_INTERRUPT, _interrupt)
         self._interruptible = threading.get_ident()
 
     def wait_for_end(self) -> None:
         """Wait until the driver wants the slot to end; somebody may have taken its message."""
         while self._asked_to_end == math.inf:
             self.alive()
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         self.alive()  # it has heard: what it closes now is not to be interrupted
 
     def messages(self) -> list[DriverMessage]:
@@ -567,7 +567,7 @@ class ControlConnection:
         Args:
             times: (stage, subtask) -> what it has done in the last second, if that is known again.
         """
-        self._turned = time.monotonic()
+        self._last_step = time.monotonic()
         if times is not None:
             self._times = times
 
@@ -608,16 +608,16 @@ class ControlConnection:
         due = time.monotonic()
         while True:
             now = time.monotonic()
-            self._interrupt_if_deaf(now)
+            self._interrupt_if_unresponsive(now)
             if now >= due:
                 if now >= self._next_counts:
                     self._next_counts, self._counts = now + _COUNTS, self._count()
-                turn = now - self._turned
-                self.send(Beat(self._slot, dict(self._times), self._counts, turn=turn))
+                step = now - self._last_step
+                self.send(Beat(self._slot, dict(self._times), self._counts, step=step))
                 due = now + _BEAT
             if not poll.poll(max(0.0, due - time.monotonic()) * 1000):
                 continue
-            content = self._socket.recv(_PIECE)
+            content = self._socket.recv(_RECEIVE_BYTES)
             if not content:
                 return
             found = reader.feed(content)
@@ -628,17 +628,17 @@ class ControlConnection:
             if found:
                 self._wake()
 
-    def _interrupt_if_deaf(self, now: float) -> None:
+    def _interrupt_if_unresponsive(self, now: float) -> None:
         thread = self._interruptible
-        if thread is not None and now - self._asked_to_end > _DEAF:
+        if thread is not None and now - self._asked_to_end > _UNRESPONSIVE:
             self._interruptible = None
-            if self._turned < self._asked_to_end:
+            if self._last_step < self._asked_to_end:
                 signal.pthread_kill(thread, _INTERRUPT)
 
 
-def _give_up(number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     del number, frame
-    raise GivenUpError
+    raise InterruptedSlotError
 
 
 def _connected(settings: SlotSettings) -> socket.socket:

@@ -178,9 +178,9 @@ class InLink:
         "attempt",
         "blocked",
         "frames",
-        "hear",
         "limit",
         "link",
+        "on_barrier",
         "processed",
         "recorders",
     )
@@ -199,14 +199,14 @@ class InLink:
         self.ahead = 0
         self._was_ahead = False
         #: Told of barriers when they come, wherever in the link they lie.
-        self.hear: Callable[[InLink, Frame], None] = _nobody
+        self.on_barrier: Callable[[InLink, Frame], None] = _nobody
         self.recorders: list[Recorder] = []
 
     def put(self, frame: Frame) -> None:
         """Take what has come."""
         self.frames.append(frame)
         if frame.kind == BARRIER:
-            self.hear(self, frame)
+            self.on_barrier(self, frame)
         else:
             for recorder in self.recorders:
                 recorder.take(frame)
@@ -475,7 +475,7 @@ class Debloater:
     def __init__(self, inputs: Sequence[InLink], limits: CreditLimits, now: float) -> None:
         self._inputs = inputs
         self._limits = limits
-        self._looked = now
+        self._adjusted = now
         self._had_input = False
         #: Since the last measurement: seconds in which there was something to process, what was
         #: processed, and on which links.
@@ -493,7 +493,7 @@ class Debloater:
         self._records += records
         self._busy.add(id(link))
 
-    def look(self, now: float, *, has_input: bool, batch: int) -> list[InLink]:
+    def adjust(self, now: float, *, has_input: bool, batch: int) -> list[InLink]:
         """Take the time, and set the credit anew if it is due.
 
         Args:
@@ -505,8 +505,8 @@ class Debloater:
             Links whose limits have changed.
         """
         if self._had_input:
-            self._active += now - self._looked
-        self._looked, self._had_input = now, has_input
+            self._active += now - self._adjusted
+        self._adjusted, self._had_input = now, has_input
         if self._active < _SHORTEST or not self._records:
             return []
         rate = self._bytes / self._active

@@ -28,7 +28,7 @@ import cloudpickle
 from millstream.configuration import options
 from millstream.graph.model import by_chain
 from millstream.runtime.job_files import bring_files, working_directory
-from millstream.runtime.last_given import end_care
+from millstream.runtime.last_given import end_careful_mode
 from millstream.runtime.pipelined.batch_sizing import WorkClock
 from millstream.runtime.pipelined.control import (
     Abandoned,
@@ -36,16 +36,16 @@ from millstream.runtime.pipelined.control import (
     BeginRegion,
     Ceilings,
     Completed,
+    Connected,
     ControlConnection,
     Drain,
     End,
     Failed,
-    GivenUpError,
     Grown,
-    Held,
+    InterruptedSlotError,
     Joins,
-    Met,
     Newcomer,
+    Paused,
     Progress,
     Retired,
     Running,
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.control import Begin, DriverMessage, SlotMessage, SlotSettings
     from millstream.runtime.pipelined.links import Link
-    from millstream.runtime.pipelined.splits import SplitTurns
+    from millstream.runtime.pipelined.splits import SplitScheduler
     from millstream.runtime.pipelined.transport import Transport
     from millstream.runtime.pipelined.uploader import PendingAck
     from millstream.runtime.plan import EpochPlan
@@ -192,7 +192,7 @@ class MainLoop:
     """The tasks of one slot, and their turns.
 
     Contract:
-      1. ``restore``, then ``turn`` again and again until ``ended``, then ``close``; from one
+      1. ``restore``, then ``step`` again and again until ``ended``, then ``close``; from one
          thread.  (runner)
       2. After an exception it is closed, and nothing else.  (runner)
       3. Where regions are restarted, what a task raises is told to the driver, and raised by no
@@ -378,7 +378,7 @@ class MainLoop:
         region.is_lost = True
         self._stopping.append((region, message.attempt))
         for task in self._tasks_of(region):
-            task.give_up_uploads()
+            task.abort_uploads()
 
     def _close_stopped(self) -> None:
         """Close the tasks of regions that were told to stop, if nothing of theirs is uploaded."""
@@ -409,7 +409,7 @@ class MainLoop:
             return
         early, self._early = self._early, []
         for header, payload in early:
-            self._take_in(header, payload)
+            self._dispatch_frame(header, payload)
         self._send(Running(self._number, message.region, message.attempt))
 
     # -- frames --------------------------------------------------------------------------------
@@ -433,9 +433,9 @@ class MainLoop:
 
     def _receive(self, timeout: float) -> None:
         for _, content, payload in self._transport.poll(timeout):
-            self._take_in(Header.unpack(bytes(content)), payload)
+            self._dispatch_frame(Header.unpack(bytes(content)), payload)
 
-    def _take_in(self, header: Header, payload: memoryview) -> None:
+    def _dispatch_frame(self, header: Header, payload: memoryview) -> None:
         """Take a frame of another slot's; what is of an attempt that was stopped is dropped."""
         kind, link, attempt, edge, channel, number = header
         end = self._out.get(link) if kind == CREDIT else self._in.get(link)
@@ -451,7 +451,7 @@ class MainLoop:
 
     # -- a turn --------------------------------------------------------------------------------
 
-    def turn(self, messages: Sequence[DriverMessage], timeout: float) -> float:
+    def step(self, messages: Sequence[DriverMessage], timeout: float) -> float:
         """One turn.
 
         Args:
@@ -463,28 +463,28 @@ class MainLoop:
         """
         self._receive(timeout)
         for message in messages:
-            self._obey(message)
+            self._handle(message)
         worked = False
         now = self._work_seconds()
         for task in list(self.tasks):
-            worked = bool(self._guarded(task.id, self._give_time, task)) or worked
+            worked = bool(self._guarded(task.id, self._run_task, task)) or worked
             # What is due waits for one task at most, not for all.
             now = self._work_seconds()
-            self._look_at_the_clock(now)
+            self._run_periodic(now)
         if not self.tasks:
-            self._look_at_the_clock(now)
+            self._run_periodic(now)
         self._close_stopped()
-        if worked or any(map(self._may_go_on, self.tasks)):
+        if worked or any(map(self._has_work, self.tasks)):
             return 0.0
         return max(0.0, min(_IDLE, self._next_tick - now))
 
-    def _may_go_on(self, task: PipelinedTask) -> bool:
+    def _has_work(self, task: PipelinedTask) -> bool:
         return not self._regions[task.id.stage].is_lost and task.is_ready and task.has_credit
 
-    def _give_time(self, task: PipelinedTask) -> bool:
+    def _run_task(self, task: PipelinedTask) -> bool:
         began = self._seconds()
         times = self._times[task.id]
-        task.begin_turn(began)
+        task.begin_step(began)
         if not task.may_run:
             times.hold(began)
             return False
@@ -506,7 +506,7 @@ class MainLoop:
         self._guarded(task.id, work)
         self._times[task.id].busy += self._seconds() - began
 
-    def _look_at_the_clock(self, now: float) -> None:
+    def _run_periodic(self, now: float) -> None:
         """Do what is due, by the clock for work."""
         if now >= self._next_flush:
             self._next_flush = now + self._flush_after
@@ -520,7 +520,7 @@ class MainLoop:
                     self._spend(task, partial(task.tick, clock))
                 else:
                     task.hold()
-                self._guarded(task.id, task.look_at_output)
+                self._guarded(task.id, task.raise_failure)
             took = self._work_seconds() - now
             self._next_tick = now + _TICK
             if took > _TICK:
@@ -563,12 +563,12 @@ class MainLoop:
         """The links out of the tasks of this slot."""
         return list(self._out.values())
 
-    def _obey(self, message: DriverMessage) -> None:
+    def _handle(self, message: DriverMessage) -> None:
         if isinstance(message, TakeCheckpoint):
             for task in filter(lambda each: each.is_root, self.tasks):
                 self._spend(task, partial(task.trigger, message))
         elif isinstance(message, Completed | Abandoned):
-            self._hear_of_end(message)
+            self._end_checkpoint(message)
         elif isinstance(message, StopRegion):
             self._stop_region(message)
         elif isinstance(message, BeginRegion):
@@ -576,21 +576,21 @@ class MainLoop:
         elif isinstance(message, End):
             self.ended = True
         else:
-            self._tell_splits(message)
+            self._update_splits(message)
 
-    def _hear_of_end(self, message: Completed | Abandoned) -> None:
+    def _end_checkpoint(self, message: Completed | Abandoned) -> None:
         for task in self.tasks:
             is_lost = isinstance(message, Abandoned)
             if not is_lost:
-                end_care()
+                end_careful_mode()
             orders = task.abandon(message.epoch) if is_lost else task.confirm(message.epoch)
             for order in orders:
                 self._do_aside(order)
 
-    def _tell_splits(self, message: DriverMessage) -> None:
+    def _update_splits(self, message: DriverMessage) -> None:
         for task in self.tasks:
             if task.splits is not None:
-                self._guarded(task.id, _tell, task.splits, message)
+                self._guarded(task.id, _apply, task.splits, message)
 
     def close(self) -> None:
         """Close all tasks; producers first, as in a stage."""
@@ -603,12 +603,12 @@ def _unpickled(plan: bytes) -> EpochPlan:
     return cast("EpochPlan", cloudpickle.loads(plan))
 
 
-def _tell(splits: SplitTurns, message: DriverMessage) -> None:
+def _apply(splits: SplitScheduler, message: DriverMessage) -> None:
     if isinstance(message, Assigned):
         splits.assign(message.splits)
     elif isinstance(message, Grown):
         splits.extend(message.ends, message.final)
-    elif isinstance(message, Held):
+    elif isinstance(message, Paused):
         splits.hold(message.channels)
     elif isinstance(message, Ceilings):
         splits.limit(message.by_channel)
@@ -633,7 +633,7 @@ class Newcomers:
     """Connects a slot with newcomers.
 
     Contract:
-      1. ``hear`` is called by the thread that calls the transport.  (slot)
+      1. ``take_newcomers`` is called by the thread that calls the transport.  (slot)
       2. When the driver is told that they have met, what is sent to the newcomer arrives.  (here)
 
     Args:
@@ -656,7 +656,7 @@ class Newcomers:
         self._fail = fail
         self._made: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
 
-    def hear(self, messages: Sequence[DriverMessage]) -> list[DriverMessage]:
+    def take_newcomers(self, messages: Sequence[DriverMessage]) -> list[DriverMessage]:
         """Take what the driver says of newcomers, and those that are connected by now.
 
         Args:
@@ -668,7 +668,7 @@ class Newcomers:
         while not self._made.empty():
             slot, connection = self._made.get()
             self._transport.connected(slot, connection)
-            self._send(Met(self._settings.slot, slot))
+            self._send(Connected(self._settings.slot, slot))
         if not messages:
             return []
         for each in messages:
@@ -713,14 +713,14 @@ def run_slot(settings: SlotSettings) -> None:
         control.close()
         return
     try:
-        control.let_interrupt()
+        control.allow_interrupt()
         bring_files(settings.files)
         with working_directory(settings.files):
             connections = _connected(settings, listener, begin)
-            on_lost = _teller(settings, control) if settings.outlives_others else None
+            on_lost = _on_lost(settings, control) if settings.outlives_others else None
             transport = TcpTransport(settings.slot, connections, HEADER.size, on_lost)
             _run(settings, control, transport, begin)
-    except GivenUpError:
+    except InterruptedSlotError:
         pass  # nothing had begun
     except _FAILURES as error:  # the driver's to raise
         _fail(settings, control, error)
@@ -736,7 +736,7 @@ def _connected(
     return connect_slots(own, listener, begin.addresses, token, run_id)
 
 
-def _teller(settings: SlotSettings, control: ControlConnection) -> Callable[[int], None]:
+def _on_lost(settings: SlotSettings, control: ControlConnection) -> Callable[[int], None]:
     return lambda other: control.send(Unreachable(settings.slot, other))
 
 
@@ -782,14 +782,14 @@ def _run(
         control.send(Running(settings.slot))
         wait = 0.0
         while not loop.ended:
-            wait = loop.turn(newcomers.hear(control.messages()), wait)
+            wait = loop.step(newcomers.take_newcomers(control.messages()), wait)
             control.alive(loop.times())
             _raise_first(failures)
         uploader.close()
     except BaseException as error:
         if isinstance(error, _FAILURES):
             _fail(settings, control, error)
-        elif not isinstance(error, GivenUpError):
+        elif not isinstance(error, InterruptedSlotError):
             raise
         # As far as it goes: what functions raise now is of no use to anybody.
         with contextlib.suppress(Exception):

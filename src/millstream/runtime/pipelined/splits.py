@@ -72,7 +72,7 @@ class _OpenSplit:
         #: Milliseconds: when a record came last, when it was found to have no more, and when time
         #: alone changes something.
         self.active = 0
-        self.looked = 0
+        self.last_polled = 0
         self.due: int | None = None
         #: Whether the driver says that it waits, and the watermark behind which it waits besides.
         self.held = False
@@ -80,7 +80,7 @@ class _OpenSplit:
         #: Whether there was nothing more to read when it was looked at last.
         self.drained = False
         #: Position and watermark that the driver was told.
-        self.told: SplitProgress | None = None
+        self.reported: SplitProgress | None = None
 
     @property
     def settled(self) -> bool:
@@ -104,7 +104,7 @@ class _OpenSplit:
         return None if strategy is None else strategy.idle_timeout
 
 
-class SplitTurns:
+class SplitScheduler:
     """Reads the splits of one subtask of stage 0, by turns.
 
     Invariant: at most one split is *current*: the per-channel operators, the outputs and the
@@ -267,7 +267,7 @@ class SplitTurns:
             found = self._step(split)
             split.drained = not found
             if not found:
-                split.looked = self._clock()
+                split.last_polled = self._clock()
                 break
             worked = True
             if not self._outbox.has_credit:
@@ -289,7 +289,7 @@ class SplitTurns:
         if batch.position is not None:
             split.known = batch.position
         began = self._seconds()
-        self._feed(split, batch)
+        self._emit(split, batch)
         sizer.processed(len(batch), self._seconds() - began)
         self._outbox.processed(len(batch))
         if self._outbox.is_used_up:
@@ -354,12 +354,12 @@ class SplitTurns:
             sizer.polled(self._seconds() - began)
             split.rest.append(found)
 
-    def _feed(self, split: _OpenSplit, read: SourceBatch) -> None:
+    def _emit(self, split: _OpenSplit, read: SourceBatch) -> None:
         self._enter(split)
         # Not the time of the last tick: none comes while there is no credit.
         split.active = self._clock()
         split.assignment.idle = False
-        split.records += self.reader.feed(split.chain.source, read)
+        split.records += self.reader.emit(split.chain.source, read)
 
     def _finish(self, split: _OpenSplit) -> None:
         self._enter(split)
@@ -437,18 +437,18 @@ class SplitTurns:
                 self._enter(split)
                 self._move_clock(split, now)
                 self._leave()
-            self._look_for_idleness(split)
+            self._check_idleness(split)
 
     def _move_clock(self, split: _OpenSplit, now: int) -> None:
         for node in reversed(split.chain.per_channel):
             self._instance.operators[node.id].process_processing_time(now)
 
-    def _look_for_idleness(self, split: _OpenSplit) -> None:
+    def _check_idleness(self, split: _OpenSplit) -> None:
         timeout = split.idle_timeout
         if timeout is None or split.assignment.idle or not split.drained:
             return
         # Not the time now: while nobody looks, for want of credit or time, there may be records.
-        if split.looked - split.active < timeout:
+        if split.last_polled - split.active < timeout:
             return
         split.assignment.idle = True
         self._enter(split)
@@ -492,8 +492,8 @@ class SplitTurns:
             now = SplitProgress(
                 split.position, self._watermark(split), bool(split.assignment.idle), over=False
             )
-            if now != split.told:
-                split.told = news[channel] = now
+            if now != split.reported:
+                split.reported = news[channel] = now
         return news
 
     def _watermark(self, split: _OpenSplit) -> int:

@@ -53,7 +53,7 @@ from millstream.runtime.pipelined.links import (
     LinkOutbox,
     TaskId,
 )
-from millstream.runtime.pipelined.splits import END_CHANNEL, SplitTurns
+from millstream.runtime.pipelined.splits import END_CHANNEL, SplitScheduler
 from millstream.runtime.pipelined.uploader import PendingAck
 from millstream.runtime.plan import acknowledged_watermark
 from millstream.runtime.stage import is_per_channel
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 
 #: Seconds of work behind which something else may come: a barrier, above all.
-_PIECE: Final = 0.02
+_BATCH_SECONDS: Final = 0.02
 _MOST_RECORDS: Final = 1 << 20
 
 
@@ -121,15 +121,15 @@ class PipelinedTask:
         self._seconds = seconds
         self._work_seconds = work_seconds or seconds
         self._attempt = self._name(plan.epoch)
-        self._state = TaskState(instance, plan, self._attempt, goes_on=True, clock=clock)
+        self._state = TaskState(instance, plan, self._attempt, is_long_running=True, clock=clock)
         self._unconfirmed = Unconfirmed()
         self._frames = FrameReader(instance)
         self._debloater: Debloater | None = None
         if limits is not None and inputs:
             self._debloater = Debloater(inputs, limits, seconds())
-        self.splits: SplitTurns | None = None
+        self.splits: SplitScheduler | None = None
         if instance.level == 0:
-            self.splits = SplitTurns(
+            self.splits = SplitScheduler(
                 *(instance, plan, self._attempt, clock, self._work_seconds), outbox
             )
         mode = CheckpointingMode[instance.graph.configuration.get(options.CHECKPOINTING_MODE)]
@@ -148,21 +148,21 @@ class PipelinedTask:
         #: Snapshots that it does not know to be published; and files of states that could not be
         #: written.
         self._taken: list[PendingAck] = []
-        self._owed: list[PendingStates] = []
+        self._unwritten: list[PendingStates] = []
         #: Why output could not be pre-committed; the uploader says so.
         self._failures: list[Exception] = []
         #: Edge -> producers that have said that the source behind them is over.
         self._ended: dict[int, set[int]] = {}
         #: Checkpoints that wait until all positions are exact.
         self._waiting: deque[TakeCheckpoint] = deque()
-        self._turn = 0
+        self._next_link = 0
         #: Edge -> how many of its records are a short time of work.
         self._sizers: dict[int, BatchSizer] = {}
         #: Records that some operator processes at the same time.
         self._concurrency = max(each.concurrency for each in instance.operators.values())
         self._began = seconds()
         #: When it had its last turn but one with credit, and its last.
-        self._turns = self._began, self._began
+        self._steps = self._began, self._began
         #: It had a turn without credit since; seconds that it waited so, since the last tick.
         self._is_held = False
         self._paused = 0.0
@@ -174,7 +174,7 @@ class PipelinedTask:
         ]
         #: Those that only have to know what time it is, for time to live and PROCTIME(); watermarks
         #: are not made more often for it, and in BATCH mode the clock stands still.
-        self._told = [
+        self._clock_listeners = [
             instance.operators[node.id]
             for node in self._state.nodes
             if not (node.needs_processing_time or is_per_channel(node) or instance.graph.batch_mode)
@@ -222,27 +222,27 @@ class PipelinedTask:
         """Take that it has no credit: nothing of what has come is processed."""
         self._is_held = True
 
-    def begin_turn(self, now: float) -> None:
+    def begin_step(self, now: float) -> None:
         """Take that it has its turn, by the clock for short times."""
         self._set_credit(now)
         if not self.has_credit:
             self.hold()
             return
-        before, last = self._turns
+        before, last = self._steps
         if self._is_held:
             # This turn and the last are as one.
             self._paused += now - last
-            self._turns = before + now - last, now
+            self._steps = before + now - last, now
             self._is_held = False
         else:
-            self._turns = last, now
+            self._steps = last, now
 
     def _set_credit(self, now: float) -> None:
         """Let producers send as much as is processed in the target time."""
         if self._debloater is None:
             return
         batch = max((e.wanted for e in self._sizers.values() if e.is_costly), default=0)
-        for link in self._debloater.look(now, has_input=self.is_ready, batch=batch):
+        for link in self._debloater.adjust(now, has_input=self.is_ready, batch=batch):
             self._give_back(link.link, 0)
 
     def run(self, deadline: float) -> bool:
@@ -294,10 +294,10 @@ class PipelinedTask:
             return wanted
         count = len(self._inputs)
         for step in range(count):
-            index = (self._turn + step) % count
+            index = (self._next_link + step) % count
             link = self._inputs[index]
             if link.is_ready:
-                self._turn = index + 1
+                self._next_link = index + 1
                 return link
         return None
 
@@ -360,7 +360,7 @@ class PipelinedTask:
     def _sizer(self, edge: int) -> BatchSizer:
         sizer = self._sizers.get(edge)
         if sizer is None:
-            sizer = BatchSizer(_MOST_RECORDS, _PIECE, self._concurrency)
+            sizer = BatchSizer(_MOST_RECORDS, _BATCH_SECONDS, self._concurrency)
             self._sizers[edge] = sizer
         return sizer
 
@@ -495,7 +495,7 @@ class PipelinedTask:
         crash_point("barrier.send.before")
         self._outbox.barrier(epoch, Barrier(self._attempt, final, deadline))
         crash_point("barrier.send.after")
-        self._go_on(epoch + 1, next_attempt)
+        self._begin_epoch(epoch + 1, next_attempt)
         pending.aligning = began - self._first_barrier
         pending.pause = self._seconds() - began
         pending.recording = recording
@@ -507,7 +507,7 @@ class PipelinedTask:
         self._abandoned = {each for each in self._abandoned if each > epoch}
         self._release()
 
-    def _go_on(self, epoch: int, attempt: str) -> None:
+    def _begin_epoch(self, epoch: int, attempt: str) -> None:
         """What is processed from here on belongs to the next epoch."""
         self._plan.epoch, self._attempt = epoch, attempt
         if self.splits is not None:
@@ -516,7 +516,7 @@ class PipelinedTask:
 
     def _snapshot(self, checkpoint: Checkpoint) -> PendingAck:
         instance, state, splits = self._instance, self._state, self.splits
-        places = [] if splits is None else splits.snapshot()
+        split_states = [] if splits is None else splits.snapshot()
         snapshots = state.snapshot(checkpoint)
         acks: list[OperatorAck] = []
         waiting: list[tuple[OperatorAck, PendingSnapshot]] = []
@@ -542,7 +542,7 @@ class PipelinedTask:
             subtask=self.id.subtask,
             attempt=self._attempt,
             operators=acks,
-            splits=places,
+            splits=split_states,
             consumed=self._frames.consumed,
             worker=worker,
             seconds=self._seconds() - self._began,
@@ -551,7 +551,7 @@ class PipelinedTask:
         )
         states, state.pending = state.pending, []
         carrying = self._unconfirmed.carrying
-        pending = PendingAck(whole, waiting, states, self._plan.storage, carrying, self._owed)
+        pending = PendingAck(whole, waiting, states, self._plan.storage, carrying, self._unwritten)
         pending.outputs, pending.failures = outputs, self._failures
         return pending
 
@@ -565,9 +565,9 @@ class PipelinedTask:
         an input was silent up to that turn at most, however long turns are.
         """
         paused, self._paused = int(1000 * self._paused), 0.0
-        lag = int(1000 * (self._seconds() - self._turns[0]))
+        lag = int(1000 * (self._seconds() - self._steps[0]))
         self._plan.processing_time = now
-        for operator in self._told:
+        for operator in self._clock_listeners:
             operator.process_processing_time(now)
         for operator in self._timed:
             if paused:
@@ -655,12 +655,12 @@ class PipelinedTask:
         """Whether something of its snapshots is not finished."""
         return not all(each.is_done for each in self._taken)
 
-    def look_at_output(self) -> None:
+    def raise_failure(self) -> None:
         """Raise what has kept output from being pre-committed, if there is such."""
         if self._failures:
             raise self._failures[0]
 
-    def give_up_uploads(self) -> None:
+    def abort_uploads(self) -> None:
         """Let nothing more of its snapshots be finished: it is to be closed."""
         for each in self._taken:
             each.is_given_up = each.is_stopped = True

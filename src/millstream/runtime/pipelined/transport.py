@@ -48,7 +48,7 @@ _BUFFER_SIZE: Final = 1 << 18
 #: A payload of at least this size that is not complete in the buffer is read to where it stays.
 _LARGE: Final = 1 << 16
 #: Bytes that are read from one connection before the others have their turn.
-_TURN: Final = 1 << 20
+_READ_LIMIT: Final = 1 << 20
 #: Buffers that are written at once; the least that systems allow is 16, Linux has 1,024.
 _MOST_BUFFERS: Final = 64
 
@@ -180,7 +180,7 @@ class TcpTransport(Transport):
         for key, events in self._selector.select(timeout):
             connection = key.data
             if connection is None:
-                self._bell.hear()
+                self._bell.clear()
                 continue
             try:
                 if events & selectors.EVENT_WRITE and connection.write():
@@ -309,7 +309,7 @@ class _Connection:
         Raises:
             OSError: the connection is lost.
         """
-        left = _TURN
+        left = _READ_LIMIT
         while left > 0:
             wanted, got = self._receive()
             if not got:
@@ -401,13 +401,13 @@ class _Bell:
     """Makes ``select`` return, from any thread."""
 
     def __init__(self) -> None:
-        self._hears, self._rings = socket.socketpair()
+        self._receiver, self._rings = socket.socketpair()
         self._lock = threading.Lock()
         self._rung = False
         self._closed = False
 
     def fileno(self) -> int:
-        return self._hears.fileno()
+        return self._receiver.fileno()
 
     def ring(self) -> None:
         with self._lock:
@@ -415,15 +415,15 @@ class _Bell:
                 self._rung = True
                 self._rings.send(b"!")
 
-    def hear(self) -> None:
+    def clear(self) -> None:
         with self._lock:
             self._rung = False
-            self._hears.recv(1)
+            self._receiver.recv(1)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-        self._hears.close()
+        self._receiver.close()
         self._rings.close()
 
 
@@ -766,7 +766,7 @@ class _Accepting:
         self._run_id = run_id
         self._wanted = wanted
         self._arrived: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
-        self._turns = threading.BoundedSemaphore(_MOST_HANDSHAKES)
+        self._steps = threading.BoundedSemaphore(_MOST_HANDSHAKES)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="accept-slots", daemon=True)
         if wanted:
@@ -814,7 +814,7 @@ class _Accepting:
                 sock, _ = self._listener.accept()
             except OSError:  # closed
                 return
-            self._turns.acquire()
+            self._steps.acquire()
             threading.Thread(target=self._authenticate, args=(sock,), daemon=True).start()
 
     def _authenticate(self, sock: socket.socket) -> None:
@@ -831,7 +831,7 @@ class _Accepting:
             sock.close()
             return
         finally:
-            self._turns.release()
+            self._steps.release()
         if peer.role is Role.SLOT and peer.number in self._wanted:
             self._arrived.put((peer.number, sock))
         else:

@@ -101,7 +101,7 @@ class PendingAck:
         """Make the rest durable, once; another thread may be at ``prepare_output``."""
         # Its frames are not kept until the checkpoint is published, which may be never.
         recording, self.recording = self.recording, None
-        self._owe_states()
+        self._keep_states()
         while self.owed:
             self.owed[0].finish(self.storage)
             del self.owed[0]
@@ -124,7 +124,7 @@ class PendingAck:
                 output.abandon()
         else:
             self.prepare_output()
-        self._owe_states()
+        self._keep_states()
         for _, snapshot in self.snapshots:
             snapshot.abandon()
         self._delete_in_flight()
@@ -149,7 +149,7 @@ class PendingAck:
             except (OSError, MillstreamError):
                 _LOG.debug("left to the next sweep: %s", in_flight.file["remote"], exc_info=True)
 
-    def _owe_states(self) -> None:
+    def _keep_states(self) -> None:
         """Owe the states of this snapshot, and those of earlier ones that it names as well.
 
         What a snapshot does not name, no later one does: while the storage is down, the memory that
@@ -190,11 +190,11 @@ class Uploader:
     def __init__(
         self,
         slot: int,
-        tell: Callable[[Acknowledged | Declined], None],
+        send: Callable[[Acknowledged | Declined], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._slot = slot
-        self._tell = tell
+        self._send = send
         self._fail = fail
         self._pending: queue.SimpleQueue[PendingAck | Callable[[], None] | None]
         self._pending = queue.SimpleQueue()
@@ -254,7 +254,7 @@ class Uploader:
     def _conclude(self, pending: PendingAck, failure: Exception | None) -> None:
         """Tell the driver, unless nobody wants to know by now."""
         if failure is None and not pending.is_given_up:
-            self._tell(finished(self._slot, pending))
+            self._send(finished(self._slot, pending))
             pending.tidy()
             if pending.is_lost:
                 pending.discard()
@@ -262,7 +262,7 @@ class Uploader:
         pending.give_up()
         # Nobody waits for what a task that is to be stopped has uploaded.
         if failure is not None and not pending.is_given_up:
-            self._tell(declined(self._slot, pending, failure))
+            self._send(declined(self._slot, pending, failure))
 
     @staticmethod
     def _give_up(pending: PendingAck) -> None:
