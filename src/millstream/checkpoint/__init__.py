@@ -1,10 +1,6 @@
 """Checkpoint, commit and recovery: the protocol that makes results exactly-once.
 
-What it is: the coordinator in the driver, the manifest log that it publishes to, the storage
-under both, restart strategies, and a reader for the command line.
-
-What it is not: the state itself (``state/``) or the sinks (``connectors/``); both are known here
-only by names and committables.  Nothing here knows Spark.
+State (``state/``) and sinks (``connectors/``) are known here only by names and committables.
 
 Read next: ``checkpoint/coordinator.py``, whose docstring lists the steps and their files.
 """

@@ -1,7 +1,32 @@
-"""Step 4 of an epoch: what the manifest names becomes visible, the rest is dropped.
+"""Steps 4 and 5 of a checkpoint: commit what the manifest names, and delete what none names.
 
-What it is: calls of the sinks' committers, with retries.  Nothing but a published manifest is
-given to them.
+Cleanup counts how many kept manifests name each file, as manifests come and go, so that a
+checkpoint costs no listing.  Files that no manifest ever named (uploads of attempts that lost or of
+runs that died) are found by listing, at recovery and every so many checkpoints.
+
+**When an unnamed file may be deleted.**  A running task may have just uploaded it for a later
+manifest.  So it is deleted only
+
+* at recovery, if it was listed *before* this run opened the log.  Whoever uploaded it belongs to
+  an older run.  If that run published it, the manifest was there when this run opened, and
+  names it; if not, it never will be.  A still newer run cannot have uploaded it.
+* later, if it was unnamed at two sweeps in a row, and a checkpoint was published between them that
+  was begun after the first.  Because it was published, no newer run had begun, so the file, which
+  the first sweep has seen, is not a newer run's.  Because it was begun after the first sweep, every
+  task of this run has acknowledged it since, and with it all that the task had uploaded or was
+  uploading at the first sweep:
+
+- Where tasks end with each epoch, those that ran at the first sweep are over.  - Where tasks are
+long-running, several checkpoints may have been pending at the first sweep, some of them with long
+uploads.  A task uploads in order: uploads begun before the barrier of a checkpoint have ended when
+it acknowledges that one (``KeyValueStore``, contract 5).  So the file was uploaded whole, or never
+will be.  If the store still needs it, the checkpoint names it, also if it was uploaded for one that
+has failed.  If not, no later one does (contract 6).
+
+**When a file of an old checkpoint is deleted.**  As soon as no kept manifest names it, also while
+later checkpoints are pending: by contract 6 they name it only if the newest manifest does.
+
+Invariant: no file is deleted that a manifest names or will name.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The coordinator: from the acks of an epoch to its commit, and back to there after a crash.
+"""The coordinator: the driver's side of the checkpoint protocol, on every engine.
 
-What it is: the driver's side of the checkpoint protocol, the same for any engine that runs
-the tasks::
+::
 
     open         take the log over from older runs (fencing)       manifest_log.py
-    recover      commit the last manifest again, drop orphans       commit.py, commit.py
-    per epoch:
+    recover      commit the last manifest again, drop orphans       commit.py
+    per checkpoint:
       1 acks       every task sent one, all saw the same records    coordinator.py
       2 manifest   made of the acks and the last manifest           publish.py
       3 publish    put-if-absent: THE COMMIT POINT                  manifest_log.py
@@ -16,18 +15,18 @@ That is the order for exactly-once.  The other modes (``CheckpointingMode``) are
 
     AT_LEAST_ONCE   1, 2, 4, 3, 5   a run that dies between 4 and 3 writes the epoch again
     NONE            3, 1, 2, 4, 5   the position alone is published, before the epoch runs: one
-                                    that fails is passed over, and state is kept in memory only
+                                    that fails is skipped, and state is kept in memory only
 
-Where tasks go on (``tasks_at_work``), the next epochs are being written while one is completed, and
-may fail (``coordinator.py``); what tasks owe of one that failed comes with the next
-(``publish.py``).  The orders are Flink's then::
+Where tasks are long-running (``tasks_at_work``), later checkpoints are being written while one is
+completed, and may fail; the pending part of a failed one comes with the next (``publish.py``).  The
+orders are Flink's then::
 
-    AT_LEAST_ONCE   1, 2, 3, 4, 5   what repeats is what tasks took in behind a barrier: they do not
-                                    wait for the others
+    AT_LEAST_ONCE   1, 2, 3, 4, 5   tasks do not wait for alignment, so records after a barrier may
+                                    repeat
     NONE            1, 2, 3, 4, 5   the position alone is published, then output is committed once
                                     and never again: output of sinks that commit is at most once.
-                                    What sinks show at once may be shown again, for how far sources
-                                    are read is not known before
+                                    Sinks without commit may repeat output, because the positions of
+                                    sources are not known before
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Looking at a checkpoint directory: list, inspect, verify.
+"""List, inspect, verify and sign a checkpoint directory, for ``millstream checkpoints DIR``.
 
-What it is: what ``millstream checkpoints DIR`` shows, as dataclasses.  It only reads, needs none
-of the job's code, unpickles nothing, and may be used while the job runs.
+Reading needs none of the job's code, unpickles nothing, and may be done while the job runs.
+Whoever signs a directory that was written without a key vouches for its content.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The directories of a job: checkpoints, local state, temporary files; judged when it is submitted.
-
-What it is: where they are, by the job's options, and the checks that can be made before anything
-runs: each can be written to, and nobody else can write to what is loaded from it.
-"""
+"""The directories of a job for checkpoints, local state and temporary files, and their checks."""
 
 from __future__ import annotations
 

@@ -1,11 +1,16 @@
-"""Checkpoint storage in a directory of a local or shared, mounted file system.
+"""Checkpoint storage in a local or mounted directory, and the signatures of its blobs.
 
-What it is: the storage contract over POSIX calls.  A blob is written under ``temporary/``, synced,
-and then gets its name by a hard link (put-if-absent: ``link`` fails if the name exists) or by a
-rename (replace).  So a reader sees a whole blob or none, whatever crashes when.
+A blob is written under ``temporary/``, synced, and then gets its name by a hard link
+(put-if-absent:  ``link`` fails if the name exists) or by a rename (replace).  So a reader sees a
+whole blob or none, whatever crashes when.
 
-Directories and files are made for their owner only, whatever the umask.  What the operating system
-refuses (a full disk, a read-only one) is raised as a DirectoryError; a missing name is not that.
+Directories and files are made for their owner only, whatever the umask.  An operating-system error
+(a full disk, a read-only one) is raised as a DirectoryError; a missing name is not that.
+
+A signature is a line after the content of a blob, the HMAC-SHA-256 of job id, name and content
+under the user's key.  It is verified before anything is parsed or unpickled, so who can write to
+the directory cannot forge content.  State files are not signed: the manifests that name them hold
+their SHA-256.
 """
 
 from __future__ import annotations

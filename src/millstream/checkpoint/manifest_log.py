@@ -1,9 +1,9 @@
 """The manifest log: numbered versions, created with put-if-absent, with their writer's generation.
 
-What it is: ``log/00000000000000000007.json`` and so on.  A version is one of two kinds:
+Versions are ``log/00000000000000000007.json`` and so on, of two kinds:
 
-* ``open``: a run has begun.  Its generation is one more than that of the version before.
-* ``checkpoint``: the manifest of one epoch.  That this file exists *is* the commit of the epoch.
+* ``open``: a run has begun.  Its generation is one more than that of the version before.  *
+``checkpoint``: the manifest of one epoch.  The existence of this file *is* the commit of the epoch.
 
 A writer only ever creates the version that follows its own last one.  The next run's ``open``
 takes exactly that number, so a writer that was thought dead finds its next version taken and
@@ -13,7 +13,10 @@ are a few hundred bytes per run.  Versions of old checkpoints are deleted.
 A manifest that is long and differs little from the one before is written as its changes, on top of
 the version before (its *base*).  After so many changes, or when they have become as long, it is
 written in full again, and so is the first of each run.  Versions of old checkpoints stay as long as
-one that is kept needs them; each version says which is the oldest that is still a checkpoint.
+one that is kept needs them; each version names the oldest that is still a checkpoint.
+
+In the JSON form bytes are base64, integer keys strings.  Nothing is unpickled here, so a manifest
+can be read without the job's code.
 """
 
 from __future__ import annotations

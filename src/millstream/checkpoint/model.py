@@ -1,8 +1,7 @@
-"""What tasks send and what the coordinator publishes: acknowledgements and manifests.
+"""Acknowledgements of tasks and manifests of checkpoints: dataclasses with a JSON form.
 
-What it is: plain data with a JSON form.  Values that only Python understands (committables,
-operator state) are pickled and written as base64.
-What it is not: the protocol, which is in ``checkpoint/coordinator.py``.
+Values that only Python understands (committables, operator state) are pickled and written as
+base64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The program as a checkpoint records it, and how one is compared with another.
+"""The program as a checkpoint records it, and its comparison with another program.
 
-What it is: a record per operator, in every manifest; ``compare`` says what a program would lose of
-a checkpoint, as lines for people, or what it has to take over from it.
+Every manifest has a record per operator; ``compare`` lists what a program would lose of a
+checkpoint, or what it has to take over from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Step 3b of an epoch: the manifest, made of the acks and of what the last manifest said.
+"""Step 2 of a checkpoint: the manifest, made of the acknowledgements and the last manifest.
 
-What it is: a pure function.  What an epoch did not touch (a split that was not read, an operator
-whose stage had nothing to do) is carried forward, so that every manifest stands alone.
+A pure function.  What an epoch did not touch (a split that was not read, an operator whose stage
+had nothing to do) is carried forward, so that every manifest is complete.
 """
 
 from __future__ import annotations

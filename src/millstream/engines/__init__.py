@@ -1,4 +1,4 @@
-"""What runs the tasks of a job: one package per engine.
+"""The engines that run the tasks of a job, one package each.
 
 Read next: ``engines/registry.py``, ``execution/engine.py``.
 """

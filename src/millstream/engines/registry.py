@@ -1,8 +1,4 @@
-"""The engines by name, each imported only when a job is to run on it.
-
-What it is: what ``execution.target`` and ``millstream.execution`` may be.
-What it is not: an import of any engine.
-"""
+"""The engines by name; each is imported only when a job is to run on it."""
 
 from __future__ import annotations
 

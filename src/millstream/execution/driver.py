@@ -1,8 +1,7 @@
-"""The driver: the life of a job, whatever the engine: submit, run, restart, finish.
+"""The driver: runs a job on any engine, from submission over restarts to its end.
 
-What it is: checks the job before anything is written, then runs it in a thread: each run takes the
-job over (fencing), recovers and has the engine run its tasks; the restart strategy decides what
-follows a failure.
+It checks the job before anything is written, then runs it in a thread: each run fences older ones,
+recovers and has the engine run its tasks; the restart strategy decides what follows a failure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The contract of engines: what runs the tasks of a job.
+"""The contract of engines, which run the tasks of a job.
 
-What it is: all that is asked of an engine.  The life of a job around it (checks, fencing, recovery,
-restarts, progress, cancelling) is ``execution/driver.py``.
+Everything else in the life of a job (checks, fencing, recovery, restarts, progress, cancelling) is
+in ``execution/driver.py``.
 """
 
 from __future__ import annotations

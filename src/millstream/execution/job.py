@@ -1,7 +1,6 @@
-"""A job: what is fixed when it is submitted, and stays so over all its runs.
+"""A job: the graph, directories, id and checkpoint settings, the same in all its runs.
 
-What it is: the graph, its directories, its id, and how a run is to write checkpoints.  Making one
-claims the checkpoint directory, and compares the program with what lies there.
+Making one claims the checkpoint directory, and compares the program with the checkpoints there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """JobClient: a handle on a submitted job, its status and its result.
 
-What it is: ``JobHandle``, the contract that the driver (``execution/driver.py``) meets, whose calls
-wait, and ``JobClient``, what programs are given: the same with PyFlink's futures.
-What it is not: the job.
+``JobHandle`` is implemented by the driver, and its calls wait; ``JobClient`` has PyFlink's futures.
 """
 
 from __future__ import annotations

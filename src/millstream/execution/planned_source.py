@@ -1,7 +1,20 @@
-"""The sources of a run, and their splits: finding them, numbering them, forgetting them.
+"""The sources of a run and their splits, on every engine, and the split log.
 
-What it is: what the driver knows of each source whichever way it is read, by epochs
-(``execution/planner.py``) or by tasks that live on (``execution/split_enumerator.py``).
+The splits of a source are numbered in the order of discovery, and offsets refer to them by number.
+Splits are logged before any offset names them.
+
+Layout of the log, in ``sources/<uid>/``: one file per discovery, ``<number of the first>.json``, a
+list of splits; and *parts*, ``<first>-<after the last>.json``, each in place of many files.  A part
+has the splits that are not read to their end, and of all splits a digest of the id, by which a
+source recognizes what it has found before: a split is never read twice, however long ago it was
+finished.
+
+Several drivers may write to the log; all but one are fenced or will be.  In any case:
+
+Invariant: a file of a single discovery counts unless a part has its number.  (``put_if_absent``
+lets only one be written under a number; if it was compacted away meanwhile, there is a part.)
+Invariant: a file is deleted only if there is a part that has all its numbers, so every number is in
+some file.  Files may overlap; they agree on every number.
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
-"""The source planner: which splits an epoch reads, from where to where.
+"""The source planner of micro-batch execution, with watermark alignment of splits.
 
-What it is: lives in the driver.  Spark asks it for the latest offset and logs what it answers;
-for an epoch it turns two offsets into split assignments.  Planning ``[start, stop)`` from the same
-two offsets gives the same assignments in every run.
+Spark asks the planner for the latest offset and logs the answer; for an epoch it turns two offsets
+into split assignments.  Planning ``[start, stop)`` from the same two offsets gives the same
+assignments in every run.
 
-Nothing here grows with what was read before: a split that is read to its end is forgotten, and a
-look for data costs what the unfinished splits cost.  An epoch is planned only if something can
-change: there is data, a split became idle or active, the input is over, or the time has come that
-the tasks of the last epoch have named (a timer, a watermark that is due).
+Nothing here grows with what was read before: a split that is read to its end is forgotten, and
+polling costs what the unfinished splits cost.  An epoch is planned only if something can change:
+there is data, a split became idle or active, the input is over, or the time has come that the tasks
+of the last epoch have named (a timer, a pending watermark).
+
+Alignment (``WatermarkStrategy.with_watermark_alignment``) compares the watermarks of the last
+checkpoint only, so it continues after a restart.  Splits are compared that have begun, are not read
+to their end and are not idle.  The slowest of them is never paused, so a group cannot wait for
+itself.
 """
 
 from __future__ import annotations

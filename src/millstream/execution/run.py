@@ -1,8 +1,4 @@
-"""A run: from taking the job over, which fences older runs, to letting go of it.
-
-What it is: recovery, the sources' monitoring, the planner, and the plan of an epoch; what every
-engine needs, whether it runs epochs or keeps its tasks.
-"""
+"""A run of a job: recovery, source monitoring and planning, from fencing older runs to its end."""
 
 from __future__ import annotations
 

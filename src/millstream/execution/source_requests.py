@@ -1,10 +1,8 @@
-"""Asking the systems behind sources, which may take long to answer, or never do.
+"""Requests to the systems behind sources, which may take long to answer, or never do.
 
-What it is: the questions, and one thread per source, in which it is asked one thing after the
-other, in all runs of a job; whoever asks goes on, and looks for the answer later.
-
-A source that has no answer when its run ends keeps its thread for a moment longer.  Then it gets
-another one for the next run, and what it was to do in the first is dropped.
+One thread per source sends one request after the other, in all runs of a job; callers continue, and
+poll for the answer.  A source that has no answer when its run ends keeps its thread for a moment
+longer.  Then it gets another one for the next run, and pending requests of the first are dropped.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""The split enumerator: which task that lives on reads which split, and how far it can go.
+"""The split enumerator: assigns splits to long-running tasks, and makes offsets of checkpoints.
 
-What it is: the driver's side of reading in an engine that keeps its tasks.  It finds splits,
-assigns them, tells how far they can be read, when a source is over and which splits wait for
-others (``execution/split_enumerator.py``); and it makes the offset of a checkpoint from what the
-tasks acknowledge.  That is the offset that an engine with epochs goes on from
-(``execution/planner.py``), and the other way round.
+It finds splits, assigns them, and sends how far they can be read, when a source is over and which
+splits have to wait for others.  It makes the offset of a checkpoint from the acknowledgements of
+tasks; micro-batch execution (``execution/planner.py``) can resume from that offset, and vice versa.
 
-What it asks of the systems behind sources may take long (``execution/source_requests.py``): it goes
-on with what it knows, and takes the answers when they are there.
+Requests to the systems behind sources may take long (``execution/source_requests.py``): it does not
+wait for their answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a running job tells about itself, and PyFlink's import path of metrics.
+"""Metrics of a running job, and PyFlink's import path of metrics.
 
 Read next: ``functions/metric_group.py``, ``metrics/progress.py``.
 """

@@ -1,7 +1,8 @@
-"""The progress display of a running job.
+"""The progress display of a running job, and its event time.
 
-What it is: one line that is rewritten after every epoch on a terminal, or a line in the log
-about every ten seconds anywhere else.  The epoch driver calls ``update`` once per epoch.
+Progress is one line that is rewritten after every checkpoint on a terminal, or a line in the log
+about every ten seconds anywhere else.  Event time is read from the last manifest and the job graph,
+once per checkpoint.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Both ends of the exchange: writers that cut batches into frames, valves that merge watermarks.
+"""The exchange between stages: frames, the writers that send them and the valves that read time.
 
-What it is: ``ExchangeWriter`` sends the output of one operator over one edge to the subtasks of a
-later stage; ``WatermarkValve`` combines the watermarks of all channels into one operator.
-
-Channels: what a stage-0 task reads of one source split is one channel; what any later subtask
-sends is one channel.  Frames of a channel stay in order.
+A *frame* is one row that Spark shuffles; its payload is a whole batch, a watermark or an
+acknowledgement.  All that a stage-0 task reads of one source split is one channel; all that a later
+subtask sends is one channel.  Frames of a channel stay in order.
 """
 
 from __future__ import annotations

@@ -1,24 +1,20 @@
-"""Frames in flight that a restored task begins with: what barriers had overtaken on the way to it.
+"""Frames in flight of an unaligned checkpoint, which a restored task processes first.
 
-What it is: reads what a checkpoint has for one task and gives it to the operators, ahead of all
-that comes over the exchange; the same on every engine.
-
-**Time.** What was in flight is behind the snapshot of its producer, whose watermark promises that
-nothing older follows *behind that*.  So each channel with frames in flight comes back as a channel
+**Time.** Frames in flight follow the snapshot of their producer, whose watermark promises that
+nothing older comes *after it*.  So each channel with frames in flight is restored as a channel
 of its own beside those of the run (its number is negative), at the time that its reader knew.
 Watermarks, idleness and ends in flight move it, in the order in which they were sent; when all are
 processed these channels end, and the time of the producers holds.  Until then they hold time back.
 
-**Another parallelism.** Behind a keyed exchange a subtask takes the records of its key groups out
-of all that overlap them, and watermarks of each; behind others, all that subtask j was given goes
-to subtask j modulo the new parallelism (Flink's RANGE and ROUND_ROBIN).
+**Rescaling.** After a keyed exchange a subtask takes the records of its key groups out of all that
+overlap them, and watermarks of each; after others, all that subtask j was given goes to subtask j
+modulo the new parallelism (Flink's RANGE and ROUND_ROBIN).
 
-**Another exchange, key or number of key groups.** What a subtask had is not what it would get now.
-So each reads what all had, and today's partitioner says which records are its own.  Unlike Flink,
+**Another exchange, key or number of key groups.** The frames of a subtask are not what it would get
+now.  So each subtask reads all frames, and the new partitioner selects its records.  Unlike Flink,
 which leaves them where they were.
 
-What can never happen: a record in flight reaches two subtasks, or none; or is late in a run though
-it was not in the one before.
+Invariant: a record in flight reaches exactly one subtask, and is late only if it was before.
 """
 
 from __future__ import annotations

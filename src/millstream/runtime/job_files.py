@@ -1,9 +1,7 @@
-"""The files of a job on a worker: taken out of the storage once, and made importable.
+"""Materialize the files of a job on a worker, and make them importable.
 
-What it is: what a worker does before it unpickles anything of the user's (``bring_files``), and
-where it stands while it runs a task (``working_directory``).  Requirements are installed and
-archives extracted once per machine, by the first worker that asks; the others wait for it.
-What it is not: per task.  Where all is there, a task costs a look at each file.
+Requirements are installed and archives extracted once per machine, by the first worker that needs
+them; the others wait for it.
 """
 
 from __future__ import annotations

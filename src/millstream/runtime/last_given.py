@@ -2,18 +2,17 @@
 
 A process that ends by ``os._exit`` or a signal raises no error that names operator and record.  So
 each call of an operator is noted first, in memory that is mapped from a file: the system keeps it
-however the process ends.  A note is three assignments of whole numbers; names are written once, and
-a message is made of both by whoever finds the process gone.  Which record, or which timer, it was
-is known
+however the process ends.  A note is three assignments of integers; names are written once, and
+whoever finds the process gone makes a message of both.  The record, or the timer, is known
 
 * where Python code ends its own process (``os._exit``, ``os.kill``, ``os.abort``): the record is
   noted first;
 * otherwise at the next attempt: the process that replaces a lost one is *careful*.  It gives
   operators the records one by one, and notes each timer, until the first checkpoint of the run.
 
-Layout of a file: ``_CELLS`` numbers of 8 bytes, of which the first is the number of the call that
-is under way (0: none) and each other one belongs to a kind of call; a text of ``_TEXT`` bytes that
-says more than these where it is not empty; then a line for each kind of call, in their order.
+Layout of a file: ``_CELLS`` numbers of 8 bytes, of which the first is the number of the current
+call (0: none) and each other one belongs to a kind of call; a text of ``_TEXT`` bytes, which takes
+precedence where it is not empty; then a line for each kind of call, in their order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Metrics of running tasks, shown before the checkpoint that will have them is complete.
+"""Metrics of running tasks, shown before the checkpoint that will contain them is complete.
 
 Tasks of the pipelined engine send theirs with their heartbeat.  A task that ends with its
-checkpoint writes them to the checkpoint storage, once a second, if it takes longer than that: the
-storage is what every engine shares with its tasks.  Nothing depends on these files.
+checkpoint writes them to the checkpoint storage once a second, because the storage is what every
+engine shares with its tasks.  Nothing depends on these files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""What a task is told about one epoch: assignments, restored state, channels.
+"""The plan of an epoch: assignments, restored state and event time of its tasks.
 
-What it is: plain picklable data made by the driver for each epoch (``checkpoint`` side) and read
-by ``runtime/task.py``.  It is the only thing that changes from epoch to epoch; the job graph is
-shipped once.
+A plan is picklable data that the driver makes for each epoch; the job graph is shipped once.
+
+Stage 0 keeps time per source split in the per-channel operators (``runtime/stage.py``), and a split
+may be read by another subtask in every epoch.  So its operators are restored with each split, and
+the checkpoint stores their time with the split.
 """
 
 from __future__ import annotations

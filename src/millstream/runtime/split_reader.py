@@ -1,8 +1,4 @@
-"""The split reader: what a task of stage 0 does with the source splits that it is assigned.
-
-What it is: reads one split after the other into the chain of its source, and says how far each has
-come.
-"""
+"""Reads the source splits that a task of stage 0 is assigned into the chain of their source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A stage instance: the operator chains of one subtask of one stage, wired together.
 
-What it is: built once per worker process and subtask from the job graph and kept for later
-epochs; user functions are opened here.  ``runtime/task.py`` drives it for one epoch.
+It is built once per worker process and subtask, and kept for later epochs.
 """
 
 from __future__ import annotations

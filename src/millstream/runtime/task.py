@@ -1,10 +1,6 @@
-"""The task: one subtask of one stage for one epoch.
+"""The task of micro-batch execution: one subtask of one stage for one epoch.
 
-What it is: restores operators, has source splits (stage 0) or frames (later stages) read into them,
-ends the epoch, and sends the acknowledgement.  It is a generator of Arrow record batches of frames,
-so that Spark can shuffle while it runs.
-
-The path of an epoch in a task::
+A task is a generator of Arrow record batches of frames, so that Spark can shuffle while it runs::
 
     time restored -> restore -> processing time -> splits, or frames, those in flight first
       -> end_input (final epoch)

@@ -1,8 +1,7 @@
-"""Calling user code: private copies of functions, and errors that say where they come from.
+"""Copies, contexts and errors of user functions.
 
-What it is: how operators take, open and close a user function, and how an exception out of it
-becomes a UserFunctionError that names operator, program line, the user's file and line, and the
-record.
+An exception out of a user function becomes a UserFunctionError that names the operator, the line of
+the program, the user's file and line, and the record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The local engine: runs a job in processes of this machine.
-
-What it is: the worker processes of a job, as many as its widest stage has subtasks, and the epochs
-that run in them, one after the other.
-"""
+"""The local engine: runs a job micro-batch by micro-batch in processes of this machine."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The nursery: a process without threads, from which worker processes are forked.
+"""A process without threads, from which worker processes are forked.
 
-What it is: forked once, early, from the thread that submits a job; later the driver has threads of
-its own (the job, committers, clients of servers), and a fork of those may find locks held for ever.
-It has imported what workers need, so a worker is there in milliseconds, and it kills its workers
-when the driver is gone.
+It is forked early, by the thread that submits a job: later the driver has threads (the job,
+committers, clients of servers), and a fork of those may find locks held for ever.  It has imported
+what workers need, so a worker starts in milliseconds, and it kills its workers when the driver is
+gone.
 
-Where the program has a database of RocksDB's in its own process, or was forked from one that had,
-the nursery is a new interpreter (``rocksdb_threads.py``).
+Where the program has a RocksDB database in its own process, or was forked from one that had, the
+fork server is a new interpreter (``rocksdb_threads.py``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The worker processes of a job, and how the tasks of a stage are given to them.
+"""The pool of worker processes of a job, which runs the tasks of a stage.
 
-What it is: as many processes as a stage has subtasks, each subtask in the same one as long as that
-lives.  A worker that dies fails the tasks of the epoch, and another takes its place for the next.
+Each subtask runs in the same process as long as that lives.  A worker that dies fails the tasks of
+the epoch and is replaced for the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A worker process: runs the tasks that the driver sends it, until the driver lets go.
+"""A worker process: runs the tasks that the driver sends, one at a time.
 
-What it is: one task at a time; stage instances are kept from epoch to epoch.  A thread looks at the
-connection and ends the process at once when the driver is gone, whatever the task is doing.
+Stage instances are kept from epoch to epoch.  A thread watches the connection and ends the process
+at once when the driver is gone, whatever the task is doing.
 """
 
 from __future__ import annotations

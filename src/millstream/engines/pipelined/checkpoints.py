@@ -1,7 +1,4 @@
-"""The checkpoints of a run that are under way: when one is due, what is acknowledged, what expires.
-
-What it is: bookkeeping without threads and sockets; time is given.
-"""
+"""The pending checkpoints of a pipelined run: triggers, acknowledgements, expiry."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
-"""The control connections of a run, the driver's end: who is there, who lives, and the fence.
+"""The driver's end of the control connections: registration, heartbeats, and the fence.
 
-What it is: one thread that accepts the slots of one run, hands on what they say, and notices the
-slot whose connection ends or whose heartbeats fail to come.  The first such loss *fences* at once:
-all connections are closed, by which all slots end.  Where slots outlive others, that one is fenced.
+One thread accepts the slots of one run, forwards their messages, and detects the slot whose
+connection ends or whose heartbeats fail to come.  The first such loss *fences* at once: all
+connections are closed, by which all slots end.  Where slots outlive others, only that one is
+fenced.
 
-What happens to a connection:
+Cases of a connection:
 
-1. Whoever connects does not show that it belongs to the run -> closed, without a word.
-2. It is a slot of the run, the first of its number -> its messages are handed on.
+1. The peer does not authenticate as part of the run -> closed, without a message.
+2. It is the first slot of its number -> its messages are forwarded.
 3. It is another of the same number (a host that has started one twice) -> closed, which ends it.
-4. It ends, or nothing is heard for ``heartbeat.timeout``, before the slots were told to end -> the
-   run is lost: WorkerLostError, and the fence.
-5. As 4, where slots outlive others -> this connection is closed, and ``LostSlot`` handed on.  When
-   its process is known to be gone, another of its number is let in, which is told nothing until it
-   is told to join.
+4. It ends, or is silent for ``heartbeat.timeout``, before the slots were allowed to end -> the run
+   is lost: WorkerLostError, and the fence.
+5. As 4, where slots outlive others -> this connection is closed, and ``LostSlot`` forwarded.  When
+   its process is known to be gone, another of its number is admitted, which gets no message until
+   it is to join.
 6. The driver itself did not run for so long (a machine that slept) -> slots get the time again.
 
-What can never happen: a slot that does not end by itself is at work for the run after ``fence``
-and can tell the driver of it.
+Invariant: after ``fence``, a slot that still runs cannot send the driver anything.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The pipelined engine: runs a job in slots that live as long as the run.
-
-What it is: what is the same wherever slots live: one run after the other on a host of slots; and
-how a job is started on slots of this machine.
-"""
+"""The pipelined engine: runs a job in slots that live as long as the run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What becomes of a region one of whose tasks has failed: it alone goes back to a checkpoint.
+"""Regional failover: restarts a failed region alone, and replaces lost slots.
 
-What it is: the way of a region that ``engines/pipelined/failover.py`` describes, step by step: what
-the slots, the sinks and the sources are told.  Of a lost slot all regions fail that have tasks in
-it, together and once.
+A lost slot fails all regions that have tasks in it, together and once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The tasks of a pipelined run in the process of a test: each plan is read, then a barrier follows.
 
-What it is: for ``MiniCluster`` what ``engines/local/engine.py`` is for the epoch engine: it
-runs the tasks of a plan and returns what they acknowledge.  Tasks live from plan to plan, take
-their snapshots at barriers, and get their turns in a seeded order.
+``MiniCluster`` uses it in place of ``engines/local/engine.py``.  Tasks live from plan to plan, take
+snapshots at barriers, and are scheduled in a seeded order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The only package that imports pyspark: session, split source, exchange, epoch driver.
+"""The Spark engines; the only package that imports pyspark.
 
-What it is: how a job graph runs on Spark.  One Structured Streaming query logs the offsets; each
-of its micro-batches is one epoch, run as one Spark job.
-What it is not: operators, state or the commit protocol; these know nothing of Spark.
+A Structured Streaming query logs the offsets; each of its micro-batches is one epoch, run as one
+Spark job.
 
-Read next: ``engines/spark/engine.py``, then ``engines/spark/engine.py``.
+Read next: ``engines/spark/engine.py``, then ``engines/spark/stage_function.py``.
 """

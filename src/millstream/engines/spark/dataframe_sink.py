@@ -1,11 +1,10 @@
-"""DataFrameSink: each committed epoch, as a DataFrame, to any Spark batch writer.
+"""DataFrameSink: passes the records of each checkpoint, as a DataFrame, to any Spark batch writer.
 
-What it is: a write-ahead sink for tables that Spark can write.  Tasks stage an epoch's records in
-pending Parquet files in the checkpoint directory; once the manifest is published the driver reads
-exactly the files that it names and calls the user's writer, with the number of the epoch and an
-application id that is the same in all runs of the job.  A driver that dies between the write and
-its own marker of it calls the writer again with the same two, so a writer that knows what it has
-written (Delta: ``txnAppId``, ``txnVersion``) is exactly-once, and any other at-least-once.
+Tasks stage records in pending Parquet files in the checkpoint directory.  Once the manifest is
+published the driver reads exactly the files that it names and calls the user's writer, with the
+number of the checkpoint and an application id that is the same in all runs of the job.  A driver
+that dies between the write and its own marker of it calls the writer again with the same two, so an
+idempotent writer (Delta: ``txnAppId``, ``txnVersion``) is exactly-once, any other at-least-once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""The engine on Spark: a run is a Structured Streaming query, an epoch one of its micro-batches.
+"""The Spark engine: a run is a Structured Streaming query, an epoch one of its micro-batches.
 
-What it is: Spark's part of a job: the session, the JVM's health, the start and the end of a query.
-What it is not: the life of the job around it, which is ``execution/driver.py``, nor what a
-micro-batch does (``engines/spark/engine.py``).
+A task's error reaches the driver as the text of a Python traceback inside a Java exception.  Where
+the task raised a Millstream error, it is made again with its message.
+
+Spark gives a task the worker that has been idle longest, so two partitions exchange workers
+whenever one is faster.  What a worker caches is then useless: records that a consumer has fetched
+ahead, its producers, its operators.  So a few lines of Java (``WorkerHomes.java``), compiled in the
+JVM as the split source is, make Spark reuse the same worker for a partition in each epoch.
 """
 
 from __future__ import annotations

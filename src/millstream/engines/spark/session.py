@@ -1,7 +1,11 @@
-"""The Spark session of a job: the active one, or a new one of Millstream's own.
+"""The Spark session of a job: the active one or a new one, its options, and its class archive.
 
-What it is: finding the session, the user's Python files, and the few options that a query needs.
-What it is not: the start of a session.
+Class-data sharing halves the start of the next session.  The JVM of a session without an archive
+lists the classes it loads; after the session a process of low priority makes the archive from that
+list (``engines/spark/make_class_archive.py``), in the user's cache directory; the JVMs of later
+sessions map it instead of reading and linking some twenty thousand classes.  The key of an archive
+is all that it depends on: the Java, the files of Spark, the options and what may change the class
+path.  A JVM runs without an archive that does not fit.  Failures are logged at debug level.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The function that Spark runs as a slot: from a task of a barrier stage into ``run_slot``.
 
-What it is: finds out which slot the task is and where others reach it.
-What it is not: what a slot does (``runtime/pipelined/main_loop.py``).
-
-A worker that has been a slot does nothing else: its input is left unread, so that Spark throws it
-away, with whatever the job's functions, libraries and threads have left in it.  The daemon forks
-another in milliseconds.
+A worker that has been a slot does nothing else: its input is left unread, so that Spark discards it
+with whatever the job's functions, libraries and threads have left in it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The function that Spark runs for each stage: from ``mapInArrow`` into ``runtime/task.py``.
-
-What it is: finds the stage instance of this worker (or builds it from the broadcast job graph)
-and runs one epoch of one subtask on it.
-What it is not: anything that knows operators.
-"""
+"""The function that Spark runs for each stage: from ``mapInArrow`` into ``runtime/task.py``."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The daemon that forks Spark's Python workers, with what every stage needs imported before.
+"""The daemon that forks Spark's Python workers, with the imports of every stage done before.
 
-What it is: ``pyspark.daemon`` after a few imports.  A forked worker starts in milliseconds instead
-of importing pandas, pyarrow and Millstream anew, and shares their memory with the others.  PySpark
-itself comes from where it is installed: from the archive that Spark puts before that, Python would
-compile it anew at each start, for a second.
-Sessions that Millstream starts use it; any other can by ``spark.python.daemon.module``.
+A forked worker starts in milliseconds instead of importing pandas, pyarrow and Millstream again,
+and shares their memory with the others.  PySpark itself is imported from where it is installed:
+from the archive that Spark puts before that, Python would compile it again at each start, for a
+second.  Sessions that Millstream starts use it; any other can by ``spark.python.daemon.module``.
 
-Its workers end without a word when nobody listens.  Spark closes the connection of a worker
-to give up its task, and after a minute without work; a worker would tell Spark of the closed
-connection over the closed connection, fail, and print a traceback.
+Its workers end silently when nobody listens.  Spark closes the connection of a worker to cancel its
+task, and after a minute without work; a plain worker would report that over the closed connection,
+fail, and print a traceback.
 """
 
 from __future__ import annotations

@@ -1,28 +1,25 @@
-"""Barriers that overtake: when one does, and the frames in flight that it leaves behind.
+"""Unaligned checkpoints: when a barrier overtakes, and the frames in flight that are recorded.
 
-What it is: of the links into one task, which barriers have come, how long they wait, and what was
-not processed when the task took its snapshot ahead of them.
-
-A barrier has a *deadline*.  Until then it waits as all else does, and the links of a task are
-aligned (``runtime/pipelined/task.py``).  Then it overtakes: the task takes its snapshot at once, as
-if all barriers had come in front of what waits.  The checkpoint gets that too, from each link what
-came before its barrier::
+A barrier has a *deadline*.  Until then the links of a task are aligned
+(``runtime/pipelined/task.py``).  Then it overtakes: the task takes its snapshot at once, as if all
+barriers had come before the frames that wait.  The checkpoint also stores those: from each link the
+frames before its barrier::
 
     link 1:   b a | 7           the barrier has come: a, b are in flight, the link is recorded
     link 2:   d c               it has not: c, d are, and what comes until it does (e)
     link 2:   f | 7 | e d c     now it has: link 2 is recorded, and the checkpoint has a to e
 
-Records go on meanwhile, and belong to the next checkpoint.  The task's own barrier goes out with a
-deadline that is over, so that it overtakes at all tasks behind it, too.
+Processing continues meanwhile, and belongs to the next checkpoint.  The task sends its own barrier
+with a deadline that has passed, so that it overtakes in all tasks downstream, too.
 
-What is sent waits nowhere but in the links' ends at consumers: a slot takes what comes, whatever
-its tasks have to do.  So a barrier overtakes there all that a producer has sent ahead of it.
+Frames wait only at the consumers' ends of links: a slot accepts frames whatever its tasks do.  So a
+barrier overtakes there all that a producer has sent before it.
 
 Some edges keep their order (``graph/validation.py``): their frames before the barrier are processed
 before the snapshot, ahead of the frames of other edges.
 
-What can never happen: a frame is in no snapshot, or in two: those before a barrier are in the state
-of their reader or in flight, those behind it in neither.
+Invariant: each frame is in exactly one snapshot: one before a barrier is in the state of its reader
+or in flight, one after it in neither.
 """
 
 from __future__ import annotations

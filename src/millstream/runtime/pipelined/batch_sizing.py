@@ -1,4 +1,4 @@
-"""Batch sizes that follow what batches cost: a fixed part per call and a part per record.
+"""Batch sizes that follow the cost of batches: a fixed part per call and a part per record.
 
 Short batches keep latency low, and long ones spread the fixed cost of a call (a model, a pandas
 function, a poll) over many records.  ``BatchSizer`` learns both parts from the batches themselves::

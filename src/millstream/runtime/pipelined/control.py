@@ -1,8 +1,7 @@
-"""The control connection, the slot's end: what the driver says, and the sign that the slot lives.
+"""The control connection of a slot: messages from and to the driver, and heartbeats.
 
-What it is: a thread that reads the driver's messages for the main loop and sends heartbeats.  It is
-the *fence*: when the connection ends, the process ends at once, whatever its tasks are doing, for
-the driver may be beginning a new run.
+It is the *fence*: when the connection ends, the process ends at once, whatever its tasks are doing,
+because the driver may be starting a new run.
 """
 
 from __future__ import annotations

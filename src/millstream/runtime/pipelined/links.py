@@ -1,13 +1,12 @@
-"""Links: what one task sends another, in order, with credit in bytes.
+"""Links: ordered channels from one task to another, with credit in bytes.
 
-What it is: a *link* leads from one producing task to one consuming task and carries the frames of
-all edges between them.  ``OutLink`` counts what its consumer has not processed yet, ``InLink``
-holds what waits there.  ``LinkOutbox`` is the outbox of a task's stage instance: each frame goes on
-its link at once.
+A *link* carries the frames of all edges between two tasks.  ``OutLink`` counts what its consumer
+has not processed yet, ``InLink`` queues what waits there.  ``LinkOutbox`` is the outbox of a stage
+instance: each frame is sent on its link at once.
 
-Credit only decides whether a task is run, and how many records it takes at a time: what it has made
-is always taken, so a barrier never waits for credit, and a link holds at most its limit and what
-one batch of the task makes.  The consumer sets the limit (``runtime/pipelined/links.py``).
+Credit only decides whether a task is run, and how many records it takes at a time: its output is
+always accepted, so a barrier never waits for credit, and a link holds at most its limit and the
+output of one batch.  The consumer sets the limit.
 """
 
 from __future__ import annotations

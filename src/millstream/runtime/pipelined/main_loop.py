@@ -1,13 +1,12 @@
-"""The main loop of a slot, which hosts one subtask of every stage of the job.
+"""The main loop of a slot, a process that runs one subtask of every stage of a job.
 
-A subtask of every stage: here each chain of operators is a stage of its own (``graph/model.py``),
-so that no task waits for credit that only another of its level needs.
+Each chain of operators is a stage of its own here (``graph/model.py``), so that no task waits for
+credit that only another task of its stage needs.  One thread runs all operators; the control
+connection and the uploader have separate threads.
 
-What it is: gives its tasks time, hands frames to and from other slots, does what the driver says.
-One thread runs all operators; the control connection and the uploader have threads of their own.
-
-The order of a turn: what has come, from other slots and from the driver; then the tasks, those of
-later stages first, for they make room for what comes behind them; behind each, what is due by time.
+A scheduling step handles frames of other slots and messages of the driver; then it runs the tasks,
+those of later stages first, because they make room for their producers; after each task, timers and
+other periodic work.
 """
 
 from __future__ import annotations

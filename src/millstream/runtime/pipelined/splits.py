@@ -1,9 +1,7 @@
-"""Splits read side by side, by turns, by a task that goes on.
+"""Reads the splits of a long-running task round robin.
 
-What it is: the cursors of a subtask's splits, and whose turn it is.  The operators that keep event
-time per split are taken from one split to the next as the epoch engine does it
-(``runtime/split_reader.py``): a split that is left has their state, and gives it back when its turn
-comes.
+The operators that keep event time per split are switched from one split to the next as in
+micro-batch execution (``runtime/split_reader.py``): a split that is left keeps their state.
 """
 
 from __future__ import annotations

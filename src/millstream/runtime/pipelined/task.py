@@ -1,19 +1,16 @@
 """The task of a pipelined run: one subtask of one stage, from checkpoint to checkpoint.
 
-What it is: operators that are restored once and then fed by links or by splits; the alignment of
-barriers; the synchronous part of a snapshot.
-
-**Alignment.** A barrier N on a link says: all before it belongs to checkpoint N, all behind it does
-not.  A link whose barrier has come is *blocked*: what lies behind it waits until all links have
-brought theirs.  Then the task takes its snapshot and sends barrier N on, behind all that it has
-made of what came before N.  So the snapshots of all tasks are one consistent cut.
+**Alignment.** A barrier N on a link separates records of checkpoint N from later ones.  A link
+whose barrier has come is *blocked*: later frames wait until the barriers of all links have come.
+Then the task takes its snapshot and sends barrier N, after all output of the records before it.  So
+the snapshots of all tasks are one consistent cut.
 
 A barrier that waits no longer *overtakes* (``runtime/pipelined/barrier_alignment.py``): the
-snapshot is taken ahead of what lies before it in the links, which the checkpoint gets as frames in
-flight.
+snapshot is taken ahead of the frames before it in the links, which the checkpoint stores as frames
+in flight.
 
-What can never happen: a record behind barrier N is in a snapshot N (with AT_LEAST_ONCE, where no
-link is blocked, it may be, and is processed again after a failure).
+Invariant: no record after barrier N is in snapshot N (with AT_LEAST_ONCE, where no link is blocked,
+it may be, and is processed again after a failure).
 """
 
 from __future__ import annotations

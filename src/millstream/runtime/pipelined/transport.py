@@ -1,8 +1,8 @@
-"""How slots send each other frames: over one connection per pair of slots, without I/O threads.
+"""The TCP connections between slots: setup, and sending frames without I/O threads.
 
-What it is: the ``Transport`` that a slot's main loop calls, and the one over TCP.  ``send`` writes
-at once what the socket takes and queues the rest; ``poll`` writes what was queued and reads what
-came.
+Each slot listens before it registers at the driver; when all have registered, each connects to
+those with lower numbers and accepts those with higher ones.  A slot that replaces a lost one
+listens and registers too; the others connect to it.
 
 On the wire a frame is the length of its payload (4 bytes, little endian), the caller's header,
 which always has the same size, and the payload.  ``_GOODBYE`` in place of a length ends the

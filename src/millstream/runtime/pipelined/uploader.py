@@ -1,21 +1,21 @@
-"""The uploader: a thread of a slot that finishes snapshots and acknowledges them.
+"""The uploader: a thread of a slot that makes snapshots durable and acknowledges them.
 
-What it is: what of a checkpoint takes long, one snapshot after the other in the order in which they
-were taken, while the main loop goes on.  The output of a snapshot is pre-committed while its state
-is uploaded: the one waits for brokers, the other for a disk, and readers for both.
+It finishes one snapshot after the other, in the order in which they were taken.  The output of a
+snapshot is pre-committed while its state is uploaded: the one waits for brokers, the other for a
+disk, and readers for both.
 
 Cases of a snapshot:
 
-1. It is finished -> acknowledged.
-2. It was given up, or its task is to be stopped, before or while it is finished -> given up,
-   without a word.  If its checkpoint is given up later, what it alone has is deleted then.
-3. It cannot be finished, for the storage refuses it or cannot be reached -> declined: the driver
-   gives the checkpoint up, or the run.  What the task owes of it comes with the next.
-4. A sink cannot pre-commit -> the task fails.  What was taken behind it is given up: the driver may
-   have given this one up, would publish the next, and its records were in none.
+1. It is durable -> acknowledged.
+2. It was aborted, or its task is to be stopped, before or while it is finished -> aborted without a
+   message.  If its checkpoint is aborted later, the files that only it has are deleted then.
+3. The storage refuses it or cannot be reached -> declined: the driver aborts the checkpoint, or
+   fails the run.  The pending state of the task comes with the next checkpoint.
+4. A sink cannot pre-commit -> the task fails.  Later snapshots are aborted: the driver may have
+   aborted this one, would publish the next, and its records were in none.
 5. The store itself is damaged, or the process is to die -> the slot fails.
 
-In all of them both have ended: nobody is at work on it when the next one begins.
+In all cases upload and pre-commit have both ended when the next snapshot begins.
 """
 
 from __future__ import annotations
