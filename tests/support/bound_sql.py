@@ -14,7 +14,7 @@ from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_expression
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import BindingContext, Scope
-from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.catalog.catalog import CatalogManager
 from millstream.sql.parser.parser import parse_expression
 from millstream.types.logical_types import RowType
 from millstream.types.values import values_of_column

@@ -15,7 +15,7 @@ from millstream.expressions.evaluator import compile_expression
 from millstream.expressions.resolution import resolve_cast
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import BindingContext, Scope
-from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.catalog.catalog import CatalogManager
 from millstream.sql.parser.parser import parse_expression
 from millstream.types.logical_types import CharType, LogicalType, RowType, VarCharType
 from millstream.types.values import value_of

@@ -1,8 +1,4 @@
-"""Suggestions: ``did you mean`` for names that are unknown.
-
-What it is: the nearest of some names, as a sentence for an error.
-What it is not: a guess that is ever acted upon.
-"""
+"""``Did you mean`` suggestions for unknown names."""
 
 from __future__ import annotations
 

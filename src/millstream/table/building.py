@@ -18,7 +18,7 @@ from millstream.sql.binder.binding import query_binder
 from millstream.sql.binder.calls import InlineCall
 from millstream.sql.binder.scope import children
 from millstream.sql.parser import nodes
-from millstream.sql.parser.expression_nodes import Expression, Node, Query
+from millstream.sql.parser.nodes import Expression, Node, Query
 from millstream.sql.suggestions import did_you_mean
 from millstream.types.logical_types import RowType
 

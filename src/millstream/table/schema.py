@@ -1,7 +1,7 @@
 """Schema under PyFlink's path, and how it is resolved.
 
 What it is: the types of a schema's expressions, found by the binder.
-What it is not: the builder (``sql/catalog/unresolved_schema.py``).
+What it is not: the builder (``sql/catalog/schema.py``).
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING
 from millstream.configuration.configuration import Configuration
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import BindingContext, Scope
-from millstream.sql.catalog.manager import CatalogManager
-from millstream.sql.catalog.schema import Column, ComputedColumn, PhysicalColumn, ResolvedSchema
-from millstream.sql.catalog.unresolved_schema import Schema, UnresolvedComputed
+from millstream.sql.catalog.catalog import CatalogManager
+from millstream.sql.catalog.schema import (
+    Column,
+    ComputedColumn,
+    PhysicalColumn,
+    ResolvedSchema,
+    Schema,
+    UnresolvedComputed,
+)
 from millstream.sql.parser.parser import parse_expression
 from millstream.sql.planner.logical import row_of
 from millstream.sql.statements.alter import with_key

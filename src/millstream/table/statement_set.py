@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.errors import ProgramError, ValidationError
-from millstream.sql.parser import nodes
+from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.parser.parser import parse_statement
 from millstream.sql.statements import plans
 from millstream.sql.statements.show import explain_targets
@@ -40,7 +40,7 @@ class StatementSet:
             ValidationError: it is none.
         """
         statement = parse_statement(stmt)
-        if not isinstance(statement, nodes.Insert):
+        if not isinstance(statement, syntax.Insert):
             message = "Only insert statement is supported now."
             raise ValidationError(message)
         self._targets.append(self._environment.session.target(statement, stmt))

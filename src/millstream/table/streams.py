@@ -15,8 +15,8 @@ from millstream.graph.model import caller_location
 from millstream.graph.transformation import OneInputTransformation
 from millstream.runtime.operators.table.cast_to_schema import ConformFactory
 from millstream.sql.binder import calls
+from millstream.sql.binder.binding import fitted, with_metadata
 from millstream.sql.binder.expressions import ExpressionBinder
-from millstream.sql.binder.inserts import fitted, with_metadata
 from millstream.sql.binder.relations import watermarked
 from millstream.sql.binder.scope import Scope
 from millstream.sql.catalog.connectors import INSERT_ONLY, TableSink
@@ -24,7 +24,7 @@ from millstream.sql.catalog.identifiers import ObjectIdentifier, quoted
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.schema import ComputedColumn
 from millstream.sql.lowering.conversion import external_type, logical_row, stream_type
-from millstream.sql.lowering.pieces import parallelism_of
+from millstream.sql.lowering.operators import parallelism_of
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
 from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of

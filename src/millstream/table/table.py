@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.configuration import options
 from millstream.errors import ProgramError
-from millstream.sql.binder.binding import query_binder
-from millstream.sql.binder.inserts import fitted
+from millstream.sql.binder.binding import fitted, query_binder
 from millstream.sql.binder.relations import scan
+from millstream.sql.catalog.catalog import FoundTable
 from millstream.sql.catalog.identifiers import ObjectIdentifier
-from millstream.sql.catalog.manager import FoundTable
 from millstream.sql.catalog.objects import CatalogBaseTable, CatalogTable
-from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
-from millstream.sql.catalog.unresolved_schema import TableSchema
+from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema, TableSchema
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_identifier
 from millstream.sql.statements.session import Target

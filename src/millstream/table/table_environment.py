@@ -15,9 +15,10 @@ from millstream.configuration.configuration import Configuration
 from millstream.datastream.data_stream import DataStream
 from millstream.datastream.environment import StreamExecutionEnvironment
 from millstream.errors import CatalogError, ProgramError, ValidationError
-from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.catalog.catalog import CatalogManager
 from millstream.sql.catalog.objects import CatalogFunction
 from millstream.sql.parser import nodes
+from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.parser.parser import parse_identifier, parse_statement
 from millstream.sql.statements import plans
 from millstream.sql.statements.dispatch import execute, run
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.sql.catalog.catalog import Catalog
-    from millstream.sql.parser.expression_nodes import Query
+    from millstream.sql.parser.nodes import Query
     from millstream.table.catalog import CatalogDescriptor
     from millstream.table.module import Module, ModuleEntry
     from millstream.table.plan_reference import PlanReference
@@ -182,7 +183,7 @@ class TableEnvironment(FrameSources):
             extra_details: ExplainDetail.CHANGELOG_MODE and others.
         """
         words = tuple(getattr(each, "name", str(each)) for each in extra_details)
-        node = nodes.Explain(parse_statement(stmt), words)
+        node = syntax.Explain(parse_statement(stmt), words)
         result: Any = run(self._session, node, stmt)
         return str(result.rows[0][0])
 
@@ -202,10 +203,10 @@ class TableEnvironment(FrameSources):
             ValidationError: it is something else, or made of something that no text says.
         """
         node = parse_statement(stmt)
-        parts = node.statements if isinstance(node, nodes.StatementSet) else (node,)
+        parts = node.statements if isinstance(node, syntax.StatementSet) else (node,)
         targets = []
         for each in parts:
-            if not isinstance(each, nodes.Insert):
+            if not isinstance(each, syntax.Insert):
                 message = "compile_plan_sql() takes an INSERT or a STATEMENT SET."
                 raise ValidationError(message)
             targets.append(self._session.target(each, stmt))

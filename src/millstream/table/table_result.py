@@ -19,8 +19,7 @@ from millstream.datastream.running_jobs import note_reader, wait_for
 from millstream.errors import ProgramError
 from millstream.execution.job_client import collected_records
 from millstream.expressions.casts import text_function
-from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
-from millstream.sql.catalog.unresolved_schema import TableSchema
+from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema, TableSchema
 from millstream.sql.statements.session import JobResult, QueryResult, RowsResult
 from millstream.types.external_values import from_external
 from millstream.types.logical_types import FloatType, MapType, MultisetType, RowType

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from millstream.sql.catalog.unresolved_schema import TableSchema
+from millstream.sql.catalog.schema import TableSchema
 
 __all__ = ["TableSchema"]

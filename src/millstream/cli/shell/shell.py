@@ -13,8 +13,9 @@ from millstream.cli.shell.display import MODES, Display
 from millstream.configuration.options import DML_SYNC, RESULT_MODE
 from millstream.configuration.redaction import masked_statement
 from millstream.errors import ConfigurationError, MillstreamError
-from millstream.sql.parser.nodes import Execute, Query, ResetOption, SetOption
+from millstream.sql.parser.nodes import Query
 from millstream.sql.parser.parser import parse_statement
+from millstream.sql.parser.statement_nodes import Execute, ResetOption, SetOption
 from millstream.sql.parser.tokens import is_complete, split_statements
 from millstream.sql.suggestions import did_you_mean
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from millstream.execution.job_client import JobClient
-    from millstream.sql.parser.expression_nodes import Statement
+    from millstream.sql.parser.nodes import Statement
     from millstream.table import TableEnvironment
 
 

@@ -1,10 +1,4 @@
-"""Calls: from the words of the parser to functions of the registry.
-
-What it is: the one place where the binder makes calls: of built-in functions, casts, fields of
-rows, functions of users, JSON functions with their clauses.
-What it is not: the functions (``expressions/functions/``), nor aggregates
-(``sql/binder/calls.py``).
-"""
+"""Resolve function calls, casts and field accesses against built-in and catalog functions."""
 
 from __future__ import annotations
 
@@ -24,9 +18,8 @@ from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.resolution import cast as implicit_cast
 from millstream.expressions.resolution import no_signature, resolve_call, resolve_definition
 from millstream.runtime.columnar.aggregate_kernels import SUPPORTED_AGGREGATES
-from millstream.sql.parser.expression_nodes import Expression as SyntaxExpression
-from millstream.sql.parser.expression_nodes import Name, Query
-from millstream.sql.parser.nodes import BinaryOperation
+from millstream.sql.parser.nodes import BinaryOperation, Name, Query
+from millstream.sql.parser.nodes import Expression as SyntaxExpression
 from millstream.types.logical_types import (
     IntType,
     LogicalType,
@@ -47,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.scope import BindingContext
     from millstream.sql.catalog.objects import CatalogFunction
-    from millstream.sql.parser.expression_nodes import Node
+    from millstream.sql.parser.nodes import Node
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import RowType
 

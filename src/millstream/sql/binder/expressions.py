@@ -1,9 +1,6 @@
-"""The binder of expressions: nodes of the text become bound expressions.
+"""Bind expressions: resolve columns and functions, and report errors with their position.
 
-What it is: names become columns of a scope, calls are resolved against the signatures of functions,
-and each error has its place in the text.
-What it is not: aggregates and OVER, which need a plan below (``sql/binder/calls.py``), nor
-sub-queries, which become joins (``sql/binder/subquery_values.py``); both come in by hooks.
+Aggregates, OVER calls and sub-queries need a plan, so subclasses bind them through hooks.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Call, Expression
     from millstream.sql.binder.scope import BindingContext, Scope
     from millstream.sql.catalog.objects import CatalogFunction
-    from millstream.sql.parser.expression_nodes import IntervalLiteral, Node, TemporalLiteral
+    from millstream.sql.parser.nodes import IntervalLiteral, Node, TemporalLiteral
     from millstream.types.logical_types import LogicalType
 
 

@@ -1,9 +1,4 @@
-"""GROUP BY: expressions over groups, and the aggregates that they need.
-
-What it is: the binder of the items of a SELECT with groups.  A part that is a key becomes the key's
-column, an aggregate a column behind the keys; any other column is refused, with its place.
-What it is not: the computation (``runtime/operators/table/``).
-"""
+"""Bind GROUP BY: keys, aggregates, grouping sets and group windows."""
 
 from __future__ import annotations
 
@@ -24,10 +19,9 @@ from millstream.sql.binder.calls import (
     aggregate_type,
     plain_type,
 )
-from millstream.sql.binder.correlation import from_inside
 from millstream.sql.binder.expressions import ExpressionBinder, user_aggregate_arguments
 from millstream.sql.binder.scope import OuterReference, walk_nodes
-from millstream.sql.binder.subquery_values import beside
+from millstream.sql.binder.subqueries import beside, from_inside
 from millstream.sql.binder.table_functions import WINDOWS, window_node
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import (
@@ -54,8 +48,8 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.overs import OverCalls
     from millstream.sql.binder.scope import BindingContext
-    from millstream.sql.binder.subquery_values import SubqueryValue
-    from millstream.sql.parser.expression_nodes import Node
+    from millstream.sql.binder.subqueries import SubqueryValue
+    from millstream.sql.parser.nodes import Node
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.planner.windows import WindowColumns
     from millstream.types.logical_types import LogicalType

@@ -1,9 +1,4 @@
-"""The binder of MATCH_RECOGNIZE: from its clauses to a pattern, conditions and measures.
-
-What it is: the part that is about rows: PARTITION BY, ORDER BY, PATTERN, AFTER MATCH, WITHIN.  What
-Flink refuses is refused, in words of the same meaning.
-What it is not: expressions over variables (``sql/binder/matches.py``).
-"""
+"""Bind MATCH_RECOGNIZE: its clauses become a pattern, conditions and measures."""
 
 from __future__ import annotations
 
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.row_patterns import Slot
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.binder.scope import BindingContext
-    from millstream.sql.parser.expression_nodes import Node
+    from millstream.sql.parser.nodes import Node
     from millstream.sql.planner.logical import LogicalNode, SortKey
 
 

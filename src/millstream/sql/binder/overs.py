@@ -1,10 +1,4 @@
-"""OVER: functions over the rows around each row.
-
-What it is: collects the OVER calls of a SELECT, and puts nodes that compute them above its plan,
-one for each different window.
-What it is not: Top-N and deduplication, which are found later in the plan
-(``sql/planner/ranks.py``).
-"""
+"""Bind OVER calls: collect those of a SELECT and add one OVER node per window to its plan."""
 
 from __future__ import annotations
 

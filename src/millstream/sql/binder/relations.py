@@ -1,8 +1,4 @@
-"""The binder of FROM: tables, views, sub-queries, joins, window TVFs, UNNEST.
-
-What it is: from a relation to a plan and the scope of names over its row.
-What it is not: the scan of a table (``sql/binder/relations.py``).
-"""
+"""Bind FROM: tables, views, sub-queries, joins, window TVFs and UNNEST."""
 
 from __future__ import annotations
 
@@ -20,16 +16,18 @@ from millstream.sql.binder.calls import (
     user_call,
     user_function,
 )
-from millstream.sql.binder.correlation import has_repeated, is_outer, joined, pulled
 from millstream.sql.binder.expressions import ExpressionBinder
-from millstream.sql.binder.hints import no_hints, table_options
 from millstream.sql.binder.matches import match_recognize
-from millstream.sql.binder.names import output_names
+from millstream.sql.binder.queries import no_hints, output_names, table_options
 from millstream.sql.binder.scope import NameProblem, OuterReference, Scope, ScopeTable
-from millstream.sql.binder.subquery_values import (
+from millstream.sql.binder.subqueries import (
     beside,
     bound_sub_query,
+    has_repeated,
+    is_outer,
     is_row_of_outer,
+    joined,
+    pulled,
     row_values,
 )
 from millstream.sql.binder.table_functions import CHANGELOGS, WINDOWS, changelog, window
@@ -72,9 +70,9 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.binder.scope import BindingContext
-    from millstream.sql.catalog.manager import FoundTable
+    from millstream.sql.catalog.catalog import FoundTable
     from millstream.sql.catalog.schema import Column, ResolvedSchema, WatermarkSpec
-    from millstream.sql.parser.expression_nodes import Node
+    from millstream.sql.parser.nodes import Node
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 

@@ -1,8 +1,4 @@
-"""Scopes: which columns can be named at a place of a query.
-
-What it is: the columns of FROM under the names of their tables, and the scope around a sub-query.
-What it is not: the binding of expressions (``sql/binder/expressions.py``).
-"""
+"""Name resolution: the columns that are visible at a position of a query."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from millstream.configuration import options
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
 from millstream.sql.parser import nodes
-from millstream.sql.parser.expression_nodes import Node, Query
+from millstream.sql.parser.nodes import Node, Query
 from millstream.sql.parser.tokens import excerpt
 from millstream.sql.suggestions import did_you_mean, listed
 
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
     from millstream.expressions.nodes import Expression
-    from millstream.sql.catalog.manager import CatalogManager
+    from millstream.sql.catalog.catalog import CatalogManager
     from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType, RowType
 

@@ -1,8 +1,4 @@
-"""Window TVFs: TUMBLE, HOP, CUMULATE and SESSION over a table.
-
-What it is: arguments by position or by name, checked; the plan's node.
-What it is not: the aggregation over windows, which the planner finds (``sql/planner/windows.py``).
-"""
+"""Bind window TVFs: TUMBLE, HOP, CUMULATE and SESSION over a table."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.binder.scope import BindingContext
-    from millstream.sql.parser.expression_nodes import Node
+    from millstream.sql.parser.nodes import Node
     from millstream.sql.planner.logical import LogicalNode
 
 

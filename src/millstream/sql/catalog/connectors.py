@@ -1,9 +1,7 @@
-"""Connectors of tables: from ``'connector' = '...'`` to sources and sinks of the runtime.
+"""Table factories: from ``'connector' = '...'`` to the sources and sinks of the runtime.
 
-What it is: the interface of table factories and the list of those that there are.  A factory checks
-the options of a table by name and gives what the plan needs to know (which kinds of changes, what
-metadata) and the source or sink that DataStream programs use as well.
-What it is not: a second implementation of any connector.
+A factory validates the options of a table, describes the table to the planner (change types,
+metadata, lookups) and creates the source or sink that DataStream programs use as well.
 """
 
 from __future__ import annotations
@@ -209,8 +207,8 @@ FACTORIES: Final[Extensions[TableFactory]] = Extensions(
         "jdbc": _HERE + "jdbc",
         "sqlite": _HERE + "embedded",
         "duckdb": _HERE + "embedded",
-        "print": _HERE + "print_table",
-        "blackhole": _HERE + "blackhole",
+        "print": _HERE + "print_and_blackhole",
+        "blackhole": _HERE + "print_and_blackhole",
     },
     ("OPTIONS", "source", "sink"),
 )

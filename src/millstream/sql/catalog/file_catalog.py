@@ -1,9 +1,9 @@
-"""A catalog that is a directory: tables, views and functions are kept for later sessions.
+"""A catalog that is stored in a directory.
 
-What it is: a directory per database, with a file per object.  Files are replaced as a whole, and
-who changes something holds the lock of the catalog, so that several processes may use one.  A
-table that another process has changed since it was read here is not replaced.
-What it is not: for file systems of the network, whose locks may not hold.
+Each database is a directory with one file per object.  Files are replaced as a whole, and writers
+hold the lock of the catalog, so that several processes may use one; the locks of network file
+systems may not hold.  A table that another process has changed since it was read here is not
+replaced.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Formats of tables whose connector moves messages: from ``'format' = '...'`` to codecs.
+"""Formats of message connectors: from ``'format' = '...'`` to serialization schemas.
 
-What it is: the formats by name, with their options and what each reads and writes.  An option
-stands behind the format's name, and behind ``key.`` or ``value.`` where the format is that of a
-part of the message, as in Flink.
-What it is not: formats of files (``sql/catalog/factories/filesystem.py``).
+An option is prefixed with the name of its format, and with ``key.`` or ``value.`` for the format of
+a part of the message, as in Flink.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Names of objects in catalogs: two parts within a catalog, three in a session.
-
-What it is: ``ObjectPath`` and ``ObjectIdentifier``, as Flink names them, and the name of a
-partition within a table.
-What it is not: the lookup, which is ``sql/catalog/manager.py``.
-"""
+"""Names of objects: ``ObjectPath`` in a catalog, ``ObjectIdentifier`` in a session."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Modules: where the names of built-in functions come from.
+"""Modules, which provide the built-in functions; there is one, ``core``.
 
-What it is: which are loaded and in which order they are used; there is one, ``core``.  As in Flink
-to unload it takes its functions out of what is listed; queries find them all the same.
-What it is not: functions of users, which are in catalogs.
+As in Flink, unloading it only removes its functions from SHOW FUNCTIONS; queries still find them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a catalog holds: tables, views, functions, databases.
-
-What it is: plain descriptions; nothing here reads or writes a table.
-What it is not: the catalog (``sql/catalog/catalog.py``).
-"""
+"""Objects of a catalog: descriptions of tables, views, functions and databases."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from millstream.errors import CatalogError
-from millstream.sql.catalog.schema import ResolvedSchema
-from millstream.sql.catalog.unresolved_schema import Schema, TableSchema
+from millstream.sql.catalog.schema import ResolvedSchema, Schema, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Options of connectors and formats: checked by name and value.
-
-What it is: which options a factory has, what type each is of, and what the text of a table says.
-What it is not: options of jobs (``configuration/options.py``).
-"""
+"""Options of connectors and formats: their types, defaults and validation."""
 
 from __future__ import annotations
 

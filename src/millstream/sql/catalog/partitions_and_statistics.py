@@ -1,10 +1,9 @@
-"""What a catalog knows of a table beside its description: partitions and statistics.
+"""PyFlink's catalog methods for partitions and statistics, on top of two hooks.
 
-What it is: PyFlink's methods of catalogs for both, upon two hooks.  A partition of a table in files
-is there if its directory is: whoever writes the table makes it, and to create or drop one makes and
-deletes it; the catalog keeps properties and comment alone.  Of a table of any other connector the
-catalog keeps the partitions themselves.
-What it is not: measured: statistics are what somebody has said.
+A partition of a ``filesystem`` table exists if its directory does: creating or dropping one makes
+or deletes the directory, and the catalog keeps only its properties and comment.  For other
+connectors the catalog keeps the partitions themselves.  Statistics are not measured, but set by
+users.
 """
 
 from __future__ import annotations

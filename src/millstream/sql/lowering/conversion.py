@@ -1,9 +1,4 @@
-"""Between tables and streams of programs: types of PyFlink's for the columns of a table.
-
-What it is: the type information that a row has outside of tables: in sinks, in results, in
-``to_data_stream``; and the logical row of a stream of a program.
-What it is not: the conversion of values, which is Arrow's and the type information's.
-"""
+"""Type information of table rows outside of tables, and the logical row of a stream."""
 
 from __future__ import annotations
 

@@ -1,22 +1,26 @@
-"""Lowering: from the physical plan to transformations with operator factories.
+"""Translate the physical plan to transformations.
 
-What it is: one function per physical node.  A node that is read twice becomes one transformation.
-Operators with state have uids that are made of what they are and of the operators with state before
-them: calcs and filters may come and go between them, and state is found again.
-What it is not: a plan of its own; what is decided here is how operators are named and wired.
+There is one method per physical node; a node that is read twice becomes one transformation.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import functools
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from millstream.configuration.option import parse_duration
 from millstream.connectors.formats.file_format import BATCH_SIZE
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import UnsupportedSqlError
 from millstream.expressions.context import EvaluationContext
-from millstream.expressions.nodes import Literal
+from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.functions.watermark_strategy import (
+    FieldTimestampAssigner,
+    WatermarkGenerator,
+    WatermarkStrategy,
+)
 from millstream.graph.model import Partitioning
 from millstream.graph.transformation import (
     OneInputTransformation,
@@ -43,9 +47,11 @@ from millstream.runtime.operators.table.sort import (
 from millstream.runtime.operators.table.specs import RankStrategy, SortColumn
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
+from millstream.sql.catalog.options import IDLE_TIMEOUT
 from millstream.sql.lowering.conversion import partial_type, partial_window_type, stream_type
 from millstream.sql.lowering.operator_uids import MATERIALIZER, OPERATOR, Places
 from millstream.sql.lowering.operators import (
+    aggregate_calls,
     changelog_factory,
     deduplicate,
     goes_by_clock,
@@ -55,7 +61,11 @@ from millstream.sql.lowering.operators import (
     match_factory,
     normalize,
     over_factory,
+    parallelism_of,
     regular_join,
+    require_bounded,
+    sink_parallelism,
+    sort_columns,
     temporal_join,
     top_n,
     window_aggregate,
@@ -63,22 +73,16 @@ from millstream.sql.lowering.operators import (
     window_join,
     window_rank,
 )
-from millstream.sql.lowering.pieces import (
-    aggregate_calls,
-    parallelism_of,
-    require_bounded,
-    sink_parallelism,
-    sort_columns,
-)
-from millstream.sql.lowering.watermarks import idle_timeout_of, is_of_source, strategy_of
 from millstream.sql.planner import physical
-from millstream.sql.planner.logical import JoinType, references, row_of
+from millstream.sql.planner.calcs import keeps_time
+from millstream.sql.planner.logical import SOURCE_WATERMARK, JoinType, references, row_of
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical import (
     ChangelogFunction,
     FinalRows,
     IntervalJoin,
     LookupJoin,
+    TableSourceScan,
     TemporalJoin,
     TemporalSort,
     WindowAggregate,
@@ -86,20 +90,115 @@ from millstream.sql.planner.physical import (
     WindowRank,
 )
 from millstream.types.field_access import KeyColumns
-from millstream.types.logical_types import IntType, MultisetType, TimestampKind
+from millstream.types.logical_types import DayTimeIntervalType, IntType, MultisetType, TimestampKind
+from millstream.types.time import MIN_TIMESTAMP
 from millstream.types.values import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import KnownSplits
     from millstream.expressions.nodes import Expression
+    from millstream.functions.watermark_strategy import WatermarkOutput
     from millstream.graph.transformation import Transformation
     from millstream.sql.lowering.operators import LoweringOptions
-    from millstream.sql.planner.physical import PhysicalNode, SinkNode
+    from millstream.sql.planner.physical import PhysicalNode, SinkNode, WatermarkAssigner
     from millstream.types.logical_types import RowType
     from millstream.types.types import TypeInformation
+
+
+class DelayedWatermarks(WatermarkGenerator):
+    """The watermark is the greatest timestamp less a constant."""
+
+    vectorised: ClassVar[bool] = True
+
+    def __init__(self, delay: int) -> None:
+        """Take the delay in milliseconds."""
+        self.delay = delay
+        self.max_timestamp = MIN_TIMESTAMP
+
+    def on_batch(self, timestamps: NDArray[np.int64]) -> None:
+        """Take the timestamps of a batch, in milliseconds."""
+        if len(timestamps):
+            self.max_timestamp = max(self.max_timestamp, int(timestamps.max()))
+
+    def current_watermark(self) -> int:
+        """The watermark after all that was taken, in milliseconds."""
+        if self.max_timestamp == MIN_TIMESTAMP:
+            return MIN_TIMESTAMP
+        return max(self.max_timestamp - self.delay, MIN_TIMESTAMP)
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """Take the timestamp of one record."""
+        del event, output
+        self.max_timestamp = max(self.max_timestamp, event_timestamp)
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        output.emit_watermark(self.current_watermark())
+
+
+def is_of_source(expression: Expression) -> bool:
+    """Whether watermarks are those that come with the rows: SOURCE_WATERMARK()."""
+    return isinstance(expression, Call) and expression.function == SOURCE_WATERMARK
+
+
+def delay_of(expression: Expression, rowtime: int) -> int:
+    """By how many milliseconds an expression is behind the time column.
+
+    Raises:
+        UnsupportedSqlError: it is not the column less a constant.
+    """
+    if isinstance(expression, InputReference) and expression.index == rowtime:
+        return 0
+    if isinstance(expression, Call) and keeps_time(expression):
+        return delay_of(expression.arguments[0], rowtime)
+    if isinstance(expression, Call) and expression.function == "-":
+        column, length = expression.arguments
+        if isinstance(length, Literal) and isinstance(length.type, DayTimeIntervalType):
+            milliseconds: Any = length.value
+            return delay_of(column, rowtime) + int(milliseconds)
+    message = (
+        f"WATERMARK FOR ... AS {expression}: in this release it is the column itself, or the "
+        "column less a constant interval."
+    )
+    raise UnsupportedSqlError(message)
+
+
+def idle_timeout_of(node: WatermarkAssigner, default: int | None) -> int | None:
+    """Return after how many milliseconds without rows the source of watermarks is idle.
+
+    Args:
+        node: the node that emits them.
+        default: ``table.exec.source.idle-timeout``, unless the table has one; None: never.
+    """
+    below: PhysicalNode = node
+    while len(below.inputs) == 1:
+        below = below.inputs[0]
+    if not isinstance(below, TableSourceScan):
+        return default
+    given = below.table.options.get(IDLE_TIMEOUT.key)
+    return default if given is None else parse_duration(given) or None
+
+
+def strategy_of(
+    expression: Expression, rowtime: int, idle_timeout: int | None
+) -> WatermarkStrategy:
+    """The strategy of a WATERMARK clause.
+
+    Args:
+        expression: over the table's row.
+        rowtime: the column that is event time.
+        idle_timeout: ``table.exec.source.idle-timeout``, in milliseconds; None: never.
+    """
+    delay = delay_of(expression, rowtime)
+    made = WatermarkStrategy(
+        functools.partial(DelayedWatermarks, delay), FieldTimestampAssigner(rowtime)
+    )
+    return made.with_idleness(idle_timeout) if idle_timeout else made
 
 
 class ValuesSource(Source):

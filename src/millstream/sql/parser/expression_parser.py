@@ -1,11 +1,12 @@
-"""Expressions, by precedence climbing: Calcite's precedences, which are Flink's."""
+"""Parse expressions by precedence climbing, with Calcite's precedences."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from millstream.sql.parser.expression_nodes import (
+from millstream.sql.parser.function_parser import FunctionParser
+from millstream.sql.parser.nodes import (
     ArrayConstructor,
     Between,
     BinaryOperation,
@@ -30,7 +31,6 @@ from millstream.sql.parser.expression_nodes import (
     UnaryOperation,
     WhenClause,
 )
-from millstream.sql.parser.function_parser import FunctionParser
 from millstream.sql.parser.tokens import (
     AN_EXPRESSION,
     OPERATOR,
@@ -41,7 +41,7 @@ from millstream.sql.parser.tokens import (
 )
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.expression_nodes import Expression, Name
+    from millstream.sql.parser.nodes import Expression, Name
 
 NOT_POWER: Final = 26
 IS_POWER: Final = 28

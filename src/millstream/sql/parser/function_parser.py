@@ -1,7 +1,7 @@
-"""Calls: arguments, what stands behind the parentheses, and functions with a grammar of their own.
+"""Parse function calls, their clauses, and functions with a grammar of their own.
 
-``EXTRACT(DAY FROM x)`` and its like become calls with positional arguments, keywords among them as
-`Symbol`.  Read next: ``expression_parser.py``.
+``EXTRACT(DAY FROM x)`` and the like become calls with positional arguments and a `Symbol` for each
+keyword among them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from abc import abstractmethod
 from string import hexdigits
 from typing import TYPE_CHECKING, Final
 
-from millstream.sql.parser.expression_nodes import (
+from millstream.sql.parser.nodes import (
     BinaryOperation,
     Cast,
     DefaultArgument,
@@ -57,7 +57,7 @@ from millstream.types.logical_types import BinaryType, BooleanType, CharType, Nu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.parser.expression_nodes import Expression
+    from millstream.sql.parser.nodes import Expression
     from millstream.types.logical_types import LogicalType
 
 

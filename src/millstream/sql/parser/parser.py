@@ -1,7 +1,7 @@
-"""Text to nodes: what others call.
+"""Parse statements, queries and expressions: the entry points of the parser.
 
-A text that fails is parsed a second time by a parser that remembers what could have come, so that
-the first time costs nothing for errors.  Read next: ``unparser.py``.
+A text that fails is parsed a second time by a parser that records the expected tokens, so that
+error messages cost nothing until there is an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from millstream.errors import SqlParserError
-from millstream.sql.parser.expression_nodes import FunctionCall, Identifier, Name
+from millstream.sql.parser.nodes import FunctionCall, Identifier, Name
 from millstream.sql.parser.statement_nodes import (
     AlterCatalog,
     AlterDatabase,
@@ -71,7 +71,7 @@ from millstream.sql.parser.tokens import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.parser.expression_nodes import Expression, Query, Statement
+    from millstream.sql.parser.nodes import Expression, Query, Statement
     from millstream.sql.parser.statement_nodes import AlterAction
     from millstream.types.logical_types import LogicalType
 

@@ -1,35 +1,29 @@
-"""Queries: WITH, SELECT, VALUES, set operations, ORDER BY, LIMIT."""
+"""Parse queries: WITH, SELECT, VALUES, set operations, ORDER BY and LIMIT."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from millstream.sql.parser.expression_nodes import (
-    FunctionCall,
-    Identifier,
-    IntervalLiteral,
-    Literal,
-    NamedArgument,
-    RowConstructor,
-    ScalarQuery,
-    Star,
-)
-from millstream.sql.parser.expression_nodes import TableArgument as TableArgumentNode
 from millstream.sql.parser.expression_parser import ExpressionParser
-from millstream.sql.parser.query_nodes import (
+from millstream.sql.parser.nodes import (
     AfterMatch,
     AliasedRelation,
     CommonTable,
     DerivedTable,
+    FunctionCall,
     GroupingKind,
     GroupingSet,
     GroupingSets,
     Hint,
+    Identifier,
+    IntervalLiteral,
     Join,
     JoinKind,
+    Literal,
     MatchRecognize,
     Measure,
+    NamedArgument,
     NamedWindow,
     OrderedQuery,
     PatternAlternatives,
@@ -40,11 +34,14 @@ from millstream.sql.parser.query_nodes import (
     PatternSequence,
     PatternSubset,
     PatternVariable,
+    RowConstructor,
+    ScalarQuery,
     Select,
     SelectItem,
     SetOperation,
     SetOperator,
     SkipKind,
+    Star,
     TableFunction,
     TableQuery,
     TableReference,
@@ -52,11 +49,11 @@ from millstream.sql.parser.query_nodes import (
     Values,
     WithQuery,
 )
+from millstream.sql.parser.nodes import TableArgument as TableArgumentNode
 from millstream.sql.parser.tokens import A_NAME, A_NUMBER, A_QUERY, NUMBER, OPERATOR, QUOTED
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.expression_nodes import Expression, Name, Query, Relation, SortItem
-    from millstream.sql.parser.query_nodes import PatternNode
+    from millstream.sql.parser.nodes import Expression, Name, PatternNode, Query, Relation, SortItem
 
 
 class MatchParser(ExpressionParser):

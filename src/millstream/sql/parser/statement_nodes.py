@@ -1,4 +1,4 @@
-"""Nodes of all other statements that are no queries."""
+"""Nodes of statements other than queries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from millstream.sql.parser.expression_nodes import (
+from millstream.sql.parser.nodes import (
     Expression,
     Identifier,
     Name,
@@ -16,8 +16,7 @@ from millstream.sql.parser.expression_nodes import (
 )
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.expression_nodes import FunctionCall
-    from millstream.sql.parser.query_nodes import Hint
+    from millstream.sql.parser.nodes import FunctionCall, Hint
     from millstream.types.logical_types import LogicalType
 
 

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP of tables and views."""
+"""Parse CREATE, ALTER and DROP of tables and views."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from millstream.sql.parser.statement_nodes import (
 from millstream.sql.parser.tokens import NUMBER
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.expression_nodes import Expression, Name
+    from millstream.sql.parser.nodes import Expression, Name
     from millstream.sql.parser.statement_nodes import AlterAction
     from millstream.types.logical_types import LogicalType
 

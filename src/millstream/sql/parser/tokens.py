@@ -1,8 +1,8 @@
-"""The tokens with a place among them: what every part of the parser is written in.
+"""The lexer, and the token stream that the parser reads.
 
-``accept`` and ``expect`` are what the grammar says, so they are what an error can say was expected:
-`RecordingTokenStream` keeps them, and a text is parsed by it only after it has failed.  ``at`` and
-``peek`` only look.  Read next: ``type_parser.py``, ``expression_parser.py``.
+``accept`` and ``expect`` follow the grammar, so an error can list them as expected:
+`RecordingTokenStream` records them, and a text is parsed with it only after it has failed.  ``at``
+and ``peek`` only look ahead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
 
 from millstream.configuration.redaction import masked_statement
 from millstream.errors import SqlParserError, UnsupportedSqlError
-from millstream.sql.parser.expression_nodes import Identifier, Name, Position
+from millstream.sql.parser.nodes import Identifier, Name, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

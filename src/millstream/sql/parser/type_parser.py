@@ -1,4 +1,4 @@
-"""Types in the text: to `LogicalType` at once."""
+"""Parse data types to `LogicalType`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ProgramError
-from millstream.sql.parser.expression_nodes import IntervalQualifier, Literal, TimeUnit
+from millstream.sql.parser.nodes import IntervalQualifier, Literal, TimeUnit
 from millstream.sql.parser.tokens import A_TYPE, TokenStream
 from millstream.types.bitmaps import BitmapType, VariantType
 from millstream.types.logical_types import (
@@ -44,7 +44,7 @@ from millstream.types.logical_types import (
 from millstream.types.structured_types import StructuredType, is_class_name
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.expression_nodes import Position
+    from millstream.sql.parser.nodes import Position
 
 
 _PLAIN: Final[dict[str, LogicalType]] = {

@@ -1,17 +1,15 @@
-"""Aggregates over DISTINCT values in two steps, so that the values of one group are spread.
+"""Group aggregates: splitting of DISTINCT aggregates, and two-phase aggregation.
 
-What it is: Flink's SplitAggregateRule.  All values of a group that has many of them are one
-subtask's, whatever the parallelism.  Split, each bucket of the values is a group of its own, and
-the results of buckets are put together::
+Flink's SplitAggregateRule spreads the DISTINCT values of one hot group over subtasks.  Each bucket
+of values is a group, whose results are then merged::
 
-    GroupAggregate(groupBy=[k], [$SUM0(n)])                  n per bucket, taken back as it changes
+    GroupAggregate(groupBy=[k], [$SUM0(n)])                  n per bucket, retracted on updates
     +- Exchange(hash[k])
        +- GroupAggregate(groupBy=[k, $b], [COUNT(DISTINCT v) AS n])
           +- Exchange(hash[k, $b])
              +- Calc(k, v, MOD(HASH_CODE(v), 1024) AS $b)
 
-Aggregates beside those of DISTINCT are made per bucket, too.
-What it is not: partial aggregates of a batch (``sql/planner/aggregates.py``).
+Other aggregates beside those of DISTINCT are computed per bucket, too.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.expressions.evaluator import fold
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.runtime.operators.table.aggregate_calls import can_be_partial
-from millstream.sql.lowering.pieces import aggregate_calls
+from millstream.sql.lowering.operators import aggregate_calls
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import calc, exchange
 from millstream.sql.planner.joins import plain
@@ -39,11 +37,11 @@ from millstream.types.logical_types import IntType
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from millstream.expressions.context import EvaluationContext
     from millstream.sql.planner.logical import AggregateCall
-    from millstream.sql.planner.physical import PhysicalNode
+    from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.types.logical_types import LogicalType, RowType
 
 
@@ -171,25 +169,27 @@ def _is_empty(plan: LogicalNode, context: EvaluationContext) -> bool:
     return False
 
 
-def aggregate_in_two_phases(plans: Iterable[PhysicalNode], *, mini_batch: bool) -> None:
-    """Mark the aggregates of plans, whose changes are known, that can be in two phases.
+def aggregate_in_two_phases(plans: list[SinkNode], *, mini_batch: bool) -> list[SinkNode]:
+    """Mark the aggregates that run in two phases; changelog planning must be done.
 
     Args:
-        plans: whose nodes are marked.
-        mini_batch: whether GROUP BY without windows may be.
+        plans: of all sinks.
+        mini_batch: whether aggregates without windows may run in two phases.
     """
-    for node in _nodes(plans):
+    for node in physical.nodes_of(plans):
         if isinstance(node, WindowAggregate):
             node.two_phase = _has_slices(node) and can_be_split(node)
         elif isinstance(node, physical.GroupAggregate) and mini_batch:
             node.two_phase = can_be_split(node)
+    return plans
 
 
-def fold_changes(plans: Iterable[PhysicalNode]) -> None:
-    """Mark the joins of plans as those that fold the changes of a mini-batch."""
-    for node in _nodes(plans):
+def compact_join_changes(plans: list[SinkNode]) -> list[SinkNode]:
+    """Mark the joins as those that compact the changes of a mini-batch."""
+    for node in physical.nodes_of(plans):
         if isinstance(node, physical.Join):
             node.mini_batch = True
+    return plans
 
 
 def _has_slices(node: WindowAggregate) -> bool:
@@ -204,18 +204,6 @@ def _has_slices(node: WindowAggregate) -> bool:
         return True
     by_arrival = any(call.goes_by_arrival for call in aggregate_calls(node.calls))
     return not by_arrival and not node.size % node.step
-
-
-def _nodes(plans: Iterable[PhysicalNode]) -> Iterator[PhysicalNode]:
-    """Every node once."""
-    seen: set[int] = set()
-    todo = list(plans)
-    while todo:
-        node = todo.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            todo += node.inputs
-            yield node
 
 
 def can_be_split(node: physical.GroupAggregate | WindowAggregate) -> bool:

@@ -1,8 +1,4 @@
-"""Pieces of physical plans: calcs, exchanges, conditions.
-
-What it is: what the rules of the planner share.
-What it is not: the rules (``sql/planner/conversion.py``).
-"""
+"""Helpers of planner rules: calcs, exchanges, conditions and time attributes."""
 
 from __future__ import annotations
 
@@ -10,10 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from millstream.errors import ValidationError
 from millstream.expressions.functions.registry import find_function
 from millstream.expressions.nodes import Call, InputReference, transform, walk
 from millstream.sql.planner import physical
 from millstream.sql.planner.logical import references
+from millstream.sql.planner.physical import LookupJoin, TemporalJoin, WindowJoin, WindowRank
 from millstream.types.logical_types import LocalZonedTimestampType, TimestampKind, TimestampType
 
 if TYPE_CHECKING:
@@ -145,3 +143,42 @@ def moved(expression: Expression, shift: int) -> Expression:
         return replace(each, index=each.index + shift) if isinstance(each, InputReference) else each
 
     return transform(expression, change)
+
+
+def keeps_time_attribute(node: PhysicalNode, column: int) -> bool:
+    """Whether a column, which was a time attribute when it was bound, is one still."""
+    while True:
+        if isinstance(node, physical.Calc):
+            each = node.projections[column]
+            if not isinstance(each, InputReference):
+                return True
+            column, node = each.index, node.input
+        elif isinstance(node, physical.Exchange):
+            node = node.input
+        elif isinstance(node, LookupJoin | TemporalJoin):
+            if column >= len(node.inputs[0].row):
+                return False
+            node = node.inputs[0]
+        elif isinstance(node, physical.Union):
+            return all(keeps_time_attribute(each, column) for each in node.inputs)
+        elif isinstance(node, WindowJoin | WindowRank):
+            return is_rowtime(node.row.fields[column].type)
+        elif isinstance(node, physical.OverAggregate):
+            return not node.updating
+        else:
+            return not isinstance(node, physical.Join | physical.GroupAggregate)
+
+
+def check_window_time(node: PhysicalNode, column: int) -> None:
+    """Refuse a window over a column that is no time attribute any more.
+
+    Raises:
+        ValidationError: names the column.
+    """
+    if not keeps_time_attribute(node, column):
+        message = (
+            "The window function requires the timecol is a time attribute type, but "
+            f"'{node.row.names[column]}' comes through a regular join or DISTINCT, where a time "
+            "attribute ends."
+        )
+        raise ValidationError(message)

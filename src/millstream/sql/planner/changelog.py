@@ -1,10 +1,13 @@
-"""The planning of changes: which kinds each node gives, and who needs -U.
+"""Changelog planning: upsert keys, change types, and the check for non-deterministic updates.
 
-What it is: Flink's two passes.  From the leaves up: which kinds of changes (inserts, updates,
-deletes) a node gives, and whether what reads it takes them.  From the sinks down: whether updates
-are to come with the row before (-U, +U) or as the row after alone.  A sink whose key is the query's
-does without -U; so does all below it that can.
-What it is not: a choice between plans; it refuses what cannot be computed.
+Two passes, as in Flink.  Bottom-up: the change types (inserts, updates, deletes) of each node, and
+whether its reader accepts them.  Top-down: whether updates need UPDATE_BEFORE or are sent as
+UPDATE_AFTER alone.  A sink whose key is the query's needs no UPDATE_BEFORE; neither do the nodes
+below it that can do without.
+
+Columns computed by PROCTIME, UUID and the like may differ between a row and its retraction.  Nodes
+that find rows in state by such columns would not find them, so these plans are refused, as in Flink
+where ``table.optimizer.non-deterministic-update.strategy`` is ``TRY_RESOLVE``.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ValidationError
-from millstream.expressions.nodes import InputReference
+from millstream.expressions.functions.registry import find_function
+from millstream.expressions.nodes import Call, InputReference, walk
 from millstream.sql.planner import physical
-from millstream.sql.planner.keys import smallest, upsert_keys
+from millstream.sql.planner.calcs import columns_of
 from millstream.sql.planner.logical import JoinType
 from millstream.sql.planner.matches import Match
 from millstream.sql.planner.physical import (
@@ -29,12 +33,161 @@ from millstream.sql.planner.physical import (
     WindowJoin,
     WindowRank,
 )
+from millstream.types.logical_types import CharType, VarCharType
+from millstream.types.type_derivation import needs_no_cast
+from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millstream.sql.planner.keys import Keys
+    from millstream.expressions.nodes import Expression
+    from millstream.sql.planner.logical import AggregateCall
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
+    from millstream.types.logical_types import LogicalType, RowField
+
+
+#: Sets of columns, each of which is unique.
+Keys = frozenset[frozenset[int]]
+_NONE: Keys = frozenset()
+_INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT)
+#: Types whose values have one text each.
+_OF_ONE_TEXT: Final = frozenset(
+    {
+        *_INTEGERS,
+        TypeRoot.BOOLEAN,
+        TypeRoot.FLOAT,
+        TypeRoot.DOUBLE,
+        TypeRoot.DATE,
+        TypeRoot.TIME_WITHOUT_TIME_ZONE,
+        TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
+        TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
+    }
+)
+
+
+def smallest(keys: Keys) -> tuple[int, ...] | None:
+    """The key with the fewest columns; None if there is none."""
+    return min((tuple(sorted(key)) for key in keys), key=lambda key: (len(key), key), default=None)
+
+
+def upsert_keys(node: PhysicalNode) -> Keys:  # noqa: C901, PLR0911, PLR0912 - a table
+    """The keys of a node's rows."""
+    if isinstance(node, physical.TableSourceScan):
+        key = [node.row.index_of(name) for name in node.table.schema.key_columns]
+        return _one(key) if key and min(key) >= 0 else _NONE
+    if isinstance(node, physical.DataStreamScan):
+        return _one(node.key) if node.key else _NONE
+    if isinstance(node, physical.Calc):
+        return _projected(node)
+    if isinstance(node, physical.Exchange):
+        wanted = set(node.keys or ())
+        return frozenset(key for key in upsert_keys(node.input) if wanted <= key)
+    if isinstance(node, physical.GroupAggregate):
+        return _one(range(len(node.keys)))
+    if isinstance(node, WindowAggregate):
+        width = len(node.keys) + len(node.calls)
+        return _one([*range(len(node.keys)), *range(width, width + len(node.properties))])
+    if isinstance(node, physical.Deduplicate | physical.ChangelogNormalize):
+        return _one(node.keys)
+    if isinstance(node, physical.Rank):
+        return _ranked(node)
+    if isinstance(node, physical.Join | IntervalJoin | WindowJoin):
+        return _joined(node)
+    if isinstance(node, WindowRank):
+        number = () if node.start == node.end or not node.outputs_rank else (len(node.input.row),)
+        is_one = node.start == node.end or node.outputs_rank
+        return _one((*node.window, *node.partition, *number)) if is_one else upsert_keys(node.input)
+    if isinstance(node, TemporalJoin):
+        return upsert_keys(node.inputs[0])
+    if isinstance(node, LookupJoin):
+        return upsert_keys(node.input) if node.is_one_row else _NONE
+    transparent = (
+        physical.WatermarkAssigner,
+        physical.DropUpdateBefore,
+        physical.OverAggregate,
+        FinalRows,
+        TemporalSort,
+    )
+    if isinstance(node, physical.Limit):
+        return _NONE if node.offset else upsert_keys(node.input)
+    return upsert_keys(node.input) if isinstance(node, transparent) else _NONE
+
+
+def _one(columns: Any) -> Keys:
+    return frozenset({frozenset(columns)})
+
+
+def _projected(node: physical.Calc) -> Keys:
+    places: dict[int, int] = {}
+    for position, each in enumerate(node.projections):
+        column = _column_of(each)
+        if column is not None:
+            places.setdefault(column, position)
+    return frozenset(
+        frozenset(places[column] for column in key)
+        for key in upsert_keys(node.input)
+        if all(column in places for column in key)
+    )
+
+
+def _column_of(expression: Expression) -> int | None:
+    """The column of which an expression has one value for each value; None: of none."""
+    if isinstance(expression, Call) and expression.function == "CAST":
+        (operand,) = expression.arguments
+        if isinstance(operand, InputReference) and _keeps_apart(operand.type, expression.type):
+            return operand.index
+    return expression.index if isinstance(expression, InputReference) else None
+
+
+def _keeps_apart(source: LogicalType, target: LogicalType) -> bool:
+    """Check whether a cast gives other values for other values, as Flink sees it."""
+    if source.root in _INTEGERS and target.root in _INTEGERS:
+        return _INTEGERS.index(source.root) <= _INTEGERS.index(target.root)
+    if isinstance(target, CharType | VarCharType):
+        if isinstance(source, CharType | VarCharType):
+            return source.length <= target.length
+        return target.length == VarCharType().length and source.root in _OF_ONE_TEXT
+    return needs_no_cast(source.with_nullability(target.is_nullable), target)
+
+
+def _ranked(node: physical.Rank) -> Keys:
+    if node.start == node.end:
+        return _one(node.partition) if node.partition else _one(())
+    if node.outputs_rank:
+        # A row that leaves is only replaced at its number: nothing tells that its key is gone.
+        return _one((*node.partition, len(node.input.row)))
+    # Behind an offset rows move from number to number, each by an update of another row: a row may
+    # come at its new number before it goes from its old one.
+    return _NONE if node.start > 1 else upsert_keys(node.input)
+
+
+def _columns(node: physical.Join | IntervalJoin | WindowJoin) -> list[RowField]:
+    """The columns of both sides, as they are there."""
+    return [field for each in node.inputs for field in each.row.fields]
+
+
+def _joined(node: physical.Join | IntervalJoin | WindowJoin) -> Keys:
+    left, right = (upsert_keys(each) for each in node.inputs)
+    if node.join.left_only:
+        return left
+    shift = len(node.inputs[0].row)
+    moved = frozenset(frozenset(column + shift for column in key) for key in right)
+    found: Keys = frozenset(one | other for one in left for other in moved)
+    if node.join is JoinType.FULL:
+        # A row whose key is NULL, beside nothing, is told from nothing beside such a row by a
+        # column that is never NULL in a row.
+        real = {at for at, each in enumerate(_columns(node)) if not each.type.is_nullable}
+        found = frozenset(key for key in found if key & real)
+    own, other = set(node.left_keys), set(node.right_keys)
+    if isinstance(node, WindowJoin):
+        own, other = own | set(node.left_window), other | set(node.right_window)
+    left_is_unique = any(key <= own for key in left)
+    right_is_unique = any(key <= other for key in right)
+    if right_is_unique and node.join in {JoinType.INNER, JoinType.LEFT}:
+        found |= left
+    if left_is_unique and node.join in {JoinType.INNER, JoinType.RIGHT}:
+        found |= moved
+    return found
 
 
 #: What updates look like: with the row before, the row after alone, or there are none.
@@ -181,18 +334,18 @@ class SinkRules:
     require_on_conflict: bool = False
 
 
-def plan_changes(*sinks: SinkNode, rules: SinkRules | None = None) -> list[SinkNode]:
+def plan_changes(plans: list[SinkNode], rules: SinkRules) -> list[SinkNode]:
     """Plans with the kinds of changes on each node; what they share stays shared.
 
     Args:
-        sinks: the ends of the plans.
-        rules: what the options say of sinks; None: nothing.
+        plans: of all sinks.
+        rules: of the options.
 
     Raises:
         ValidationError: a sink does not take the changes; names the node that makes them.
     """
-    planner = _Planner(rules or SinkRules())
-    return [planner.sink(sink) for sink in sinks]
+    planner = _Planner(rules)
+    return [planner.sink(sink) for sink in plans]
 
 
 def _given(kinds: frozenset[str], updates: str) -> frozenset[str]:
@@ -490,3 +643,160 @@ def _direction(node: PhysicalNode, column: int, *, nulls_first: bool) -> str | N
     if call.user is not None or (call.type.is_nullable and nulls_first):
         return None
     return {"COUNT": "up", "MAX": "up", "MIN": "down"}.get(call.function)
+
+
+#: Stands among the columns where it is not sure that there is the row at all.
+_ROW: Final = -1
+_PASSING: Final = (
+    physical.Exchange,
+    physical.WatermarkAssigner,
+    physical.DropUpdateBefore,
+    physical.Union,
+    physical.Correlate,
+    physical.WindowTableFunction,
+    physical.Limit,
+    physical.OverAggregate,
+)
+#: What is of each row in batch mode, too.
+_OF_ROWS: Final = frozenset({"PROCTIME", "CURRENT_ROW_TIMESTAMP"})
+
+
+def check_determinism(plans: list[SinkNode], *, is_batch: bool) -> list[SinkNode]:
+    """Refuse plans that would look for kept rows by what is computed anew.
+
+    Args:
+        plans: with their changes.
+        is_batch: whether CURRENT_TIMESTAMP and its like are that of the query's start.
+
+    Raises:
+        ValidationError: names the node and the columns.
+    """
+    check = _DeterminismCheck(is_batch=is_batch)
+    for plan in plans:
+        check.unsure(plan)
+    return plans
+
+
+class _DeterminismCheck:
+    def __init__(self, *, is_batch: bool) -> None:
+        self._is_batch = is_batch
+        self._done: dict[int, frozenset[int]] = {}
+        self._kept: list[PhysicalNode] = []
+
+    def unsure(self, node: PhysicalNode) -> frozenset[int]:
+        """The columns of a node that may be others when a row is taken back.
+
+        Raises:
+            ValidationError: it, or one below, keeps rows by such columns.
+        """
+        if id(node) not in self._done:
+            self._kept.append(node)
+            below = [self.unsure(each) for each in node.inputs]
+            self._look(node, below)
+            self._done[id(node)] = self._given(node, below)
+        return self._done[id(node)]
+
+    def _look(self, node: PhysicalNode, below: list[frozenset[int]]) -> None:
+        self._look_at_condition(node)
+        for side, columns in enumerate(below):
+            used = _used(node, side) & columns
+            if not used:
+                continue
+            row = node.inputs[side].row
+            names = ", ".join(row.names[each] for each in sorted(used - {_ROW}))
+            if _ROW in used:
+                names = "all, by a filter"
+            message = (
+                f"{node.shown_kind} keeps rows by columns that are computed anew when a row is "
+                f"updated or deleted: {names}. What is taken back would not be found. Leave them "
+                "out, compute them above or where rows are only added, or SET "
+                "'table.optimizer.non-deterministic-update.strategy' = 'IGNORE'."
+            )
+            raise ValidationError(message)
+
+    def _look_at_condition(self, node: PhysicalNode) -> None:
+        """Refuse a join that asks its condition again when a row is taken back, with any answer."""
+        condition = getattr(node, "condition", None)
+        if not isinstance(node, physical.Join) or condition is None or _only_adds(node):
+            return
+        if self._is_unsure(condition, frozenset()):
+            message = (
+                f"{node.shown_kind} finds the pairs of a row that is taken back by a condition "
+                f"that may come out otherwise then: {condition}. Filter above the join, or SET "
+                "'table.optimizer.non-deterministic-update.strategy' = 'IGNORE'."
+            )
+            raise ValidationError(message)
+
+    def _given(self, node: PhysicalNode, below: list[frozenset[int]]) -> frozenset[int]:
+        if not node.inputs or _only_adds(node):
+            return frozenset()
+        if isinstance(node, physical.Calc):
+            return self._computed(node, below[0])
+        if isinstance(node, physical.Join):
+            width = len(node.inputs[0].row)
+            right = () if node.join.left_only else (each + width for each in below[1] - {_ROW})
+            return below[0] | frozenset(right)
+        found = frozenset().union(*below) if isinstance(node, _PASSING) else frozenset()
+        width = len(node.inputs[0].row)
+        if isinstance(node, physical.WindowTableFunction) and node.time in found:
+            found |= frozenset(range(width, len(node.row)))
+        if isinstance(node, physical.Correlate):
+            arguments = node.arguments
+            if any(self._is_unsure(each, below[0]) for each in arguments):
+                found |= frozenset((_ROW, *range(width, len(node.row))))
+        return found
+
+    def _computed(self, node: physical.Calc, below: frozenset[int]) -> frozenset[int]:
+        by_filter = node.condition is not None and self._is_unsure(node.condition, below)
+        if by_filter or _ROW in below:
+            return frozenset((_ROW, *range(len(node.projections))))
+        pairs = enumerate(node.projections)
+        return frozenset(position for position, each in pairs if self._is_unsure(each, below))
+
+    def _is_unsure(self, expression: Expression, below: frozenset[int]) -> bool:
+        if columns_of(expression) & below:
+            return True
+        return any(self._differs(each) for each in walk(expression) if isinstance(each, Call))
+
+    def _differs(self, call: Call) -> bool:
+        """Whether a function gives something else at another time."""
+        definition = call.definition or find_function(call.function)
+        if definition is None:
+            return False
+        by_clock = definition.dynamic and not (self._is_batch and call.function not in _OF_ROWS)
+        return by_clock or not definition.deterministic
+
+
+def _only_adds(node: PhysicalNode) -> bool:
+    return all(kinds_of(each) == frozenset("I") for each in node.inputs)
+
+
+def _used(node: PhysicalNode, side: int) -> frozenset[int]:
+    """The columns of an input by which a node finds what it keeps."""
+    every = frozenset((_ROW, *range(len(node.inputs[side].row))))
+    if isinstance(node, physical.GroupAggregate):
+        return frozenset((_ROW, *node.keys)).union(*map(_of_call, node.calls))
+    if isinstance(node, physical.Join):
+        return _of_join(node, side) if upsert_keys(node.inputs[side]) else every
+    if isinstance(node, physical.Rank):
+        fast = node.strategy == "update fast"
+        own = (*node.partition, *(each.column for each in node.order), *(node.row_key or ()))
+        return frozenset((_ROW, *own)) if fast else every
+    if isinstance(node, physical.OverAggregate | physical.Limit | FinalRows):
+        return every
+    if isinstance(node, physical.SinkNode) and node.materialize:
+        return every if node.upsert_key is None else frozenset(node.upsert_key)
+    return frozenset()
+
+
+def _of_call(call: AggregateCall) -> frozenset[int]:
+    return frozenset(call.arguments if call.filter is None else (*call.arguments, call.filter))
+
+
+def _of_join(node: physical.Join, side: int) -> frozenset[int]:
+    width = len(node.inputs[0].row)
+    keys = node.right_keys if side else node.left_keys
+    of_condition = set() if node.condition is None else columns_of(node.condition)
+    if side:
+        return frozenset((_ROW, *keys, *(each - width for each in of_condition if each >= width)))
+    return frozenset((_ROW, *keys, *(each for each in of_condition if each < width)))

@@ -1,8 +1,4 @@
-"""EXPLAIN: plans as text, in Flink's layout.
-
-What it is: trees of nodes, with the kinds of changes if asked for.
-What it is not: the planning.
-"""
+"""EXPLAIN: format plans as text, in Flink's layout."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from millstream.types import logical_types as lt
 from millstream.types.text_values import double_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import LogicalNode
@@ -64,7 +60,7 @@ class Advice:
         return "\n".join(lines) + "\n"
 
 
-def advice_on(plans: Iterable[PhysicalNode], *, mini_batch: bool, one_phase: bool) -> Advice:
+def advice_on(plans: Sequence[PhysicalNode], *, mini_batch: bool, one_phase: bool) -> Advice:
     """What is to be said of plans.
 
     Args:
@@ -75,22 +71,12 @@ def advice_on(plans: Iterable[PhysicalNode], *, mini_batch: bool, one_phase: boo
     found = Advice()
     options = [] if mini_batch else ["'table.exec.mini-batch.enabled' to 'true'"]
     options += ["'table.optimizer.agg-phase-strategy' to 'AUTO'"] if one_phase else []
-    seen: set[int] = set()
-
-    def look(node: PhysicalNode) -> None:
-        if id(node) in seen:
-            return
-        seen.add(id(node))
+    for node in physical.nodes_of(plans):
         if isinstance(node, physical.GroupAggregate) and not node.two_phase and can_be_split(node):
             found.say(node, _TWO_PHASES.format(", ".join(options)))
         columns = _unsure(node)
         if columns:
             found.say(node, _NOT_SURE.format(", ".join(columns)))
-        for each in node.inputs:
-            look(each)
-
-    for plan in plans:
-        look(plan)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Texts of plans: columns, aggregates, orders and expressions as EXPLAIN shows them."""
+"""Formatting of columns, aggregates, orders and expressions in EXPLAIN."""
 
 from __future__ import annotations
 

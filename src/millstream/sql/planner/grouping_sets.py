@@ -1,10 +1,4 @@
-"""GROUPING SETS: rows once per set, and by which set a group is.
-
-What it is: the Expand ahead of an aggregation over several sets of keys, as Flink decomposes them,
-and the values of GROUPING, GROUPING_ID and GROUP_ID behind it.
-What it is not: the aggregations (``sql/planner/conversion.py``, ``sql/planner/windows.py``), or the
-operator (``runtime/operators/table/calc.py``).
-"""
+"""GROUPING SETS: the Expand node before the aggregation, and GROUPING, GROUPING_ID and GROUP_ID."""
 
 from __future__ import annotations
 

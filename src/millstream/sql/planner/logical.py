@@ -1,8 +1,7 @@
-"""The logical plan: what a query means, as relational algebra over bound expressions.
+"""Nodes of the logical plan: relational algebra over bound expressions.
 
-What it is: the nodes that the binder makes.  Each knows the row that it gives; columns are known by
-position from here on, names are for people.
-What it is not: how it is computed (``sql/planner/physical.py``).
+Each node knows the type of its rows.  Columns are referenced by position; names are for display
+only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""MATCH_RECOGNIZE in physical plans.
-
-What it is: the node, and how it comes from the logical one: columns that it does not read are left
-out below it, so they are not kept.
-What it is not: the finding of matches (``runtime/operators/table/match.py``).
-"""
+"""MATCH_RECOGNIZE in physical plans."""
 
 from __future__ import annotations
 
@@ -13,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference, transform
 from millstream.runtime.operators.table.row_patterns import Aggregation, Navigation
-from millstream.sql.planner.calcs import Converts, calc, columns_of, exchange
+from millstream.sql.planner.calcs import Converts, calc, columns_of, exchange, keeps_time_attribute
 from millstream.sql.planner.formatting import columns_text, expression_text, order_text
 from millstream.sql.planner.logical import references, row_of
 from millstream.sql.planner.physical import PhysicalNode
-from millstream.sql.planner.time_attributes import keeps_time_attribute
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression

@@ -1,9 +1,4 @@
-"""The physical plan: how a query is computed, with the kinds of changes that each node gives.
-
-What it is: nodes as Flink's (Calc, Exchange, GroupAggregate, ...), each with the text that EXPLAIN
-shows.  ``changes`` is set by the changelog planning (``sql/planner/changelog.py``).
-What it is not: operators; ``sql/lowering/`` makes transformations of these.
-"""
+"""Nodes of the physical plan, each with its change types and its text for EXPLAIN."""
 
 from __future__ import annotations
 
@@ -26,6 +21,8 @@ from millstream.sql.planner.formatting import (
 from millstream.sql.planner.logical import JoinType, LookupHint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
     from millstream.sql.catalog.connectors import TableLookup, TableSink, TableSource
@@ -81,6 +78,23 @@ class PhysicalNode:
     def fields_text(self) -> str:
         """The names of its columns."""
         return ", ".join(self.row.names)
+
+
+def nodes_of(plans: Sequence[PhysicalNode]) -> list[PhysicalNode]:
+    """Return every node of some plans once, each after the nodes that read it."""
+    found: list[PhysicalNode] = []
+    seen: set[int] = set()
+
+    def visit(node: PhysicalNode) -> None:
+        if id(node) not in seen:
+            seen.add(id(node))
+            for below in reversed(node.inputs):
+                visit(below)
+            found.append(node)
+
+    for plan in reversed(plans):
+        visit(plan)
+    return found[::-1]
 
 
 @dataclass(eq=False, kw_only=True)

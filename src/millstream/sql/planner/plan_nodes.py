@@ -1,10 +1,8 @@
-"""Physical plans as JSON, and back: what COMPILE PLAN writes.
+"""The JSON format of compiled plans, with its version.
 
-What it is: the format, with its version.  Each node has a number, its kind, the numbers of its
-inputs, what EXPLAIN shows of it, the uid of its operator if that has one, and its fields.  Sources
-and sinks are tables, which their connectors make anew.
-What it is not: values within nodes (``sql/planner/plan_nodes.py``), or how a plan is run
-(``sql/statements/plans.py``).
+Each node has an id, its kind, the ids of its inputs, its EXPLAIN text, the uid of its operator if
+it has one, and its fields.  Sources and sinks are stored as tables; their connectors create them
+again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Columns that nobody reads, left out: of scans, and below joins, Top-N, deduplication and OVER.
+"""Pruning of columns and partitions, and reuse of common sub-plans.
 
-What it is: a pass over physical plans, ahead of the planning of changes.  First, from the ends
-down, which columns of each node somebody reads; then, from the leaves up, nodes with those alone.
-What a Calc reads, and what joins, ranks and others need themselves (keys, conditions, orders,
-upsert keys), is what tables are asked for, what crosses exchanges and what is kept in state.
-What it is not: for other nodes, which get all that they got; nor for columns of scans by which
-changes are told apart.
+Columns are pruned before changelog planning.  Top-down: the columns of each node that its readers
+use.  Bottom-up: nodes with those columns alone.  The columns that a Calc reads, and those that
+joins, ranks and others need themselves (keys, conditions, orders, upsert keys), determine what
+tables are asked for, what crosses exchanges and what is kept in state.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from millstream.sql.catalog.connectors import INSERT_ONLY
 from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import columns_of, conjunction, conjuncts
 from millstream.sql.planner.calcs import is_deterministic as calcs_is_deterministic
-from millstream.sql.planner.keys import upsert_keys
+from millstream.sql.planner.changelog import upsert_keys
 from millstream.sql.planner.logical import references
 from millstream.sql.planner.physical import (
     IntervalJoin,
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.objects import CatalogTable
     from millstream.sql.planner.logical import AggregateCall, SortKey
-    from millstream.sql.planner.physical import PhysicalNode
+    from millstream.sql.planner.physical import PhysicalNode, SinkNode
 
     Node = TypeVar("Node", bound=PhysicalNode)
 
@@ -46,8 +44,8 @@ if TYPE_CHECKING:
 _SOME: Final = frozenset({0})
 
 
-def prune_columns(plans: Sequence[Node]) -> list[Node]:
-    """Plans with the same rows at their ends; what they share stays shared."""
+def prune_columns(plans: list[SinkNode]) -> list[SinkNode]:
+    """Remove columns that nobody reads; shared nodes stay shared."""
     pruner = _Pruner(plans)
     return [pruner.narrowed(plan)[0] for plan in plans]  # type: ignore[misc]
 
@@ -57,7 +55,7 @@ class _Pruner:
         #: Columns of a node that somebody reads.
         self._wanted: dict[int, set[int]] = {id(plan): _all(plan) for plan in plans}
         self._done: dict[int, tuple[PhysicalNode, list[int]]] = {}
-        for node in _readers_first(plans):
+        for node in physical.nodes_of(plans):
             wanted = self._wanted.setdefault(id(node), set())
             for below, needed in zip(node.inputs, _needed(node, wanted), strict=True):
                 self._wanted.setdefault(id(below), set()).update(needed)
@@ -74,7 +72,7 @@ class _Pruner:
 
     def _whole(self, node: PhysicalNode) -> tuple[PhysicalNode, list[int]]:
         inputs = tuple(self.narrowed(each)[0] for each in node.inputs)
-        if not all(map(_is_same, inputs, node.inputs)):
+        if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
             node = replace(node, inputs=inputs, kinds=None)
         return node, list(range(len(node.row)))
 
@@ -97,7 +95,7 @@ class _Pruner:
         kept = sorted(wanted or _SOME)
         read = [node.projections[each] for each in kept]
         below, places = self.narrowed(node.input)
-        if _is_same(below, node.input) and len(kept) == len(node.row):
+        if below is node.input and len(kept) == len(node.row):
             return node, kept
         made = replace(
             node,
@@ -126,7 +124,7 @@ class _Pruner:
                 inputs=(below,),
                 projections=tuple(columns[each] for each in chosen),
             )
-        if _is_same(below, node.input):
+        if below is node.input:
             return node, kept
         keys = None if node.keys is None else _places(node.keys, kept)
         return replace(node, row=below.row, inputs=(below,), keys=keys, kinds=None), kept
@@ -135,7 +133,7 @@ class _Pruner:
         del wanted
         width = len(node.inputs[0].row)
         (left, lefts), (right, rights) = map(self.narrowed, node.inputs)
-        if _is_same(left, node.inputs[0]) and _is_same(right, node.inputs[1]):
+        if left is node.inputs[0] and right is node.inputs[1]:
             return node, list(range(len(node.row)))
         both = [*lefts, *(each + width for each in rights)]
         kept = lefts if node.join.left_only else both
@@ -244,7 +242,7 @@ class _Pruner:
         width = len(node.input.row)
         below, kept = self.narrowed(node.input)
         shown = [*kept, *range(width, len(node.row))]
-        if _is_same(below, node.input):
+        if below is node.input:
             return node, shown
         made = replace(moved(kept), row=_row(node, shown), inputs=(below,), kinds=None)
         return made, shown
@@ -262,23 +260,6 @@ _NARROWED: Final[dict[type, Callable[[_Pruner, Any, set[int]], tuple[PhysicalNod
     physical.Deduplicate: _Pruner._deduplicate,  # noqa: SLF001
     physical.OverAggregate: _Pruner._over,  # noqa: SLF001
 }
-
-
-def _readers_first(plans: Sequence[PhysicalNode]) -> list[PhysicalNode]:
-    """All nodes, each behind those that read it."""
-    found: list[PhysicalNode] = []
-    seen: set[int] = set()
-
-    def look(node: PhysicalNode) -> None:
-        if id(node) not in seen:
-            seen.add(id(node))
-            for below in node.inputs:
-                look(below)
-            found.append(node)
-
-    for plan in plans:
-        look(plan)
-    return found[::-1]
 
 
 # -- what nodes read -----------------------------------------------------------------------------
@@ -374,10 +355,6 @@ def _all(node: PhysicalNode) -> set[int]:
     return set(range(len(node.row)))
 
 
-def _is_same(one: PhysicalNode, other: PhysicalNode) -> bool:
-    return one is other
-
-
 def _row(node: PhysicalNode, kept: Sequence[int]) -> RowType:
     return _fields(node.row, kept)
 
@@ -402,32 +379,20 @@ def _remapped(expression: Expression, kept: Sequence[int]) -> Expression:
     return transform(expression, change)
 
 
-def prune_partitions(sinks: Iterable[PhysicalNode]) -> None:
-    """Let scans read fewer partitions.
-
-    Args:
-        sinks: the ends of the plans of a job, whose scans are changed.
-    """
+def prune_partitions(plans: list[SinkNode]) -> list[SinkNode]:
+    """Make scans skip partitions that the filter of their only reader excludes."""
     readers: dict[int, list[PhysicalNode]] = {}
     scans: dict[int, physical.TableSourceScan] = {}
-    seen: set[int] = set()
-
-    def look(node: PhysicalNode) -> None:
-        if id(node) in seen:
-            return
-        seen.add(id(node))
+    for node in physical.nodes_of(plans):
         for below in node.inputs:
             readers.setdefault(id(below), []).append(node)
             if isinstance(below, physical.TableSourceScan):
                 scans[id(below)] = below
-            look(below)
-
-    for sink in sinks:
-        look(sink)
     for number, scan in scans.items():
         above = readers[number]
         if scan.table.partition_keys and len(above) == 1 and isinstance(above[0], physical.Calc):
             _prune(scan, above[0])
+    return plans
 
 
 def _prune(scan: physical.TableSourceScan, calc: physical.Calc) -> None:
@@ -468,8 +433,8 @@ _SHARED: Final = (
 )
 
 
-def share_parts(plans: Sequence[Node]) -> list[Node]:
-    """Plans with the same rows at their ends, in which equal parts are one."""
+def share_subplans(plans: list[SinkNode]) -> list[SinkNode]:
+    """Make equal sub-plans one."""
     sharing = _Sharing()
     return [sharing.of(plan) for plan in plans]
 
@@ -482,7 +447,7 @@ class _Sharing:
         self._tables: list[CatalogTable] = []
 
     def of(self, node: Node) -> Node:
-        """The node that stands for this one."""
+        """Return the node that replaces this one."""
         found = self._done.get(id(node))
         if found is None:
             inputs = tuple(self.of(each) for each in node.inputs)

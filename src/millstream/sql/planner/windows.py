@@ -1,9 +1,8 @@
-"""Windows: aggregations over window TVFs.
+"""Rules for aggregations, joins and Top-N over window TVFs.
 
-What it is: GROUP BY window_start, window_end over a window TVF becomes a WindowAggregate, which
-gives each window once, when it is over.  With GROUPING SETS that all have the window, each row is
-expanded ahead of it.
-What it is not: the operators.
+GROUP BY window_start, window_end over a window TVF becomes a WindowAggregate, which emits each
+window once, when it ends.  With GROUPING SETS that all contain the window, rows are expanded before
+it.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from millstream.sql.planner import physical
 from millstream.sql.planner.calcs import (
     Converts,
     calc,
+    check_window_time,
     columns_of,
     conjunction,
     exchange,
@@ -36,7 +36,6 @@ from millstream.sql.planner.logical import (
     row_of,
 )
 from millstream.sql.planner.physical import WindowAggregate, WindowJoin, WindowRank, WindowSpec
-from millstream.sql.planner.time_attributes import check_window_time
 from millstream.types.logical_types import (
     LocalZonedTimestampType,
     LogicalType,

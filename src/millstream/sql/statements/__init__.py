@@ -1,1 +1,1 @@
-"""What each statement does, and its results."""
+"""Execution of SQL statements, and their results."""

@@ -1,8 +1,4 @@
-"""ALTER TABLE: another schema or other options in the place of a table's.
-
-What it is: one function per action, from a catalog table to another.
-What it is not: RENAME TO, which the catalog does.
-"""
+"""ALTER TABLE: schema, options and partitions."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
 from millstream.errors import CatalogError, ValidationError
+from millstream.sql.binder.binding import static_partition
 from millstream.sql.binder.expressions import ExpressionBinder
-from millstream.sql.binder.inserts import static_partition
 from millstream.sql.binder.relations import is_source_watermark, watermarked
 from millstream.sql.binder.scope import Scope
 from millstream.sql.catalog import connectors
@@ -29,7 +25,7 @@ from millstream.sql.catalog.schema import (
     WatermarkSpec,
     key_name,
 )
-from millstream.sql.parser import nodes
+from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.parser.unparser import unparse
 from millstream.sql.planner.logical import ProjectNode, ValuesNode, references, row_of
 from millstream.sql.statements.session import OK, texts
@@ -39,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.sql.binder.scope import BindingContext
-    from millstream.sql.catalog.manager import FoundTable
-    from millstream.sql.parser.nodes import PartitionValue
+    from millstream.sql.catalog.catalog import FoundTable
+    from millstream.sql.parser.statement_nodes import PartitionValue
     from millstream.sql.statements.session import RowsResult, Session
 
 
@@ -137,7 +133,7 @@ def alter_partitions(
     """ALTER TABLE ADD and DROP PARTITION: all of them, or none if one cannot be."""
     partitions = _Partitions(session, found, text)
     name = found.identifier.as_summary_string()
-    if isinstance(action, nodes.AddPartitions):
+    if isinstance(action, syntax.AddPartitions):
         if found.is_temporary and any(each.options for each in action.partitions):
             message = (
                 "PARTITION (...) WITH options is for tables of a catalog, which keeps them; "
@@ -173,7 +169,7 @@ def source_text(text: str | None, node: Any) -> str:
     return text[position.start : position.end]
 
 
-def column_of(context: BindingContext, node: nodes.Column, before: Sequence[Column]) -> Column:
+def column_of(context: BindingContext, node: syntax.Column, before: Sequence[Column]) -> Column:
     """One column of CREATE TABLE.
 
     Args:
@@ -182,11 +178,11 @@ def column_of(context: BindingContext, node: nodes.Column, before: Sequence[Colu
         before: physical and metadata columns, which a computed one can name.
     """
     name = node.name.value
-    if isinstance(node, nodes.PhysicalColumn):
+    if isinstance(node, syntax.PhysicalColumn):
         return PhysicalColumn(name, node.type, comment=node.comment)
-    if isinstance(node, nodes.MetadataColumn):
+    if isinstance(node, syntax.MetadataColumn):
         return MetadataColumn(name, node.type, node.key, virtual=node.virtual, comment=node.comment)
-    assert isinstance(node, nodes.ComputedColumn)  # noqa: S101 - the third kind
+    assert isinstance(node, syntax.ComputedColumn)  # noqa: S101 - the third kind
     scope = Scope.of(row_of([each.name for each in before], [each.type for each in before]))
     bound = ExpressionBinder(context, scope).bind(node.expression)
     expression = source_text(context.text, node.expression)
@@ -195,9 +191,9 @@ def column_of(context: BindingContext, node: nodes.Column, before: Sequence[Colu
 
 def schema_of(
     context: BindingContext,
-    columns: Sequence[nodes.Column],
-    watermark: nodes.Watermark | None,
-    key: nodes.PrimaryKey | None,
+    columns: Sequence[syntax.Column],
+    watermark: syntax.Watermark | None,
+    key: syntax.PrimaryKey | None,
     base: ResolvedSchema | None = None,
 ) -> ResolvedSchema:
     """The schema that the parts of CREATE TABLE make.
@@ -214,7 +210,7 @@ def schema_of(
     """
     inherited = () if base is None else base.columns
     real = [each for each in inherited if not each.is_computed()]
-    stored = [each for each in columns if not isinstance(each, nodes.ComputedColumn)]
+    stored = [each for each in columns if not isinstance(each, syntax.ComputedColumn)]
     real += [column_of(context, each, ()) for each in stored]
     own = [column_of(context, each, real) for each in columns]
     spec = None if base is None else base.watermark
@@ -276,25 +272,25 @@ def altered(  # noqa: C901 - one branch per action
     Raises:
         ValidationError: the table has no such column, key or watermark.
     """
-    if isinstance(action, nodes.SetOptions):
+    if isinstance(action, syntax.SetOptions):
         return table.copy({**table.options, **{each.key: each.value for each in action.options}})
-    if isinstance(action, nodes.ResetOptions):
+    if isinstance(action, syntax.ResetOptions):
         if "connector" in action.keys:
             raise context.error(action, "ALTER TABLE RESET does not support changing 'connector'.")
         kept = {key: value for key, value in table.options.items() if key not in action.keys}
         return table.copy(kept)
     schema = table.schema
-    if isinstance(action, nodes.ChangeSchema):
+    if isinstance(action, syntax.ChangeSchema):
         schema = _changed(context, schema, action)
-    elif isinstance(action, nodes.RenameColumn):
+    elif isinstance(action, syntax.RenameColumn):
         schema = _renamed(context, schema, action)
-    elif isinstance(action, nodes.DropColumns):
+    elif isinstance(action, syntax.DropColumns):
         schema = _without(context, schema, action)
-    elif isinstance(action, nodes.DropPrimaryKey | nodes.DropConstraint):
+    elif isinstance(action, syntax.DropPrimaryKey | syntax.DropConstraint):
         if schema.primary_key is None:
             raise context.error(action, "The table has no primary key.")
         schema = schema.with_primary_key(None)
-    elif isinstance(action, nodes.DropWatermark):
+    elif isinstance(action, syntax.DropWatermark):
         if schema.watermark is None:
             raise context.error(action, "The table has no watermark.")
         schema = schema.with_watermark(None)

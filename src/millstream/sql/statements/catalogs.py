@@ -1,30 +1,27 @@
-"""Statements of catalogs: CREATE, ALTER, DROP, USE, DESCRIBE, SHOW CREATE.
-
-What it is: one function per kind of statement; a catalog that a statement has made is described by
-its type, options and comment.
-What it is not: the catalogs (``sql/catalog/``).
-"""
+"""Statements of catalogs, modules and jobs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.configuration import options as config
 from millstream.configuration.redaction import redacted_options
 from millstream.entry_points import Extensions
-from millstream.sql.catalog.catalog import DEFAULT_DATABASE, CreatedCatalog
+from millstream.errors import ProgramError, UnsupportedSqlError, ValidationError
+from millstream.sql.binder.scope import validation_error
+from millstream.sql.catalog.catalog import DEFAULT_DATABASE, CatalogDescription, CreatedCatalog
 from millstream.sql.catalog.identifiers import quoted
-from millstream.sql.catalog.manager import CatalogDescription
 from millstream.sql.catalog.objects import CatalogDatabase
-from millstream.sql.parser import nodes
+from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.statements.session import OK, RowsResult, texts
-from millstream.sql.suggestions import did_you_mean
+from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.sql.catalog.catalog import Catalog
-    from millstream.sql.statements.session import Session
+    from millstream.sql.statements.session import Session, SessionJob
 
 
 _MEMORY: Final = "generic_in_memory"
@@ -43,7 +40,7 @@ CATALOGS: Final[Extensions[type[CreatedCatalog]]] = Extensions(
 _TYPES: Final = {"GenericInMemoryCatalog": _MEMORY, "FileCatalog": _FILES}
 
 
-def _create(session: Session, node: Any, text: str | None) -> RowsResult:
+def _create_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
     options = {each.key: each.value for each in node.options}
     name = node.name.value
     if session.catalogs.has_catalog(name) and node.if_not_exists:
@@ -111,15 +108,15 @@ def _of_statement(session: Session, name: str, node: Any, text: str | None) -> C
     return found
 
 
-def _alter(session: Session, node: Any, text: str | None) -> RowsResult:
+def _alter_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
     name, action = node.name.value, node.action
     before = _of_statement(session, name, node.name, text)
-    if isinstance(action, nodes.SetComment):
+    if isinstance(action, syntax.SetComment):
         session.catalogs.describe(name, replace(before, comment=action.comment))
         return OK
     context = session.context(text)
     options, kind = dict(before.options), before.kind
-    if isinstance(action, nodes.SetOptions):
+    if isinstance(action, syntax.SetOptions):
         options |= {each.key: each.value for each in action.options}
         kind = options.pop("type", kind)
         if kind != before.kind:
@@ -149,13 +146,13 @@ def _change(
     found.create_database(found.default_database, CatalogDatabase(), ignore_if_exists=True)
 
 
-def _drop(session: Session, node: Any, text: str | None) -> RowsResult:
+def _drop_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
     del text
     session.catalogs.unregister(node.name.value, if_exists=node.if_exists)
     return OK
 
 
-def _use(session: Session, node: Any, text: str | None) -> RowsResult:
+def _use_catalog(session: Session, node: Any, text: str | None) -> RowsResult:
     del text
     session.catalogs.use_catalog(node.name.value)
     return OK
@@ -189,9 +186,86 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+# -- modules ---------------------------------------------------------------------------------------
+
+
+def _on_modules(text: str | None, node: Any, do: Callable[[], None]) -> RowsResult:
+    """Run an action; its errors point to the module in the statement."""
+    try:
+        do()
+    except UnsupportedSqlError as error:
+        raise UnsupportedSqlError(str(validation_error(text, node, str(error)))) from error
+    except ValidationError as error:
+        raise validation_error(text, node, str(error)) from error
+    return OK
+
+
+def _load_module(session: Session, node: Any, text: str | None) -> RowsResult:
+    return _on_modules(text, node.name, lambda: session.modules.load(node.name.value))
+
+
+def _unload_module(session: Session, node: Any, text: str | None) -> RowsResult:
+    return _on_modules(text, node.name, lambda: session.modules.unload(node.name.value))
+
+
+def _use_modules(session: Session, node: Any, text: str | None) -> RowsResult:
+    names = [each.value for each in node.names]
+    return _on_modules(text, node, lambda: session.modules.use(names))
+
+
+# -- jobs ------------------------------------------------------------------------------------------
+
+
+_JOB_COLUMNS: Final = ("job id", "job name", "status", "start time")
+
+
+def show_jobs(session: Session) -> RowsResult:
+    """The rows of SHOW JOBS."""
+    return texts(_JOB_COLUMNS, [each.shown() for each in session.jobs.all()])
+
+
+def describe_job(session: Session, node: Any, text: str | None) -> RowsResult:
+    """The row of DESCRIBE JOB."""
+    return texts(_JOB_COLUMNS, [_job(session, node.name.last, node, text).shown()])
+
+
+def _job(session: Session, job_id: str, node: Any, text: str | None) -> SessionJob:
+    found = session.jobs.find(job_id)
+    if found is None:
+        known = [each.job.get_job_id() for each in session.jobs.all()]
+        there = f"There are: {listed(known)}" if known else "It has started none"
+        message = f"No statement of this session has started a job '{job_id}'. {there}."
+        raise session.context(text).error(node, message)
+    return found
+
+
+def _stop_job(session: Session, node: Any, text: str | None) -> RowsResult:
+    found = _job(session, node.job_id, node, text)
+    status = found.job.get_job_status()
+    if status.is_terminal_state():
+        message = f"Job '{node.job_id}' has ended: it is {status.name}."
+        raise session.context(text).error(node, message)
+    if not node.with_savepoint:
+        found.job.cancel()
+        return OK
+    try:
+        # No savepoint: what a new run of the same job continues from.
+        return texts(["checkpoint directory"], [[found.job.stop(drain=node.with_drain)]])
+    except ProgramError as error:
+        message = (
+            f"{error}. In SQL: SET '{config.CHECKPOINTS_DIRECTORY.key}' = '/a/directory' before"
+            f" the INSERT; STOP JOB '{node.job_id}' cancels the job"
+        )
+        raise session.context(text).error(node, message) from error
+
+
 HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult]]] = {
-    nodes.CreateCatalog: _create,
-    nodes.AlterCatalog: _alter,
-    nodes.DropCatalog: _drop,
-    nodes.UseCatalog: _use,
+    syntax.CreateCatalog: _create_catalog,
+    syntax.AlterCatalog: _alter_catalog,
+    syntax.DropCatalog: _drop_catalog,
+    syntax.UseCatalog: _use_catalog,
+    syntax.LoadModule: _load_module,
+    syntax.UnloadModule: _unload_module,
+    syntax.UseModules: _use_modules,
+    syntax.StopJob: _stop_job,
 }

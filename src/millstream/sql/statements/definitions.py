@@ -1,9 +1,4 @@
-"""Statements that define: CREATE, DROP, ALTER, USE, SET.
-
-What it is: one function per kind of statement.
-What it is not: those of catalogs (``sql/statements/catalogs.py``), or those that show
-(``sql/statements/show.py``).
-"""
+"""CREATE, DROP and ALTER of tables, views, functions and databases; USE, SET and RESET."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from millstream.configuration.redaction import redacted_options
 from millstream.errors import CatalogError, UnsupportedSqlError, ValidationError
 from millstream.expressions.java.calendars import zone_of
 from millstream.sql.binder.binding import query_binder
-from millstream.sql.binder.names import repeated_name
+from millstream.sql.binder.queries import repeated_name
 from millstream.sql.catalog.objects import (
     CatalogDatabase,
     CatalogFunction,
@@ -24,7 +19,8 @@ from millstream.sql.catalog.objects import (
 )
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
 from millstream.sql.parser import nodes
-from millstream.sql.parser.expression_nodes import Node, identifier
+from millstream.sql.parser import statement_nodes as syntax
+from millstream.sql.parser.nodes import Node, identifier
 from millstream.sql.parser.parser import parse_query
 from millstream.sql.parser.unparser import unparse
 from millstream.sql.statements.alter import altered, schema_of, source_text
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
 
     from millstream.sql.binder.scope import BindingContext
     from millstream.sql.catalog.identifiers import ObjectIdentifier
-    from millstream.sql.parser.expression_nodes import Query
+    from millstream.sql.parser.nodes import Query
     from millstream.sql.planner.logical import LogicalNode
     from millstream.sql.statements.session import Session
 
@@ -177,7 +173,7 @@ def _fill(
     node: Any,
     text: str | None,
 ) -> JobResult:
-    from millstream.sql.binder.inserts import fitted
+    from millstream.sql.binder.binding import fitted
     from millstream.sql.statements.session import Target
 
     try:
@@ -262,10 +258,10 @@ def _alter_table(session: Session, node: Any, text: str | None) -> RowsResult:
     if found is None or not isinstance(found.table, CatalogTable):
         hint = session.catalogs.suggest_table(node.name.names)
         raise session.context(text).error(node.name, f"Table '{node.name}' not found.{hint}")
-    if isinstance(node.action, nodes.Rename):
+    if isinstance(node.action, syntax.Rename):
         session.catalogs.rename_table(found.identifier, node.action.to.last)
         return OK
-    if isinstance(node.action, nodes.AddPartitions | nodes.DropPartitions):
+    if isinstance(node.action, syntax.AddPartitions | syntax.DropPartitions):
         from millstream.sql.statements.alter import alter_partitions
 
         return alter_partitions(session, found, node.action, text)
@@ -317,7 +313,7 @@ def _alter_view(session: Session, node: Any, text: str | None) -> RowsResult:
     if found is None or not isinstance(found.table, CatalogView):
         hint = session.catalogs.suggest_table(node.name.names)
         raise session.context(text).error(node.name, f"View '{node.name}' not found.{hint}")
-    if isinstance(node.action, nodes.Rename):
+    if isinstance(node.action, syntax.Rename):
         session.catalogs.rename_table(found.identifier, node.action.to.last)
         return OK
     query, comment = node.action.query, found.table.comment
@@ -485,19 +481,19 @@ def _reset(session: Session, node: Any, text: str | None) -> RowsResult:
 
 
 HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
-    nodes.CreateTable: _create_table,
-    nodes.DropTable: _drop_table,
-    nodes.AlterTable: _alter_table,
-    nodes.CreateView: _create_view,
-    nodes.AlterView: _alter_view,
-    nodes.DropView: _drop_view,
-    nodes.CreateFunction: _create_function,
-    nodes.AlterFunction: _alter_function,
-    nodes.DropFunction: _drop_function,
-    nodes.CreateDatabase: _create_database,
-    nodes.AlterDatabase: _alter_database,
-    nodes.DropDatabase: _drop_database,
-    nodes.UseDatabase: _use_database,
-    nodes.SetOption: _set,
-    nodes.ResetOption: _reset,
+    syntax.CreateTable: _create_table,
+    syntax.DropTable: _drop_table,
+    syntax.AlterTable: _alter_table,
+    syntax.CreateView: _create_view,
+    syntax.AlterView: _alter_view,
+    syntax.DropView: _drop_view,
+    syntax.CreateFunction: _create_function,
+    syntax.AlterFunction: _alter_function,
+    syntax.DropFunction: _drop_function,
+    syntax.CreateDatabase: _create_database,
+    syntax.AlterDatabase: _alter_database,
+    syntax.DropDatabase: _drop_database,
+    syntax.UseDatabase: _use_database,
+    syntax.SetOption: _set,
+    syntax.ResetOption: _reset,
 }

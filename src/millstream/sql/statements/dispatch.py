@@ -1,8 +1,4 @@
-"""Running statements: the kind of a statement decides which module does it.
-
-What it is: the way from a text to a result.
-What it is not: any statement's work.
-"""
+"""Execute a parsed statement by its type."""
 
 from __future__ import annotations
 
@@ -11,31 +7,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import UnsupportedSqlError
 from millstream.sql.binder.scope import validation_error
-from millstream.sql.parser import nodes
-from millstream.sql.parser.expression_nodes import Query
+from millstream.sql.parser import statement_nodes as syntax
+from millstream.sql.parser.nodes import Query
 from millstream.sql.parser.parser import parse_statement
-from millstream.sql.statements import catalogs, definitions, jobs, modules, plans, show
+from millstream.sql.statements import catalogs, definitions, plans, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.parser.expression_nodes import Statement
+    from millstream.sql.parser.nodes import Statement
     from millstream.sql.statements.session import JobResult, QueryResult, RowsResult, Session
 
 
 _HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
     **definitions.HANDLERS,
     **catalogs.HANDLERS,
-    **jobs.HANDLERS,
-    **modules.HANDLERS,
     **show.HANDLERS,
     **plans.HANDLERS,
 }
 #: Why there is none, and what to do instead.
 _REASONS: Final[dict[type, str]] = {
-    nodes.Call: "; there are no procedures",
-    nodes.AnalyzeTable: "; say what you know by alter_table_statistics() of the catalog",
-    nodes.TruncateTable: "; INSERT OVERWRITE replaces what is in files",
+    syntax.Call: "; there are no procedures",
+    syntax.AnalyzeTable: "; say what you know by alter_table_statistics() of the catalog",
+    syntax.TruncateTable: "; INSERT OVERWRITE replaces what is in files",
 }
 
 
@@ -57,11 +51,11 @@ def run(
     """Run a parsed statement."""
     if isinstance(statement, Query):
         return session.query(session.bind(statement, text))
-    if isinstance(statement, nodes.Execute):
+    if isinstance(statement, syntax.Execute):
         return run(session, statement.statement, text)
-    if isinstance(statement, nodes.Insert):
+    if isinstance(statement, syntax.Insert):
         return session.insert([session.target(statement, text)])
-    if isinstance(statement, nodes.StatementSet):
+    if isinstance(statement, syntax.StatementSet):
         return session.insert([session.target(each, text) for each in statement.statements])
     handler = _HANDLERS.get(type(statement))
     if handler is None:

@@ -1,18 +1,15 @@
-"""COMPILE PLAN, EXECUTE PLAN: plans that are kept, and run as they were made.
+"""COMPILE PLAN and EXECUTE PLAN: plans that are stored, and executed unchanged.
 
-What it is: a plan of INSERTs as JSON, and the job of such a text.  It holds all nodes, the uids of
-operators and the options that operators are made with, so that a later release, or another
-session, makes the same operators of it and finds their state; statements are neither parsed nor
-planned again.
-What it is not: the format (``sql/planner/plan_nodes.py``).
+A compiled plan holds all nodes, the uids of operators and the options that operators are created
+with, so that a later release, or another session, creates the same operators and restores their
+state; statements are neither parsed nor planned again.
 
-Cases, of a table in a plan:
+A table of a plan is resolved as follows:
 
-1. The session's catalogs have one of that name -> its columns and key must be the plan's; options
-   are the plan's, as in Flink.
-2. They have none -> it is the plan's.
-3. Options that are secrets are not in the plan -> they are the catalog's, which must have the
-   table.
+1. The session's catalogs have it: its columns and key must be the plan's; options are the plan's,
+   as in Flink.
+2. They do not: the plan's definition is used.
+3. Secret options are not stored in the plan: they come from the catalog, which must have the table.
 """
 
 from __future__ import annotations
@@ -38,10 +35,11 @@ from millstream.sql.lowering.lowering import Lowering
 from millstream.sql.lowering.operator_uids import Places
 from millstream.sql.lowering.operators import LoweringOptions
 from millstream.sql.parser import nodes
+from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.planner.explain import explain_physical
 from millstream.sql.planner.plan_nodes import FunctionNames, PlanValues, read_nodes, written_nodes
 from millstream.sql.statements.session import OK, refuse_options
-from millstream.sql.statements.show import say_sizes
+from millstream.sql.statements.show import set_known_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -296,7 +294,7 @@ def explained(session: Session, plan: Plan, details: Sequence[str] = ()) -> str:
             raise UnsupportedSqlError(message)
     changes, costs = "CHANGELOG_MODE" in details, "ESTIMATED_COST" in details
     if costs:
-        say_sizes(session, plan.sinks)
+        set_known_rows(session, plan.sinks)
     shown = explain_physical(plan.sinks, with_changes=changes, with_costs=costs)
     return f"== Optimized Execution Plan ==\n{shown}"
 
@@ -364,28 +362,28 @@ def _place(path: str) -> Path:
 
 
 def _of_statement(session: Session, statement: Any, text: str | None) -> Callable[[], Plan]:
-    parts = statement.statements if isinstance(statement, nodes.StatementSet) else (statement,)
+    parts = statement.statements if isinstance(statement, syntax.StatementSet) else (statement,)
     return lambda: compiled(session, [session.target(each, text) for each in parts])
 
 
-def _compile(session: Session, node: nodes.CompilePlan, text: str | None) -> RowsResult:
+def _compile(session: Session, node: syntax.CompilePlan, text: str | None) -> RowsResult:
     made = _of_statement(session, node.statement, text)
     written(session, made, node.path, keep=node.if_not_exists)
     return OK
 
 
-def _execute(session: Session, node: nodes.ExecutePlan, text: str | None) -> JobResult:
+def _execute(session: Session, node: syntax.ExecutePlan, text: str | None) -> JobResult:
     del text
     return run_plan(session, read_plan(session, node.path))
 
 
-def _both(session: Session, node: nodes.CompileAndExecutePlan, text: str | None) -> JobResult:
+def _both(session: Session, node: syntax.CompileAndExecutePlan, text: str | None) -> JobResult:
     plan = written(session, _of_statement(session, node.statement, text), node.path, keep=True)
     return run_plan(session, plan)
 
 
 HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult | JobResult]]] = {
-    nodes.CompilePlan: _compile,
-    nodes.ExecutePlan: _execute,
-    nodes.CompileAndExecutePlan: _both,
+    syntax.CompilePlan: _compile,
+    syntax.ExecutePlan: _execute,
+    syntax.CompileAndExecutePlan: _both,
 }

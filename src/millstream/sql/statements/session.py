@@ -1,9 +1,4 @@
-"""The session: catalogs, options, and the way of a statement from text to job.
-
-What it is: what the facade ``table/`` and the shell hold.  Queries are bound, planned and lowered
-here.
-What it is not: an engine; ``Program`` says where transformations go.
-"""
+"""The session: catalogs, options, and the path of a statement from text to job."""
 
 from __future__ import annotations
 
@@ -21,25 +16,25 @@ from millstream.directories import run_directory
 from millstream.errors import UnsupportedSqlError, ValidationError
 from millstream.expressions.context import AsyncCalls
 from millstream.graph.model import caller_location
-from millstream.sql.binder.binding import query_binder
-from millstream.sql.binder.hints import table_options
-from millstream.sql.binder.inserts import bound_insert, static_partition, with_metadata
+from millstream.sql.binder.binding import (
+    bound_insert,
+    query_binder,
+    static_partition,
+    with_metadata,
+)
+from millstream.sql.binder.queries import table_options
 from millstream.sql.binder.scope import BindingContext
 from millstream.sql.catalog import connectors
-from millstream.sql.catalog.manager import CatalogManager
+from millstream.sql.catalog.catalog import CatalogManager
 from millstream.sql.catalog.modules import Modules
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.lowering.conversion import external_type, stream_type
 from millstream.sql.lowering.lowering import Lowering
 from millstream.sql.lowering.operators import LoweringOptions
-from millstream.sql.planner.aggregates import aggregate_in_two_phases, fold_changes
-from millstream.sql.planner.batch import in_batch_mode
-from millstream.sql.planner.changelog import SinkRules, plan_changes
 from millstream.sql.planner.conversion import Converter
-from millstream.sql.planner.determinism import check_determinism
 from millstream.sql.planner.logical import row_of
+from millstream.sql.planner.optimizer import optimize
 from millstream.sql.planner.physical import SinkNode
-from millstream.sql.planner.pruning import prune_columns, prune_partitions, share_parts
 from millstream.types.logical_types import RowField, RowType, VarCharType
 
 if TYPE_CHECKING:
@@ -51,7 +46,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph
     from millstream.graph.transformation import Transformation
     from millstream.sql.catalog.identifiers import ObjectIdentifier
-    from millstream.sql.parser.expression_nodes import Query
+    from millstream.sql.parser.nodes import Query
     from millstream.sql.parser.statement_nodes import Insert
     from millstream.sql.planner.logical import LogicalNode
 
@@ -389,28 +384,12 @@ class Session:
         )
 
     def planned(self, *sinks: SinkNode) -> list[SinkNode]:
-        """Plans with their changes and phases.
+        """Return the optimized plans.
 
         Raises:
             ValidationError: a sink does not take the changes.
         """
-        get = self.configuration.get
-        plans = in_batch_mode(sinks) if self.is_batch else list(sinks)
-        if get(options.REUSE_SUB_PLANS):
-            plans = share_parts(plans)
-        rules = SinkRules(
-            materialize=get(options.UPSERT_MATERIALIZE),
-            require_on_conflict=not self.is_batch and get(options.REQUIRE_ON_CONFLICT),
-        )
-        plans = plan_changes(*prune_columns(plans), rules=rules)
-        if get(options.NON_DETERMINISTIC_UPDATES) != "IGNORE":
-            check_determinism(plans, is_batch=self.is_batch)
-        if get(options.AGG_PHASE_STRATEGY) != "ONE_PHASE":
-            aggregate_in_two_phases(plans, mini_batch=self.mini_batches)
-        if get(options.MINI_BATCH):
-            fold_changes(plans)
-        prune_partitions(plans)
-        return plans
+        return optimize(list(sinks), self.configuration, is_batch=self.is_batch)
 
     def query(self, plan: LogicalNode) -> QueryResult:
         """Start a job that collects the rows of a query."""

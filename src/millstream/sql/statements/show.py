@@ -1,8 +1,4 @@
-"""Statements that show: SHOW, DESCRIBE, EXPLAIN.
-
-What it is: one function per kind of statement; each gives rows.
-What it is not: the layout of plans (``sql/planner/explain.py``).
-"""
+"""SHOW, DESCRIBE and EXPLAIN."""
 
 from __future__ import annotations
 
@@ -20,22 +16,27 @@ from millstream.sql.catalog.identifiers import quoted
 from millstream.sql.catalog.modules import CORE
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
+from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.planner import physical
 from millstream.sql.planner.explain import advice_on, explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
-from millstream.sql.statements.catalogs import describe_catalog, show_create_catalog
-from millstream.sql.statements.jobs import describe_job, show_jobs
+from millstream.sql.statements.catalogs import (
+    describe_catalog,
+    describe_job,
+    show_create_catalog,
+    show_jobs,
+)
 from millstream.sql.statements.session import RowsResult, texts
 from millstream.sql.suggestions import did_you_mean
 from millstream.types.logical_types import BooleanType, VarCharType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.expressions.functions.definition import FunctionDefinition
     from millstream.graph.transformation import Transformation
+    from millstream.sql.catalog.catalog import FoundTable
     from millstream.sql.catalog.identifiers import ObjectIdentifier
-    from millstream.sql.catalog.manager import FoundTable
     from millstream.sql.catalog.schema import ResolvedSchema
     from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.sql.statements.session import Session
@@ -101,16 +102,9 @@ def _signatures(definition: FunctionDefinition, name: str) -> str:
     return "\n".join(dict.fromkeys(lines)) or f"{name}(*)"
 
 
-def say_sizes(session: Session, plans: Iterable[PhysicalNode]) -> None:
-    """Have the scans of some plans say how many rows their tables have."""
-    nodes: list[PhysicalNode] = list(plans)
-    seen: set[int] = set()
-    while nodes:
-        node = nodes.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        nodes += node.inputs
+def set_known_rows(session: Session, plans: Sequence[PhysicalNode]) -> None:
+    """Set the row counts of scans that the statistics of catalogs contain."""
+    for node in physical.nodes_of(plans):
         if isinstance(node, physical.TableSourceScan):
             node.known_rows = _rows_of(session, node.identifier)
 
@@ -150,13 +144,13 @@ def _matching(names: Sequence[str], pattern: Any) -> list[str]:
 
 def _show(session: Session, node: Any, text: str | None) -> RowsResult:
     kind = node.kind
-    if kind is nodes.ShowKind.COLUMNS:
+    if kind is syntax.ShowKind.COLUMNS:
         return _show_columns(session, node, text)
-    if kind is nodes.ShowKind.FULL_MODULES:
+    if kind is syntax.ShowKind.FULL_MODULES:
         entries = [(each.name(), each.used()) for each in session.modules.entries()]
         types = [VarCharType(), BooleanType()]
         return RowsResult(row_of(("module name", "used"), types), entries)
-    if kind is nodes.ShowKind.JOBS:
+    if kind is syntax.ShowKind.JOBS:
         return show_jobs(session)
     shown = _LISTS.get(kind)
     if shown is None:
@@ -200,35 +194,41 @@ def _functions(session: Session, node: Any) -> list[str]:
 
 
 _LISTS: Final[dict[Any, tuple[str, Callable[[Session, Any], list[str]]]]] = {
-    nodes.ShowKind.CATALOGS: ("catalog name", lambda session, _: session.catalogs.catalog_names()),
-    nodes.ShowKind.CURRENT_CATALOG: (
+    syntax.ShowKind.CATALOGS: (
+        "catalog name",
+        lambda session, _: session.catalogs.catalog_names(),
+    ),
+    syntax.ShowKind.CURRENT_CATALOG: (
         "current catalog name",
         lambda session, _: [session.catalogs.current_catalog or ""],
     ),
-    nodes.ShowKind.DATABASES: ("database name", _databases),
-    nodes.ShowKind.CURRENT_DATABASE: (
+    syntax.ShowKind.DATABASES: ("database name", _databases),
+    syntax.ShowKind.CURRENT_DATABASE: (
         "current database name",
         lambda session, _: [session.catalogs.current_database or ""],
     ),
-    nodes.ShowKind.TABLES: (
+    syntax.ShowKind.TABLES: (
         "table name",
         lambda session, node: session.catalogs.table_names(*_scope(session, node)),
     ),
-    nodes.ShowKind.VIEWS: (
+    syntax.ShowKind.VIEWS: (
         "view name",
         lambda session, node: session.catalogs.view_names(*_scope(session, node)),
     ),
-    nodes.ShowKind.FUNCTIONS: ("function name", _functions),
-    nodes.ShowKind.USER_FUNCTIONS: ("function name", _user_functions),
-    nodes.ShowKind.MODULES: ("module name", lambda session, _: list(session.modules.used)),
+    syntax.ShowKind.FUNCTIONS: ("function name", _functions),
+    syntax.ShowKind.USER_FUNCTIONS: ("function name", _user_functions),
+    syntax.ShowKind.MODULES: (
+        "module name",
+        lambda session, _: list(session.modules.used),
+    ),
     # There are none, as in a session of Flink that has made none.
-    nodes.ShowKind.MATERIALIZED_TABLES: ("materialized table name", lambda *_: []),
-    nodes.ShowKind.MODELS: ("model name", lambda *_: []),
-    nodes.ShowKind.JARS: ("jars", lambda *_: []),
+    syntax.ShowKind.MATERIALIZED_TABLES: ("materialized table name", lambda *_: []),
+    syntax.ShowKind.MODELS: ("model name", lambda *_: []),
+    syntax.ShowKind.JARS: ("jars", lambda *_: []),
 }
 _REASONS: Final[dict[Any, str]] = {
-    nodes.ShowKind.PROCEDURES: "; there are no procedures",
-    nodes.ShowKind.CONNECTIONS: "; options of a connector stand in WITH of its tables",
+    syntax.ShowKind.PROCEDURES: "; there are no procedures",
+    syntax.ShowKind.CONNECTIONS: "; options of a connector stand in WITH of its tables",
 }
 
 
@@ -352,8 +352,8 @@ def _explain(session: Session, node: Any, text: str | None) -> RowsResult:
     statement = node.statement
     if isinstance(statement, nodes.Query):
         shown = explain(session, session.bind(statement, text), node.details)
-    elif isinstance(statement, nodes.Insert | nodes.StatementSet):
-        parts = statement.statements if isinstance(statement, nodes.StatementSet) else (statement,)
+    elif isinstance(statement, syntax.Insert | syntax.StatementSet):
+        parts = statement.statements if isinstance(statement, syntax.StatementSet) else (statement,)
         targets = [session.target(each, text) for each in parts]
         shown = explain_targets(session, targets, node.details)
     else:
@@ -394,7 +394,7 @@ def _sections(session: Session, ast: str, plans: Sequence[SinkNode], details: Se
     told = None if advice is None else advice.nodes
     costs = "ESTIMATED_COST" in details
     if costs:
-        say_sizes(session, plans)
+        set_known_rows(session, plans)
     physical = explain_physical(plans, with_changes=changes, with_costs=costs, advice=told)
     return (
         f"== Abstract Syntax Tree ==\n{ast}\n== {title} ==\n{physical}\n{behind}"
@@ -419,9 +419,9 @@ def _check_details(details: Sequence[str]) -> None:
 
 _DETAILS: Final = ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "PLAN_ADVICE")
 HANDLERS: Final[dict[type, Callable[[Any, Any, str | None], RowsResult]]] = {
-    nodes.Show: _show,
-    nodes.ShowCreate: _show_create,
-    nodes.ShowPartitions: _show_partitions,
-    nodes.Describe: _describe,
-    nodes.Explain: _explain,
+    syntax.Show: _show,
+    syntax.ShowCreate: _show_create,
+    syntax.ShowPartitions: _show_partitions,
+    syntax.Describe: _describe,
+    syntax.Explain: _explain,
 }

@@ -1,8 +1,6 @@
-"""Generated tables: ``'connector' = 'datagen'``.
+"""The ``datagen`` connector: random or sequential values per column.
 
-What it is: random or counted values per column, drawn from a generator that is seeded with the
-number of the row, so that a row can be read again.
-What it is not: skewed, or like real data.
+The generator is seeded with the number of the row, so that a row can be read again after a failure.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Tables in database files: ``'connector' = 'sqlite'`` and ``'connector' = 'duckdb'``.
-
-What it is: SqliteSink and DuckDbSink behind a table, whose rows are only added, or changed by its
-PRIMARY KEY; tables that are read as they are when the job starts, and whose rows are looked up by
-keys.
-What it is not: the sources and sinks (``connectors/embedded/``).
-"""
+"""The ``sqlite`` and ``duckdb`` connectors: bounded scans, lookups, and append or upsert sinks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Tables in files: ``'connector' = 'filesystem'`` with avro, csv, json, parquet and others.
-
-What it is: FileSource and FileSink behind a table; a line is a message where the format is one of
-messages.
-What it is not: the formats (``sql/catalog/formats.py``, ``connectors/formats/``).
-"""
+"""The ``filesystem`` connector: tables in files, with partitions and partition commit."""
 
 from __future__ import annotations
 

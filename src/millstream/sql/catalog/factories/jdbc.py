@@ -1,9 +1,4 @@
-"""Tables of a PostgreSQL server: ``'connector' = 'jdbc'``.
-
-What it is: PostgresSource and the exactly-once PostgreSQL sinks behind a table.  With a PRIMARY KEY
-changes are merged and deleted by it; without, rows are only added.
-What it is not: JDBC; the URL is as JDBC's so that tables of Flink's need no change.
-"""
+"""The ``jdbc`` connector for PostgreSQL: bounded scans, lookups, and append or upsert sinks."""
 
 from __future__ import annotations
 

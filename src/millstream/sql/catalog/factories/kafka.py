@@ -1,9 +1,7 @@
-"""Tables in Kafka: ``'connector' = 'kafka'`` and ``'connector' = 'upsert-kafka'``.
+"""The ``kafka`` and ``upsert-kafka`` connectors.
 
-What it is: KafkaSource and KafkaSink behind a table.  A ``kafka`` table has the changes that its
-format tells; an ``upsert-kafka`` table has a row per key, which a message replaces, or deletes if
-it has no value.
-What it is not: the formats (``sql/catalog/formats.py``).
+A ``kafka`` table has the change types of its format.  An ``upsert-kafka`` table has one row per
+key: a message replaces it, and a message without a value deletes it.
 """
 
 from __future__ import annotations

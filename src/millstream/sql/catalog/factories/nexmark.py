@@ -1,9 +1,4 @@
-"""The tables of the Nexmark benchmark: ``'connector' = 'nexmark'``.
-
-What it is: ``'table'`` says which of the three a table is: person, auction or bid; or that it is
-events, the stream of all of them.
-What it is not: the queries; ``bench/nexmark/`` has them.
-"""
+"""The ``nexmark`` connector: the generated tables of the Nexmark benchmark."""
 
 from __future__ import annotations
 

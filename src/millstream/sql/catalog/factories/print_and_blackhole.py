@@ -1,13 +1,14 @@
-"""The table that prints: ``'connector' = 'print'``."""
+"""The ``print`` and ``blackhole`` connectors, which print or discard all changes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.print_sink import PrintSink, RowTexts
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
-from millstream.sql.catalog.options import Options, boolean, integer, text
+from millstream.sql.catalog.options import Option, Options, boolean, integer, text
 from millstream.sql.lowering.conversion import stream_type
 from millstream.types.logical_types import RowField, RowType
 
@@ -22,7 +23,7 @@ _OPTIONS = (
     integer("sink.parallelism"),
 )
 #: Connector -> its options.
-OPTIONS: Final = {"print": _OPTIONS}
+OPTIONS: Final[dict[str, tuple[Option, ...]]] = {"print": _OPTIONS, "blackhole": ()}
 
 
 class _Print(TableSink):
@@ -44,14 +45,28 @@ class _Print(TableSink):
         return PrintSink(options["print-identifier"], to_stderr=to_stderr, texts=texts)
 
 
+class _Blackhole(TableSink):
+    needs_key = False
+
+    def accepts(self, given: frozenset[str]) -> frozenset[str]:
+        # -U is of no use to it, as in Flink.
+        return given - {"UB"}
+
+    def create(self) -> Sink:
+        return BlackholeSink()
+
+
 def source(context: FactoryContext) -> TableSource:
-    """Refused."""
+    """Refuse to read the table."""
     message = f"{context.owner} cannot be read; it is a sink."
     raise ValidationError(message)
 
 
 def sink(context: FactoryContext) -> TableSink:
-    """Prints each change as ``+I[1, a]``."""
+    """Return the sink that prints each change as ``+I[1, a]``, or discards it."""
+    connector = context.table.options["connector"]
+    options = Options(context.owner, context.options, OPTIONS[connector])
+    if connector == "blackhole":
+        return _Blackhole()
     fields = (RowField(each.name, each.type) for each in context.physical)
-    row = RowType(tuple(fields), nullable=False)
-    return _Print(Options(context.owner, context.options, _OPTIONS), row)
+    return _Print(options, RowType(tuple(fields), nullable=False))
