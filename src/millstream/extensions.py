@@ -15,7 +15,7 @@ from millstream.connectors.formats.tables.codec import (
     RowEncoder,
 )
 from millstream.contracts.key_value_store import KeyValueStore, PendingSnapshot, StateHandle
-from millstream.contracts.metric_reporter import MetricReporter
+from millstream.contracts.metrics import MetricReporter
 from millstream.sql.catalog.catalog import CreatedCatalog
 from millstream.sql.catalog.connectors import (
     ALL_CHANGES,

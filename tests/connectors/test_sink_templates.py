@@ -12,8 +12,11 @@ from millstream.common import Configuration, Types
 from millstream.configuration import options
 from millstream.connectors.commit_protocols import two_phase as two_phase_sink
 from millstream.connectors.commit_protocols.staged_values import GenericWriteAheadSink
-from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
-from millstream.connectors.commit_protocols.upsert import UpsertSink
+from millstream.connectors.commit_protocols.two_phase import (
+    SinkContext,
+    TwoPhaseCommitSinkFunction,
+    UpsertSink,
+)
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import (
     CommitRequest,

@@ -13,8 +13,8 @@ from kafka.net.manager import KafkaConnectionManager
 
 from millstream.connectors.kafka import producers
 from millstream.connectors.kafka.transactions import TransactionControl
+from millstream.connectors.postgres.sessions import limited_connection
 from millstream.connectors.postgres.table import PostgresTable
-from millstream.connectors.postgres.waiting import limited_connection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

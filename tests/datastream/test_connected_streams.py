@@ -24,8 +24,7 @@ from millstream.datastream import (
 from millstream.datastream import data_stream as data_stream_module
 from millstream.errors import ProgramError, UnpicklableFunctionError
 from millstream.functions.watermark_strategy import WatermarkStrategy
-from millstream.graph.explain import execution_plan, explain, picture
-from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.explain import execution_plan, explain, picture, sink_guarantees
 from millstream.graph.model import Partitioning
 from millstream.types.types import Types
 

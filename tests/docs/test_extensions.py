@@ -15,7 +15,7 @@ from tests.support.query_running import changelog, environment, insert, material
 from millstream.common import Configuration
 from millstream.configuration.options import STATE_BACKEND, STATE_BACKENDS
 from millstream.configuration.state_backends import state_backend_of
-from millstream.contracts.metric_reporter import METRIC_REPORTERS
+from millstream.contracts.metrics import METRIC_REPORTERS
 from millstream.errors import ConfigurationError, ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
 

@@ -22,8 +22,13 @@ from millstream.datastream import (
 )
 from millstream.datastream.aggregates import Count
 from millstream.functions.watermark_strategy import WatermarkStrategy
-from millstream.graph.explain import execution_plan, explain, picture
-from millstream.graph.guarantee import guarantee_table, sink_guarantees
+from millstream.graph.explain import (
+    execution_plan,
+    explain,
+    guarantee_table,
+    picture,
+    sink_guarantees,
+)
 from millstream.types.types import Types
 
 if TYPE_CHECKING:

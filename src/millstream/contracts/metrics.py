@@ -8,7 +8,14 @@ What it is not: what user functions call (``functions/metric_group.py``).
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from millstream.entry_points import Extensions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 
 Measure: TypeAlias = dict[str, Any]
 MetricValue: TypeAlias = int | Measure
@@ -127,3 +134,31 @@ def _recent(measure: Measure, span: int, now: int) -> list[list[int]]:
     """The events of a meter by bucket, those longer ago than its span left out."""
     oldest = (now - span * _SECOND) // _BUCKET
     return [entry for entry in measure.get("recent", ()) if entry[0] > oldest]
+
+
+class MetricReporter(ABC):
+    """Sends the metrics of a job somewhere.
+
+    Contract:
+      1. ``open`` is called once, then ``report`` any number of times, then ``close``, all in one
+         thread of the driver.  (the runtime)
+      2. A report that fails raises; the job goes on without it.  (the runtime)
+    """
+
+    @abstractmethod
+    def open(self, properties: Mapping[str, str]) -> None:
+        """Take the options ``metrics.reporter.NAME.*``, by the keys without that prefix."""
+
+    @abstractmethod
+    def report(self, values: Mapping[str, MetricValue]) -> None:
+        """Send the metrics of the job, by operator and metric, as they are now."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Send what is left and release what is held."""
+
+
+#: By the names that configuration has for them: callables that make a reporter.
+METRIC_REPORTERS: Final[Extensions[Callable[[], MetricReporter]]] = Extensions(
+    "millstream.metric_reporters", "metric reporter", {}, ("__call__",)
+)

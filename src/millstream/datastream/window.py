@@ -5,24 +5,22 @@ What it is: re-exports.  What it is not: where they are written: ``functions/win
 
 from __future__ import annotations
 
-from millstream.functions.evictors import (
-    CountEvictor,
-    DeltaEvictor,
-    Evictor,
-    TimeEvictor,
-    TimestampedValue,
-)
 from millstream.functions.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    CountEvictor,
     CountTrigger,
+    DeltaEvictor,
     DeltaTrigger,
     EndOfStreamTrigger,
     EventTimeTrigger,
+    Evictor,
     NeverTrigger,
     ProcessingTimeoutTrigger,
     ProcessingTimeTrigger,
     PurgingTrigger,
+    TimeEvictor,
+    TimestampedValue,
     Trigger,
     TriggerResult,
 )

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
-    from millstream.functions.evictors import Evictor
     from millstream.functions.functions import KeySelector
-    from millstream.functions.triggers import Trigger
+    from millstream.functions.triggers import Evictor, Trigger
     from millstream.functions.windows import WindowAssigner
     from millstream.types.composite_types import TaggedUnion
     from millstream.types.time import DurationLike

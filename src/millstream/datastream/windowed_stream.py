@@ -14,7 +14,6 @@ from millstream.datastream.named_operator import raise_missing
 from millstream.datastream.processing_time import windows_need_processing_time
 from millstream.datastream.type_choice import check_field, choose_output_type, method_of, require
 from millstream.errors import ProgramError
-from millstream.functions.evictors import Evictor
 from millstream.functions.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -23,7 +22,7 @@ from millstream.functions.functions import (
     ReduceFunction,
     WindowFunction,
 )
-from millstream.functions.triggers import Trigger
+from millstream.functions.triggers import Evictor, Trigger
 from millstream.functions.windows import (
     FixedEventTimeWindows,
     MergingWindowAssigner,

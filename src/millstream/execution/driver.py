@@ -40,8 +40,7 @@ from millstream.execution.job import Job
 from millstream.execution.job_client import JobExecutionResult, JobStatus
 from millstream.execution.monitor import JobMonitor
 from millstream.execution.run import Run, StopRequest
-from millstream.graph.explain import guarantee_words
-from millstream.graph.guarantee import sink_guarantees
+from millstream.graph.explain import guarantee_words, sink_guarantees
 from millstream.graph.job_files import job_files_of
 from millstream.graph.validation import validate_connectors, warn_of_missing_watermarks
 from millstream.metrics.progress import (

@@ -26,22 +26,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar, cast
 
 from millstream.connectors.commit_protocols.staged_values import (
+    StagedCommitter,
+    StagingWriter,
     attempt_name,
     drop_unnamed,
+    read_staged,
     required_storage,
     staging_directory,
 )
 from millstream.connectors.outage import require_outlives
 from millstream.connectors.refusals import is_permanent
-from millstream.contracts.sink import Committer, CommitterContext, Sink, SinkKind, SinkWriter
+from millstream.contracts.sink import (
+    Committer,
+    CommitterContext,
+    Sink,
+    SinkKind,
+    SinkWriter,
+    fence_of,
+)
 from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError, SinkError
 from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from millstream.configuration.configuration import Configuration
+    from millstream.connectors.commit_protocols.staged_values import StagedPart
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable, WriterContext
 
@@ -364,3 +375,89 @@ class _TransactionCommitter(Committer):
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+class UpsertSink(Sink):
+    """Writes the newest value of each key.
+
+    Args:
+        fenced: write at the commit and not before.
+        batch_size: keys per call of ``upsert``.
+    """
+
+    kind = SinkKind.IDEMPOTENT
+
+    # Of the class, for subclasses that do not call super().__init__().
+    fenced: bool = False
+    batch_size: int = 1000
+
+    def __init__(self, *, fenced: bool = False, batch_size: int = 1000) -> None:
+        if batch_size < 1:
+            message = f"batch_size is {batch_size}; it must be at least 1"
+            raise SinkError(message)
+        self.fenced = fenced
+        self.batch_size = batch_size
+
+    @abstractmethod
+    def get_key(self, value: Any) -> Any:
+        """The key of a record; hashable."""
+
+    @abstractmethod
+    def upsert(self, rows: Mapping[Any, Any], epoch: int) -> None:
+        """Insert or replace rows.
+
+        Args:
+            rows: key -> newest value.
+            epoch: run and epoch in one number, to be stored beside each row, so that rows with a
+                greater one are not replaced.
+        """
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer that upserts, or stages if the sink is fenced."""
+        if self.fenced:
+            return StagingWriter(context, type(self).__name__)
+        return _UpsertWriter(self, context.fence)
+
+    def create_committer(self) -> Committer | None:
+        """The committer of a fenced sink."""
+        return _UpsertCommitter(copy.deepcopy(self)) if self.fenced else None
+
+
+class _UpsertWriter(SinkWriter):
+    def __init__(self, sink: UpsertSink, epoch: int) -> None:
+        self._sink = sink
+        self._epoch = epoch
+        self._rows: dict[Any, Any] = {}
+
+    def write(self, batch: Batch) -> None:
+        self.add(batch.values)
+
+    def add(self, values: Iterable[object]) -> None:
+        """Take records; write when there are enough keys."""
+        for value in values:
+            self._rows[self._sink.get_key(value)] = value
+            if len(self._rows) >= self._sink.batch_size:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        if self._rows:
+            self._sink.upsert(self._rows, self._epoch)
+            self._rows = {}
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        self.flush()
+        return []
+
+
+class _UpsertCommitter(StagedCommitter):
+    def __init__(self, sink: UpsertSink) -> None:
+        super().__init__(sink)
+        self._upsert = sink
+
+    def write(self, context: CommitterContext, epoch: int, parts: list[StagedPart]) -> None:
+        # That of the run that has staged them: the same if they are committed again.
+        generation = max(part["generation"] for part in parts)
+        rows = _UpsertWriter(self._upsert, fence_of(generation, epoch))
+        rows.add(read_staged(context, parts, epoch))
+        rows.flush()

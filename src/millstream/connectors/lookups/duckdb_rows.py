@@ -2,7 +2,7 @@
 
 What it is: one query per batch of keys, which are a table of it.  The file is open only while it is
 asked, read-only: an open database locks out whoever writes to it.
-What it is not: the sink (``connectors/embedded/duckdb.py``).
+What it is not: the sink (``connectors/embedded/source.py``).
 """
 
 from __future__ import annotations

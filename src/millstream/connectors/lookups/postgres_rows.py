@@ -19,7 +19,7 @@ from millstream.connectors.commit_protocols.commit_table import (
     quoted_parts,
     table_parts,
 )
-from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
+from millstream.connectors.postgres.sessions import driver, limit_waiting, limited_connection
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
 

@@ -2,7 +2,7 @@
 
 What it is: one prepared statement, run once per key in one read transaction, so that all keys of a
 batch are answered as of one moment.
-What it is not: the sink (``connectors/embedded/sqlite.py``), whose way to store values it reads.
+What it is not: the sink (``connectors/embedded/source.py``), whose way to store values it reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.connectors.commit_protocols.commit_table import identifier
-from millstream.connectors.embedded.sqlite import column_of, quoted_table, read_only, sqlite_values
+from millstream.connectors.embedded.source import column_of, quoted_table, read_only, sqlite_values
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
 

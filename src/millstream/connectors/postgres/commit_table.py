@@ -32,8 +32,8 @@ from millstream.connectors.postgres.table_sink import (
     TableWriter,
     exclusive,
     make_commit_table,
+    merge_statement,
 )
-from millstream.connectors.postgres.upsert import merge_statement
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:

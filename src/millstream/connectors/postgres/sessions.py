@@ -23,22 +23,92 @@ shared carry the name of whoever used them last.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from millstream.connectors.output_names import SERVER_PREFIX, OutputNames, generation_of
-from millstream.connectors.postgres.waiting import driver
+from millstream.errors import SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     import psycopg
     from psycopg.rows import TupleRow
 
-    Session = psycopg.Connection[TupleRow]
     from millstream.contracts.sink import CommitterContext, WriterContext
+
+    Session = psycopg.Connection[TupleRow]
+
+
+def driver() -> Any:
+    """The module psycopg.
+
+    Raises:
+        SinkError: it is not installed.
+    """
+    try:
+        return importlib.import_module("psycopg")
+    except ImportError as error:
+        message = "PostgreSQL needs the package psycopg: pip install 'millstream[postgres]'"
+        raise SinkError(message) from error
+
+
+def limit_waiting(session: Any, timeout: float, end: float = math.inf) -> None:
+    """Let statements of a connection wait no longer.
+
+    Args:
+        session: made by ``limited_connection()``.
+        timeout: seconds that the server may be silent.
+        end: when waiting is over at the latest, by ``time.monotonic``.
+    """
+    session.millstream_limits = (timeout, end)
+
+
+@functools.cache
+def limited_connection() -> Any:
+    """The class of the connections, with psycopg's ``connect``."""
+    psycopg = driver()
+
+    class LimitedConnection(psycopg.Connection):  # type: ignore[misc, name-defined]
+        """A connection that is closed, and raises OperationalError, when no answer comes."""
+
+        millstream_limits = (math.inf, math.inf)
+
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            return super().wait(self._limited(gen), *args, **kwargs)
+
+        def _limited(self, gen: Any) -> Generator[Any, Any, Any]:
+            """The generator, ended when it is time; psycopg wakes it ten times a second."""
+            timeout, end = self.millstream_limits
+            heard = time.monotonic()
+            try:
+                wanted = next(gen)
+                while True:
+                    ready = yield wanted
+                    now = time.monotonic()
+                    if ready:
+                        heard = now
+                    if now >= min(heard + timeout, end):
+                        self._give_up(now - heard)
+                    wanted = gen.send(ready)
+            except StopIteration as stop:
+                return stop.value
+
+        def _give_up(self, silent: float) -> None:
+            # Closed first: ending a COPY, say, would wait once more.
+            self.pgconn.finish()
+            message = (
+                f"no answer from the server for {silent:.1f} s; the connection was given up, and"
+                " what was sent last may or may not be done"
+            )
+            raise psycopg.OperationalError(message)
+
+    return LimitedConnection
 
 
 _LOG: Final = logging.getLogger("millstream")

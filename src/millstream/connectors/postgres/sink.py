@@ -5,19 +5,222 @@ What it is: ``PostgresSink``, whose methods make the kinds.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
-from millstream.connectors.postgres.changes import PostgresChangesSink
-from millstream.connectors.postgres.commit_table import PostgresCommitTableSink
+import pyarrow as pa
+
+from millstream.connectors.commit_protocols.commit_table import (
+    CommitTable,
+    CommittedEpoch,
+    OutputPart,
+    as_part,
+    identifier,
+)
+from millstream.connectors.outage import overlapping_epochs
+from millstream.connectors.output_names import OutputNames
+from millstream.connectors.postgres.commit_table import PostgresCommitTableSink, StagingWriter
+from millstream.connectors.postgres.sessions import driver
 from millstream.connectors.postgres.table import PostgresTable, server_of
-from millstream.connectors.postgres.two_phase import PostgresTwoPhaseSink
-from millstream.connectors.postgres.upsert import PostgresUpsertSink
-from millstream.connectors.postgres.waiting import driver
+from millstream.connectors.postgres.table_sink import (
+    PostgresUpsertSink,
+    TableCommitter,
+    TableSink,
+    TableWriter,
+    make_commit_table,
+)
+from millstream.crash_points import crash_point
+from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from millstream.configuration.configuration import Configuration
+    from millstream.connectors.postgres.table import Session
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.sink import (
+        CommitRequest,
+        Committable,
+        Committer,
+        SinkWriter,
+        WriterContext,
+    )
     from millstream.types.types import TypeInformation
+
+
+class PostgresTwoPhaseSink(TableSink):
+    """Inserts by prepared transactions; made by ``PostgresSink.two_phase``.
+
+    Args:
+        table: where to.
+    """
+
+    def __init__(self, table: PostgresTable) -> None:
+        super().__init__(table)
+        self._overlapping = 1
+
+    def check(self, session: Session) -> None:
+        """Check the server's settings as well, and make the commit table."""
+        self._require_transactions(session, 1)
+        super().check(session)
+        make_commit_table(session)
+
+    def validate_configuration(self, configuration: Configuration) -> None:
+        """Take how many epochs overlap; ``validate_parallelism`` comes next."""
+        self._overlapping = overlapping_epochs(configuration)
+
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Check that the server can hold a connection and the transactions of each subtask.
+
+        Those are one for each epoch that may be prepared, and one that a failed try left.
+
+        Raises:
+            SinkError: it cannot.
+        """
+        super().validate_parallelism(parallelism)
+        with self.table.session("at submit") as session:
+            self._require_transactions(session, parallelism)
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer with a transaction of its own."""
+        return _TwoPhaseWriter(self, context, self.table.quoted)
+
+    def create_committer(self) -> Committer:
+        """The committer, which says COMMIT PREPARED."""
+        return _TwoPhaseCommitter(self.table)
+
+    def _require_transactions(self, session: Session, parallelism: int) -> None:
+        row = session.execute("SHOW max_prepared_transactions").fetchone()
+        allowed, needed = int(row[0]) if row else 0, (self._overlapping + 1) * parallelism
+        if allowed < needed:
+            epochs = "an epoch" if self._overlapping == 1 else f"{self._overlapping} epochs"
+            message = (
+                f"{self.table.target}: max_prepared_transactions of the server is {allowed}; a sink"
+                f" with parallelism {parallelism} needs at least {needed}, for those of {epochs}"
+                " and those that a failed try left. Set it in postgresql.conf and restart the"
+                " server, or use PostgresSink.commit_table, which needs none"
+            )
+            raise SinkError(message)
+
+
+class _TwoPhaseWriter(TableWriter):
+    def begin(self, session: Session) -> None:
+        session.execute("BEGIN")
+
+    def finish(self, session: Session) -> Sequence[Committable]:
+        context = self.context
+        name = OutputNames.of(context).of_part(context)
+        part = OutputPart(job=context.job_id, sink=context.sink_uid, part=name)
+        crash_point("prepared.prepare.before")
+        CommitTable(session.execute, numbered=True).add(part, context.epoch)
+        session.execute(f"PREPARE TRANSACTION '{name}'")
+        crash_point("prepared.prepare.after")
+        return [part]
+
+
+class _TwoPhaseCommitter(TableCommitter):
+    def prepare(self, session: Session) -> None:
+        make_commit_table(session)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Commit the prepared transactions that are not committed yet.
+
+        Raises:
+            SinkError: the server cannot be reached, or one of the cases above.
+        """
+        parts = [(as_part(request.committable), request.epoch) for request in requests]
+        if not parts:
+            return
+        job, sink = parts[0][0]["job"], parts[0][0]["sink"]
+        with self.use(f"sink {sink}, in the commit") as session:
+            commits = CommitTable(session.execute, numbered=True)
+            held = CommittedEpoch(commits.read(job, sink), requests)
+            for part, epoch in parts:
+                if not held.holds(part, epoch):
+                    crash_point("prepared.commit.before")
+                    self._commit(session, part, epoch, requests)
+                    crash_point("prepared.commit.after")
+            commits.forget([part for part, _ in parts], max(epoch for _, epoch in parts))
+
+    def _commit(
+        self, session: Session, part: OutputPart, epoch: int, requests: Sequence[CommitRequest]
+    ) -> None:
+        try:
+            session.execute(f"COMMIT PREPARED '{part['part']}'")
+        except driver().errors.UndefinedObject:  # or another run committed it since we looked
+            held = CommitTable(session.execute, numbered=True).read(part["job"], part["sink"])
+            if CommittedEpoch(held, requests).holds(part, epoch):
+                return
+            message = (
+                f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"
+                f" transaction {part['part']} is gone and {self.table.target} has no entry of it;"
+                " nobody else may roll back transactions of that name"
+            )
+            raise PermanentSinkError(message) from None
+
+    def left_on_server(self, session: Session, owner: str) -> Sequence[str]:
+        query = (
+            "SELECT gid FROM pg_prepared_xacts"
+            " WHERE database = current_database() AND starts_with(gid, $1)"
+        )
+        return [name for (name,) in session.execute(query, (owner,)).fetchall()]
+
+    def drop_orphans(self, session: Session, names: Sequence[str]) -> None:
+        for name in names:
+            # Another run may have been faster.
+            with contextlib.suppress(driver().errors.UndefinedObject):
+                session.execute(f"ROLLBACK PREPARED '{name}'")
+
+
+_GONE = "millstream_gone"
+
+
+class PostgresChangesSink(PostgresCommitTableSink):
+    """Merges, and deletes, rows by key; arguments as of ``PostgresCommitTableSink``."""
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer to the staging table."""
+        return _ChangesWriter(self, context)
+
+    def make_tables(self, session: Session) -> None:
+        super().make_tables(session)
+        found = session.execute(
+            "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2",
+            (self.staging, _GONE),
+        ).fetchone()
+        if found is None:
+            session.execute(
+                f"ALTER TABLE {self.staging} ADD IF NOT EXISTS {_GONE} BOOLEAN NOT NULL"
+                " DEFAULT false"
+            )
+
+    def move_statement(self, columns: Sequence[str]) -> str:
+        """One statement: what is last of each key is deleted or merged."""
+        keys = ", ".join(map(identifier, self.key))
+        names = ", ".join(map(identifier, columns))
+        same = " AND ".join(f"target.{identifier(k)} = last.{identifier(k)}" for k in self.key)
+        others = [identifier(name) for name in columns if name not in self.key]
+        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
+        action = f"UPDATE SET {changes}" if changes else "NOTHING"
+        return (
+            f"WITH last AS (SELECT DISTINCT ON ({keys}) {names}, {_GONE} FROM {self.staging}"
+            f" WHERE millstream_part = $1 ORDER BY {keys}, millstream_seq DESC),"
+            f" gone AS (DELETE FROM {self.table.quoted} AS target USING last"
+            f" WHERE last.{_GONE} AND {same})"
+            f" INSERT INTO {self.table.quoted} AS target ({names}) SELECT {names} FROM last"
+            f" WHERE NOT {_GONE} ORDER BY {keys} ON CONFLICT ({keys}) DO {action}"
+        )
+
+
+class _ChangesWriter(StagingWriter):
+    def rows_of(self, batch: Batch) -> pa.Table:
+        return pa.Table.from_batches([batch.arrow])
+
+    def beside(self, batch: Batch) -> Mapping[str, tuple[str, pa.Array]]:
+        kinds = batch.row_kinds
+        if kinds is None:
+            return {}
+        return {_GONE: ("boolean", pa.array((kinds & 1).astype(bool)))}
 
 
 class PostgresSink:

@@ -20,8 +20,8 @@ import pyarrow.csv as pacsv
 
 from millstream.connectors.commit_protocols.commit_table import identifier
 from millstream.connectors.formats.file_format import BATCH_SIZE
+from millstream.connectors.postgres.sessions import driver, limit_waiting, limited_connection
 from millstream.connectors.postgres.table import error_text, no_connection, server_of
-from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
 from millstream.contracts.source import (
     Boundedness,
     RangeCursor,

@@ -28,8 +28,12 @@ from millstream.connectors.commit_protocols.commit_table import (
     table_parts,
 )
 from millstream.connectors.formats.json_format import json_column
-from millstream.connectors.postgres.sessions import lock_holders
-from millstream.connectors.postgres.waiting import driver, limit_waiting, limited_connection
+from millstream.connectors.postgres.sessions import (
+    driver,
+    limit_waiting,
+    limited_connection,
+    lock_holders,
+)
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:

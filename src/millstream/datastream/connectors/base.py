@@ -6,8 +6,11 @@ from millstream.connectors.commit_protocols.staged_values import (
     CheckpointCommitter,
     GenericWriteAheadSink,
 )
-from millstream.connectors.commit_protocols.two_phase import SinkContext, TwoPhaseCommitSinkFunction
-from millstream.connectors.commit_protocols.upsert import UpsertSink
+from millstream.connectors.commit_protocols.two_phase import (
+    SinkContext,
+    TwoPhaseCommitSinkFunction,
+    UpsertSink,
+)
 from millstream.contracts.sink import (
     CommitRequest,
     Committable,

@@ -6,19 +6,20 @@ It is not imported with ``millstream.datastream``: it needs the packages of the 
 from __future__ import annotations
 
 from millstream.connectors.kafka.client import KafkaTopicPartition
-from millstream.connectors.kafka.older_names import (
-    FlinkKafkaConsumer,
-    FlinkKafkaConsumerBase,
-    FlinkKafkaProducer,
-    FlinkKafkaProducerBase,
-    Semantic,
-)
 from millstream.connectors.kafka.serialization import (
     KafkaRecordSerializationSchema,
     KafkaRecordSerializationSchemaBuilder,
     KafkaTopicSelector,
 )
-from millstream.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
+from millstream.connectors.kafka.sink import (
+    FlinkKafkaConsumer,
+    FlinkKafkaConsumerBase,
+    FlinkKafkaProducer,
+    FlinkKafkaProducerBase,
+    KafkaSink,
+    KafkaSinkBuilder,
+    Semantic,
+)
 from millstream.connectors.kafka.source import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,

@@ -18,8 +18,7 @@ import numpy as np
 
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
 from millstream.errors import ProgramError
-from millstream.functions.evictors import TimestampedValue
-from millstream.functions.triggers import EventTimeTrigger, Trigger, TriggerResult
+from millstream.functions.triggers import EventTimeTrigger, TimestampedValue, Trigger, TriggerResult
 from millstream.functions.windows import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector

@@ -18,8 +18,7 @@ import pyarrow as pa
 from millstream.contracts.batch import Batch
 from millstream.contracts.operator import StateSection
 from millstream.errors import StateError
-from millstream.functions.evictors import CountEvictor, DeltaEvictor
-from millstream.functions.triggers import PurgingTrigger
+from millstream.functions.triggers import CountEvictor, DeltaEvictor, PurgingTrigger
 from millstream.functions.window import TimeWindow
 from millstream.functions.windows import (
     FixedEventTimeWindows,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.functions.evictors import Evictor
-from millstream.functions.triggers import Trigger
+from millstream.functions.triggers import Evictor, Trigger
 from millstream.state.namespaced_state import NamespacedStates
 from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 

@@ -55,10 +55,10 @@ class _EmbeddedTable(KeyedTableSink):
         path, table = self._options["path"], self._options["table-name"]
         timeout = self._options["sink.lock-timeout"] / 1000
         if self._is_sqlite:
-            from millstream.connectors.embedded.sqlite import SqliteSink
+            from millstream.connectors.embedded.source import SqliteSink
 
             return SqliteSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
-        from millstream.connectors.embedded.duckdb import DuckDbSink
+        from millstream.connectors.embedded.source import DuckDbSink
 
         return DuckDbSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
 

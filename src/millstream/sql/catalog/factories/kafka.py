@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.connectors.formats.tables.codec import row_of_columns
 from millstream.connectors.kafka.client import KafkaTopicPartition
+from millstream.connectors.kafka.serialization import TableMessages, TableRecords, TableRecordsPlan
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.source import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
     KafkaSource,
 )
-from millstream.connectors.kafka.table_records import TableMessages, TableRecords, TableRecordsPlan
 from millstream.contracts.sink import DeliveryGuarantee
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import (
