@@ -19,7 +19,8 @@ from millstream.connectors.basic.data_generator import DataGeneratorSource, Numb
 from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats import line_format, parquet_format
-from millstream.connectors.formats.avro_files import AvroInputFormat, AvroParquetFormat, AvroSchema
+from millstream.connectors.formats.avro_files import AvroParquetFormat, AvroSchema
+from millstream.datastream.formats.avro import AvroInputFormat
 from millstream.testing.conformance import check_cursors
 from millstream.testing.sources import ScriptedSource
 from millstream.types.types import Types

@@ -18,10 +18,6 @@ import pytest
 from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.connectors.basic.print_sink import PrintSink
-from millstream.connectors.files.file_writers import (
-    JsonLinesWriterFactory,
-    ParquetWriterFactory,
-)
 from millstream.connectors.files.sink import (
     BucketAssigner,
     FileSink,
@@ -29,6 +25,10 @@ from millstream.connectors.files.sink import (
     RollingPolicy,
 )
 from millstream.connectors.formats.csv_format import CsvWriterFactory
+from millstream.connectors.formats.file_writers import (
+    JsonLinesWriterFactory,
+    ParquetWriterFactory,
+)
 from millstream.connectors.formats.json_format import json_lines
 from millstream.contracts.batch import Batch
 from millstream.contracts.serialization import Encoder

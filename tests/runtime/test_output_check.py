@@ -9,7 +9,7 @@ import pytest
 from millstream.common import Row, Types, WatermarkStrategy
 from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.data_generator import NumberSequenceSource
-from millstream.connectors.files.file_writers import ParquetWriterFactory
+from millstream.connectors.formats.file_writers import ParquetWriterFactory
 from millstream.contracts.batch import Batch
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.file_system import FileSink

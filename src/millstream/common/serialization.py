@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.connectors.files.file_writers import BulkWriter, BulkWriterFactory
+from millstream.connectors.formats.file_writers import BulkWriter, BulkWriterFactory
 from millstream.contracts.serialization import (
     ByteArraySchema,
     DeserializationSchema,

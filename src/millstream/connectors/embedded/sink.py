@@ -31,13 +31,13 @@ from millstream.connectors.commit_protocols.commit_table import (
     refuse_changes,
     table_parts,
 )
-from millstream.connectors.files.file_writers import BulkWriter, ParquetWriterFactory
 from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
     local_directory,
     locked_by,
 )
+from millstream.connectors.formats.file_writers import BulkWriter, ParquetWriterFactory
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import Sink, SinkWriter
 from millstream.errors import PermanentSinkError, SinkError

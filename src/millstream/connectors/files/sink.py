@@ -18,18 +18,18 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
-from millstream.connectors.files.file_writers import (
-    BulkWriterFactory,
-    EncoderWriterFactory,
-    JsonLinesWriterFactory,
-    ParquetWriterFactory,
-)
 from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
     local_directory,
 )
 from millstream.connectors.formats.csv_format import CsvWriterFactory
+from millstream.connectors.formats.file_writers import (
+    BulkWriterFactory,
+    EncoderWriterFactory,
+    JsonLinesWriterFactory,
+    ParquetWriterFactory,
+)
 from millstream.connectors.output_names import OutputNames
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from millstream.connectors.files.file_writers import BulkWriter
+    from millstream.connectors.formats.file_writers import BulkWriter
     from millstream.contracts.batch import Batch
     from millstream.contracts.serialization import Encoder
     from millstream.contracts.sink import Committable

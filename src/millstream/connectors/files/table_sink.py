@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from millstream.connectors.files.file_writers import BulkWriterFactory
     from millstream.connectors.files.partitions import PartitionCommit
+    from millstream.connectors.formats.file_writers import BulkWriterFactory
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
 

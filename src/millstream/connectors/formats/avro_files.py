@@ -14,13 +14,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.connectors.files.file_writers import (
-    BulkWriter,
-    BulkWriterFactory,
-    ParquetWriterFactory,
-    named_values,
-)
-from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats.file_format import (
     BATCH_SIZE,
     BulkFormat,
@@ -28,6 +21,12 @@ from millstream.connectors.formats.file_format import (
     open_file,
     row_type_of,
     split_path,
+)
+from millstream.connectors.formats.file_writers import (
+    BulkWriter,
+    BulkWriterFactory,
+    ParquetWriterFactory,
+    named_values,
 )
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.contracts.batch import Batch
@@ -291,27 +290,6 @@ class AvroFormat(AvroBlocks):
 def _numbers(split: Split, name: str) -> list[int]:
     found = split.properties[name]
     return [int(number) for number in found] if isinstance(found, list | tuple) else []
-
-
-class AvroInputFormat:
-    """PyFlink's way to read Avro files: ``env.create_input(AvroInputFormat(path, schema))``.
-
-    Args:
-        path: a file or directory.
-        schema: of its records.
-    """
-
-    def __init__(self, path: str, schema: AvroSchema) -> None:
-        self._path = str(path)
-        self._schema = schema
-
-    def get_produced_type(self) -> GenericRecordAvroTypeInfo:
-        """Dicts of the schema."""
-        return GenericRecordAvroTypeInfo(self._schema)
-
-    def create_source(self) -> FileSource:
-        """The source that reads the files."""
-        return FileSource(AvroFormat(self._schema), (self._path,))
 
 
 class AvroWriterFactory(BulkWriterFactory):

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from millstream.connectors.files.file_writers import BulkWriter, BulkWriterFactory, named_values
 from millstream.connectors.formats.file_format import (
     MalformedPolicy,
     SchemaFormat,
@@ -31,6 +30,7 @@ from millstream.connectors.formats.file_format import (
     row_type_of,
     type_of_schema,
 )
+from millstream.connectors.formats.file_writers import BulkWriter, BulkWriterFactory, named_values
 from millstream.connectors.formats.json_format import json_column, json_text, wide
 from millstream.connectors.formats.line_format import BYTE_ORDER_MARK, LineFormat, head_of_file
 from millstream.errors import ConfigurationError, PermanentSinkError, SourceError

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
 import pyarrow as pa
 
-from millstream.connectors.files.file_writers import named_values
 from millstream.connectors.formats.avro_files import arrow_schema_of_avro, parsed_avro_schema
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions, single_character
 from millstream.connectors.formats.file_format import SchemaLike, columns_of, type_of_schema
+from millstream.connectors.formats.file_writers import named_values
 from millstream.connectors.formats.json_format import (
     JsonColumns,
     few_json_texts,

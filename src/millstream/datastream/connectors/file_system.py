@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from millstream.connectors.files.file_writers import (
-    BulkWriter,
-    BulkWriterFactory,
-    EncoderWriterFactory,
-)
 from millstream.connectors.files.sink import (
     BucketAssigner,
     DefaultRollingPolicy,
@@ -26,6 +21,11 @@ from millstream.connectors.files.source import (
 )
 from millstream.connectors.formats.file_format import BulkFormat, FileFormat
 from millstream.connectors.formats.file_format import StreamFormat as _StreamFormat
+from millstream.connectors.formats.file_writers import (
+    BulkWriter,
+    BulkWriterFactory,
+    EncoderWriterFactory,
+)
 from millstream.connectors.formats.line_format import TextLineFormat
 from millstream.contracts.serialization import Encoder
 

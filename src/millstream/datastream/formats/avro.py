@@ -1,16 +1,12 @@
-"""Avro's files and messages, under PyFlink's import path.
-
-What it is: a facade.  What it is not: the code (``connectors/formats/avro_files.py``,
-``connectors/formats/message_formats.py``).
-"""
+"""Avro files and messages, under PyFlink's import path."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats.avro_files import (
     AvroFormat,
-    AvroInputFormat,
     AvroSchema,
     AvroWriterFactory,
     GenericRecordAvroTypeInfo,
@@ -21,7 +17,7 @@ from millstream.connectors.formats.message_formats import (
 )
 
 if TYPE_CHECKING:
-    from millstream.connectors.files.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_writers import BulkWriterFactory
 
 __all__ = [
     "AvroBulkWriters",
@@ -32,6 +28,27 @@ __all__ = [
     "AvroSchema",
     "GenericRecordAvroTypeInfo",
 ]
+
+
+class AvroInputFormat:
+    """PyFlink's way to read Avro files: ``env.create_input(AvroInputFormat(path, schema))``.
+
+    Args:
+        path: a file or directory.
+        schema: of its records.
+    """
+
+    def __init__(self, path: str, schema: AvroSchema) -> None:
+        self._path = str(path)
+        self._schema = schema
+
+    def get_produced_type(self) -> GenericRecordAvroTypeInfo:
+        """Dicts of the schema."""
+        return GenericRecordAvroTypeInfo(self._schema)
+
+    def create_source(self) -> FileSource:
+        """The source that reads the files."""
+        return FileSource(AvroFormat(self._schema), (self._path,))
 
 
 class AvroBulkWriters:

@@ -30,7 +30,7 @@ from millstream.types.logical_types import LogicalType
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.connectors.files.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_writers import BulkWriterFactory
     from millstream.types.types import TypeInformation
 
 __all__ = [

@@ -6,7 +6,7 @@ What it is not: the readers and writers.
 
 from __future__ import annotations
 
-from millstream.connectors.files.file_writers import BulkWriterFactory, JsonLinesWriterFactory
+from millstream.connectors.formats.file_writers import BulkWriterFactory, JsonLinesWriterFactory
 from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.message_formats import (
     JsonRowDeserializationSchema,

@@ -1,17 +1,14 @@
-"""ORC files, under PyFlink's import path.
-
-What it is: the writers.  What it is not: the code (``connectors/formats/orc_writer.py``).
-"""
+"""Writers of ORC files, under PyFlink's import path."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.formats.orc_writer import OrcWriterFactory
+from millstream.connectors.formats.file_writers import OrcWriterFactory
 
 if TYPE_CHECKING:
-    from millstream.connectors.files.file_writers import BulkWriterFactory
     from millstream.connectors.formats.file_format import SchemaLike
+    from millstream.connectors.formats.file_writers import BulkWriterFactory
 
 __all__ = ["OrcBulkWriters"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.files.file_writers import BulkWriterFactory, ParquetWriterFactory
 from millstream.connectors.formats.avro_files import AvroParquetFormat, AvroParquetWriterFactory
 from millstream.connectors.formats.file_format import BATCH_SIZE
+from millstream.connectors.formats.file_writers import BulkWriterFactory, ParquetWriterFactory
 from millstream.connectors.formats.parquet_format import ParquetFormat
 
 if TYPE_CHECKING:

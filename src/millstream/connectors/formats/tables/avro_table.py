@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.connectors.files.file_writers import BulkWriter, BulkWriterFactory
 from millstream.connectors.formats.avro_files import AvroBlocks
 from millstream.connectors.formats.file_format import row_type_of
+from millstream.connectors.formats.file_writers import BulkWriter, BulkWriterFactory
 from millstream.connectors.formats.tables.avro_rows import avro_records, avro_schema_of
 from millstream.connectors.formats.tables.codec import arrow_schema
 from millstream.contracts.source import SourceBatch

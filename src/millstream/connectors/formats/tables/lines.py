@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.connectors.files.file_writers import BulkWriter, BulkWriterFactory
+from millstream.connectors.formats.file_writers import BulkWriter, BulkWriterFactory
 from millstream.connectors.formats.line_format import FaultyRecord, LineFormat
 from millstream.connectors.formats.tables.codec import arrow_schema, columns_of_rows
 from millstream.errors import PermanentSinkError

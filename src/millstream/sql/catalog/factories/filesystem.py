@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.configuration.options import LOCAL_TIME_ZONE
-from millstream.connectors.files.file_writers import ParquetWriterFactory
 from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
 from millstream.connectors.files.partitions import (
     PartitionCommit,
@@ -25,6 +24,7 @@ from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileColumns, FileSource
 from millstream.connectors.files.table_sink import Overwrite, TableFileSink
 from millstream.connectors.formats.csv_format import CsvWriterFactory
+from millstream.connectors.formats.file_writers import ParquetWriterFactory
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.connectors.formats.tables.avro_table import AvroTableFormat, AvroTableWriterFactory
 from millstream.connectors.formats.tables.codec import arrow_schema, row_of_columns
@@ -77,8 +77,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.connectors.files.file_writers import BulkWriterFactory
     from millstream.connectors.formats.file_format import FileFormat
+    from millstream.connectors.formats.file_writers import BulkWriterFactory
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.expressions.nodes import Expression

@@ -1,9 +1,7 @@
-"""Writers of files: JSON lines, Parquet, and one record at a time by an encoder.
+"""Writers of files: JSON lines, Parquet, ORC, and one record at a time by an encoder.
 
-What it is: what turns batches into the bytes of one file.  Columnar batches are written without
-making Python objects.  Records of an untyped stream become columns by their own names: the
-keys of a dict, the fields of a Row or dataclass, ``f0``, ``f1``, ... of a tuple, ``f0`` of
-anything else.
+Records of an untyped stream become columns by their own names: the keys of a dict, the fields of a
+Row or dataclass, ``f0``, ``f1``, ... of a tuple, ``f0`` of anything else.
 """
 
 from __future__ import annotations
@@ -232,3 +230,58 @@ class _EncoderWriter(BulkWriter):
 
     def finish(self) -> None:
         pass
+
+
+# -- ORC -----------------------------------------------------------------------------------------
+
+
+class OrcWriterFactory(BulkWriterFactory):
+    """ORC files.
+
+    Records of an untyped stream are kept in memory until the file is finished, as for Parquet.
+
+    Args:
+        compression: "uncompressed", "zlib", "snappy", "lz4" or "zstd".
+    """
+
+    extension = ".orc"
+
+    def __init__(self, compression: str = "zlib") -> None:
+        self.compression = compression
+
+    def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
+        return _OrcWriter(stream, self.compression, type_info.arrow_schema)
+
+
+class _OrcWriter(BulkWriter):
+    def __init__(self, stream: IO[bytes], compression: str, schema: pa.Schema | None) -> None:
+        from pyarrow import orc  # loaded where it is used: 10 ms
+
+        self._writer = orc.ORCWriter(stream, compression=compression)
+        self._schema = schema
+        self._values: list[object] = []
+        self._wrote = False
+
+    def write(self, batch: Batch) -> None:
+        if self._schema is None:
+            self._values.extend(batch.values)
+            return
+        self._append(pa.Table.from_batches([batch.arrow.cast(self._schema)]))
+
+    def _append(self, table: pa.Table) -> None:
+        try:
+            self._writer.write(table)
+        except pa.ArrowException as error:
+            message = f"ORC cannot hold columns {table.schema}: {error}"
+            raise PermanentSinkError(message) from error
+        self._wrote = True
+
+    def finish(self) -> None:
+        if self._values:
+            self._append(table_of_values(self._values))
+        elif not self._wrote and self._schema is not None:
+            self._append(self._schema.empty_table())
+        self._writer.close()
+
+    def abandon(self) -> None:
+        self._writer.close()
