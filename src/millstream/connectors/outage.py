@@ -1,9 +1,9 @@
-"""How long pre-committed output must survive, compared with how long its target keeps it.
+"""Check, at submit, that a target keeps pre-committed output as long as an outage may last.
 
-What it is: the check at submit for sinks whose target ends a transaction by itself after a while.
 A transaction that begins with an epoch may have to wait for the slowest tasks, for the longest wait
-before a restart, and for the new run to start.  Where tasks go on, it begins behind the barrier of
-the checkpoint before, and waits for the next trigger, and for as many checkpoints as may fail.
+before a restart, and for the new run to start.  With long-running tasks, it begins after the
+barrier of the checkpoint before, and waits for the next trigger, and for as many checkpoints as may
+fail.
 """
 
 from __future__ import annotations

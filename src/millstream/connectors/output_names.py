@@ -1,7 +1,7 @@
-"""Names of a sink's output, by which a later run tells whose it is and of which run.
+"""Names of a sink's output, by which a later run recognizes whose it is and of which run.
 
-What it is: the only place that makes and reads them.  Each begins with the owner, in the alphabet
-and length that the target allows, and goes on with the run and what is unique in it::
+This is the only place that makes and reads them.  Each begins with the owner, in the alphabet and
+length that the target allows, followed by the run and a unique part::
 
     files, checkpoint   <job>/<sink>/                         g3-000007-1-<attempt>-<random>
     PostgreSQL          millstream-<hash 16>-<hash 16>-       g3-e7-s1-<random>

@@ -1,8 +1,4 @@
-"""What a target refuses for good, and what it may take later.
-
-What it is: the judgement of errors that are the same for many sinks: those of the operating system
-and those of code.  ``PermanentSinkError`` says what follows.
-"""
+"""Classification of errors of targets: permanent, or worth a retry."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The batch: what flows between chained operators.
+"""The batch that flows between chained operators: records of one stream with their timestamps.
 
-What it is: a run of records of one stream with their timestamps, held as Python values or as one
-Arrow record batch, and converted between the two at most once, when somebody asks.  A scalar
-stream is one column; a ROW, TUPLE or dataclass stream has one column per field.
+It is held as Python values or as one Arrow record batch, and converted between the two at most
+once, on demand.  A scalar stream is one column; a ROW, TUPLE or dataclass stream has one column per
+field.
 
 A changelog carries the kind of each record (+I, -U, +U, -D) beside it.  In a ROW stream, typed or
 not, the kinds are those of the rows, as in PyFlink; records of other types have them beside them,

@@ -1,8 +1,6 @@
-"""The storage contract: what the checkpoint needs of a file system, and nothing more.
+"""The storage contract: names with "/" in them, relative to the checkpoint directory.
 
-What it is: a protocol over names with "/" in them, relative to the checkpoint directory.
-What it is not: a file system.  There is no append, no rename seen by others, no locking: all
-coordination rests on put-if-absent.
+There is no append, no rename seen by others, no locking: all coordination rests on put-if-absent.
 """
 
 from __future__ import annotations

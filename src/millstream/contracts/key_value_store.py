@@ -1,10 +1,8 @@
-"""The key-value store under all keyed state: the contract that every backend meets.
+"""The contract of state backends: an ordered map from bytes to bytes under all keyed state.
 
-What it is: an ordered map from bytes to bytes for one operator in one subtask, restored from a
-checkpoint and snapshotted at each one that follows, and the layout of its keys.
-
-A snapshot comes in two steps, so that one task can go on while the other step is under way:
-``prepare_snapshot`` fixes the content, quickly; ``PendingSnapshot.finish`` uploads it.
+A store belongs to one operator in one subtask, is restored from a checkpoint and snapshotted at
+each one that follows.  A snapshot comes in two steps, so that a task can continue during the
+second: ``prepare_snapshot`` fixes the content, quickly; ``PendingSnapshot.finish`` uploads it.
 
 Key layout (all integers big-endian, so that byte order is numeric order)::
 

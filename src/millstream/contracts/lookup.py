@@ -1,9 +1,4 @@
-"""Lookup: rows of a table outside, asked for by keys.
-
-What it is: what a join with a table that is looked up (``FOR SYSTEM_TIME AS OF`` a processing time)
-needs of a connector.  Many keys are asked for at once.
-What it is not: a source: nothing is read on and on, and nothing of it is in a checkpoint.
-"""
+"""The contract of lookups: rows of an external table by batches of keys, for lookup joins."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Metrics as they travel: what an operator reports of an epoch, and what a job makes of it.
+"""Metrics of operators: what a task reports of an epoch, what a job makes of it, and reporters.
 
 A number is what an operator counts by itself; it adds up over subtasks and epochs.  A counter,
 gauge, meter or distribution of a user function is a *measure*, a dict of JSON with its kind, which
 ``added`` puts together and ``shown`` makes readable.
-What it is not: what user functions call (``functions/metric_group.py``).
 """
 
 from __future__ import annotations
@@ -134,6 +133,9 @@ def _recent(measure: Measure, span: int, now: int) -> list[list[int]]:
     """The events of a meter by bucket, those longer ago than its span left out."""
     oldest = (now - span * _SECOND) // _BUCKET
     return [entry for entry in measure.get("recent", ()) if entry[0] > oldest]
+
+
+# -- reporters -------------------------------------------------------------------------------------
 
 
 class MetricReporter(ABC):

@@ -1,8 +1,4 @@
-"""The operator contract: what runs inside a task.
-
-What it is: the interface between the task loop (``runtime/task.py``), which delivers batches and
-watermarks, and the logic of one operator (``runtime/operators/``).  Nothing here knows an engine.
-"""
+"""The operator contract, between the task loop (``runtime/task.py``) and ``runtime/operators/``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How one record becomes bytes and back: encoders of files, schemas of messages.
-
-What it is: PyFlink's ``pyflink.common.Encoder``, used with ``FileSink.for_row_format``, and
-``SerializationSchema`` and ``DeserializationSchema`` for systems whose records are bytes.
-"""
+"""PyFlink's ``Encoder`` of files, and serialization and deserialization schemas of messages."""
 
 from __future__ import annotations
 

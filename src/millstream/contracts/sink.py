@@ -1,9 +1,8 @@
 """The sink contract (Flink's Sink V2): writers that pre-commit, a committer, and abort.
 
-What it is: what a connector implements so that its output is exactly-once.  In the tasks a
-writer writes an epoch's records to a place nobody sees and *pre-commits* them: durable,
-invisible, described by committables.  These go into the manifest; when it is published (the
-commit point) the committer in the driver makes them visible.
+In the tasks a writer writes an epoch's records to a place nobody sees and *pre-commits* them:
+durable, invisible, described by committables.  These go into the manifest; when it is published
+(the commit point) the committer in the driver makes them visible.
 """
 
 from __future__ import annotations

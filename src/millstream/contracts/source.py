@@ -1,9 +1,8 @@
 """The source contract: splits, offsets, and reading the same records every time.
 
-What it is: what a connector implements to be read by Millstream.  A source is split into parts
-that are read side by side; a position in a split is one integer.  Where each epoch has tasks of
-its own, they are told ``[start, stop)`` of each split and read exactly that, again if the epoch is
-replayed.  Tasks that live on poll a cursor per split (``contracts/source.py``).
+A source is divided into splits that are read in parallel; a position in a split is one integer.  In
+micro-batch execution tasks get ``[start, stop)`` of each split and read exactly that, again if the
+epoch is replayed.  Long-running tasks poll a cursor per split.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Asynchronous functions: requests to other services, many of them at a time, and again.
-
-What it is: what programs derive from for ``AsyncDataStream``, and the strategies by which a request
-is made again.
-"""
+"""Asynchronous functions for ``AsyncDataStream``, and their retry strategies."""
 
 from __future__ import annotations
 

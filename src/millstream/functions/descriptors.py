@@ -1,9 +1,4 @@
-"""State descriptors: what a user function asks its runtime context for.
-
-What it is: PyFlink's descriptors, with PyFlink's signatures except that types may be left out.
-Plain data, picklable.
-What it is not: state.  Handles are made of descriptors by ``state/keyed.py``.
-"""
+"""PyFlink's state descriptors; types may be left out."""
 
 from __future__ import annotations
 

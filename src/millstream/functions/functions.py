@@ -1,8 +1,5 @@
 """The functions users write, with PyFlink's names: map, filter, process, aggregate, window.
 
-What it is: base classes with the methods to fill in, and what those methods are given (runtime
-context, timer service, contexts of process functions).
-
 An instance belongs to one subtask of one worker process.  ``open`` is called once per instance,
 not once per epoch; fields of the instance are not checkpointed, state handles are.
 """

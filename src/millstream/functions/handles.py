@@ -1,7 +1,6 @@
-"""State handles: how user functions read and write the state of the current key.
+"""PyFlink's state handles: user functions read and write the state of the current key by them.
 
-What it is: the abstract classes of PyFlink's ``datastream.state``.  A handle is made once, usually
-in ``open``, and always speaks of the key of the record (or timer) that is being processed.
+A handle is made once, usually in ``open``; its key is that of the current record or timer.
 """
 
 from __future__ import annotations

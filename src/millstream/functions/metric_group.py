@@ -1,9 +1,7 @@
-"""Metrics of user functions: counters, gauges, meters and distributions, by name and group.
+"""PyFlink's metrics of user functions: counters, gauges, meters, distributions; by name and group.
 
-What it is: what ``runtime_context.get_metrics_group()`` gives, with PyFlink's names
-(``pyflink.metrics``).  What is counted is reported with each epoch, and is part of it: an epoch
-that is given up and repeated counts once.
-What it is not: where it is added up (``contracts/metrics.py``) or shown (``JobClient``).
+What is counted is reported with each epoch, and is part of it: an epoch that is aborted and
+repeated counts once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a trigger is: it says when a window is evaluated, and when its content is thrown away.
-
-What it is: PyFlink's ``Trigger``, its context and its results, for users to write their own.
-"""
+"""Triggers, which fire and purge windows, and Flink's evictors, which remove elements."""
 
 from __future__ import annotations
 
@@ -690,6 +687,9 @@ class ProcessingTimeoutTrigger(QuietTrigger):
         return f"ProcessingTimeoutTrigger({self.nested_trigger!r}, {self._timeout})"
 
 
+# -- evictors --------------------------------------------------------------------------------------
+
+
 class TimestampedValue(NamedTuple):
     """An element of a window with its timestamp (milliseconds)."""
 
@@ -710,7 +710,11 @@ class TimestampedValue(NamedTuple):
 
 
 class Evictor(ABC, Generic[T, W]):
-    """Removes elements from a window when it fires."""
+    """Removes elements from a window when it fires.
+
+    Flink's evictor removes through an iterator; this one changes the list it is given
+    (``del elements[:2]``); what is left in it is what the window keeps.
+    """
 
     class EvictorContext(ABC):
         """What an evictor is given beside elements and window.  Not to be kept."""

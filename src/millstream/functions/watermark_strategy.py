@@ -1,7 +1,6 @@
-"""Watermark strategies: which time a record has, and how far time has got.
+"""Watermark strategies, timestamp assigners, and watermark generators, one per source split.
 
-What it is: what the user configures (``WatermarkStrategy``, timestamp assigners) and the generators
-that run per source split.  The attributes of a generator are its checkpointed state.
+The attributes of a generator are its checkpointed state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Windows, and what puts records into them.
-
-What it is: the kinds of windows, the contract of window assigners, and the assigners of windows
-that all keys share: tumbling and sliding event-time windows with offsets.
-"""
+"""Windows, the contract of window assigners, and tumbling, sliding and session assigners."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The files of a job: what its workers need beside the graph.
-
-What it is: the entries of ``python.files``, ``python.archives``, ``python.requirements`` and
-``pipeline.cached-files``, and where each lies on a worker.
-What it is not: their way there: ``execution/job.py`` puts them into the checkpoint storage,
-``runtime/job_files.py`` takes them out.
-"""
+"""The files of a job (``python.files``, ``pipeline.cached-files``, ...) and their worker paths."""
 
 from __future__ import annotations
 

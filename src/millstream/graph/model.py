@@ -1,8 +1,4 @@
-"""The StreamGraph: nodes, edges, and the stages they are cut into.
-
-What it is: plain data made from the user's transformations (``graph/translate.py``), cut into
-stages (``graph/model.py``) and shipped once to every worker.
-"""
+"""The StreamGraph: nodes, edges, and the stages they are cut into, shipped once to every worker."""
 
 from __future__ import annotations
 

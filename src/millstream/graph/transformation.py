@@ -1,7 +1,6 @@
-"""Transformations: what each call on a stream leaves behind.
+"""Transformations: the program as the user wrote it, a graph of objects that point to their inputs.
 
-What it is: the program as the user wrote it, a graph of plain objects that point to their inputs.
-Some become operators (``Source``, ``OneInput``, ``TwoInput``, ``Sink``), others only say how
+Some become operators (``Source``, ``OneInput``, ``TwoInput``, ``Sink``), others only describe how
 records travel between operators (``Union``, ``Partition``, ``SideOutput``).
 """
 

@@ -1,11 +1,7 @@
-"""From transformations to the job graph.
-
-What it is: the step between the program and the job.  It resolves unions, partitionings and side
-outputs into edges, settles parallelism, gives every operator its uid, refuses what cannot run,
-and has the result cut into stages.
+"""From transformations to the job graph: edges, parallelism, uids, and what cannot run is refused.
 
 Uids.  State, sources and sinks are matched by uid when a job restarts.  An operator without a
-``uid`` of its own gets a hash of its place in the program: what kind of operator it is and, by
+``uid`` of its own gets a hash of its position in the program: what kind of operator it is and, by
 way of their uids, what it reads and how.  Operators alike in all that are told apart by their
 order in the program.  Unlike Flink's, the hash has no running number over the whole program, so
 an operator added elsewhere changes no other uid.  A new name or parallelism changes none either.

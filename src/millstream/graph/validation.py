@@ -1,7 +1,6 @@
-"""Asking sources and sinks, at submit, whether they can be used.
+"""Ask all sources and sinks, at submit, whether they can be used.
 
-What it is: one call for a whole job, before anything is written.  Each error names the source or
-sink as the user knows it: its name and where in the program it was made.
+Each error names the source or sink by its name and the line of the program that made it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The collect sink: results as Python values, read back in the program that ran the job.
-
-What it is: what ``execute_and_collect`` uses: pickled values in files, exactly once by the same
-protocol as the file sink.  ``read_collected`` sees committed epochs only.
-"""
+"""The collect sink of ``execute_and_collect``: pickled values in pending files, exactly once."""
 
 from __future__ import annotations
 

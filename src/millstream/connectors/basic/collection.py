@@ -1,8 +1,4 @@
-"""A collection in memory as a source.
-
-What it is: ``env.from_collection``.  The values are pickled with the job; an offset is an index.
-What it is not: for large data; use files.
-"""
+"""Source that reads a collection in memory; an offset is an index."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Generated records as a source, at a rate if wanted.
+"""Flink's ``DataGeneratorSource``: generated records, at a rate if wanted.
 
-What it is: Flink's ``DataGeneratorSource``.  Record number i is ``function(i)``; a function that
-depends on nothing but i makes the source replayable.  The rate holds over the whole source and
-is kept by wall time: a split can be read up to where it should be by now, so a job that was down
-catches up, as it would on a real source.
+Record number i is ``function(i)``; a function that depends on nothing but i makes the source
+replayable.  The rate holds over the whole source and is kept by wall time: a split can be read up
+to where it should be by now, so a job that was down catches up, as it would on a real source.
 """
 
 from __future__ import annotations

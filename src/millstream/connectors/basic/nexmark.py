@@ -1,10 +1,8 @@
-"""Events of Nexmark: people, auctions and bids of a made-up auction house, as a source.
+"""The Nexmark generator as a source: people, auctions and bids of a made-up auction house.
 
-What it is: the generator of the benchmark.  Of every 50 events the first is a person, the next
-three are auctions, the others bids; event ``n`` happens at ``base_time + n / rate``.  Every value
-is a function of the seed, the number of the event and the column, so an event that is read again
-is the same.  Only the columns that are asked for are made.  A source has events of one kind, or of
-all.
+Of every 50 events the first is a person, the next three are auctions, the others bids; event ``n``
+happens at ``base_time + n / rate``.  Every value is a function of the seed, the number of the event
+and the column, so an event that is read again is the same.  Only the requested columns are made.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""The print sink: records on the driver's standard output.
+"""The print sink: writes records to the driver's standard output.
 
-What it is: Flink's ``print``, with one difference: lines are printed by the driver when their
-epoch is committed, so they are exactly the lines of committed epochs, in order of epoch, subtask
-and record.  They travel in the manifest (compressed), so this is for looking at results, not
-for moving data.
-
-Where tasks go on, too, they wait for their checkpoint: a slot's own output is nowhere to be seen on
-most clusters.
+Unlike Flink's, lines are printed by the driver when their checkpoint is committed, so they are
+exactly the lines of committed checkpoints, in order of checkpoint, subtask and record.  They travel
+in the manifest (compressed).  A slot's own output is not visible on most clusters.
 """
 
 from __future__ import annotations

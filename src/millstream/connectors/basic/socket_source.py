@@ -1,10 +1,9 @@
-"""Lines of text from a TCP server: for trying things out, not for production.
+"""Flink's socket text stream: reads lines of text from a TCP server, for trying things out.
 
-What it is: Flink's socket text stream.  A thread in the driver reads the socket and appends whole
-lines to segment files in a temporary directory; an offset is a byte of all segments together;
-tasks read the segments.  A small file says how much is written, for tasks that live on.  So the
-workers must see the driver's temporary directory (``local[*]``,
-or ``directory=`` on a shared file system).
+A thread in the driver reads the socket and appends whole lines to segment files in a temporary
+directory; an offset is a byte of all segments together; tasks read the segments.  A small file
+holds how much is written, for long-running tasks.  So the workers must see the driver's temporary
+directory (``local[*]``, or ``directory=`` on a shared file system).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The commit table: a database keeps, with the rows themselves, which output it holds.
 
-What it is: the exactly-once mechanism of sinks whose target has transactions but cannot keep one
-open across a crash.  The rows of an epoch are staged where nobody reads them; the committer then
-moves them into the table and enters them in ``millstream_commits``, in *one* transaction.  For
-each committable it finds one of:
+It makes sinks exactly-once whose target has transactions but cannot keep one open across a crash.
+The rows of an epoch are staged where nobody reads them; the committer then moves them into the
+table and enters them in ``millstream_commits``, in *one* transaction.  For each committable it
+finds one of:
 
-1. Its part is entered: an earlier try went through and could not say so.  Nothing is to be done.
+1. Its part is entered: an earlier try succeeded and could not report it.  Nothing is to be done.
 2. It is not, but a later epoch of the same job and sink is, or a part of this epoch that the
-   manifest does not name: this run has been overtaken, or the checkpoint directory was put back
-   from an older copy.  SinkError: going on would repeat or lose rows.  (In mode AT_LEAST_ONCE other
+   manifest does not name: this run is fenced, or the checkpoint directory was restored from an
+   older copy.  SinkError: continuing would repeat or lose rows.  (In mode AT_LEAST_ONCE other
    parts of this epoch are of runs that died before they published: case 3.)
 3. Neither: the rows are not in the table.  They are inserted and entered.
 

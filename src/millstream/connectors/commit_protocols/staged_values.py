@@ -1,8 +1,8 @@
 """Staged values: an epoch's records kept in the checkpoint directory until the epoch is committed.
 
-What it is: what the write-ahead sink and the fenced upsert sink share.  A task writes the records
-of an epoch as one blob under a name of its attempt, ``sinks/<job>/<uid>/g<generation>-...``, and
-its committable names it.  The committer reads exactly what the manifest names.
+The write-ahead sink and the fenced upsert sink share this.  A task writes the records of an epoch
+as one blob under a name of its attempt, ``sinks/<job>/<uid>/g<generation>-...``, and its
+committable names it.  The committer reads exactly what the manifest names.
 """
 
 from __future__ import annotations

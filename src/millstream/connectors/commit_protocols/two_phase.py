@@ -1,20 +1,4 @@
-"""TwoPhaseCommitSinkFunction: exactly-once into targets with transactions that outlive a process.
-
-What it is: Flink's template.  A transaction belongs to one epoch and attempt of one subtask.  The
-task begins it, writes into it and pre-commits; its handle travels in the manifest; the driver
-commits it once the manifest is published.  A handle is also kept in the checkpoint directory
-when its transaction begins, so that one whose task died can be aborted.  Where a transaction can
-be at a crash, and what becomes of it:
-
-1. Begun, its handle not kept -> nobody knows it; the target's own timeout ends it.
-2. Kept, in no manifest -> ``recover_and_abort`` at the start of the next run, or after the commit
-   of the next epoch.
-3. In a published manifest -> ``recover_and_commit``, until it succeeds.
-4. Committed, the handle not deleted -> as 3; the target is asked and has nothing to do.
-
-What can never happen: a transaction that a manifest names is aborted, or one that none names is
-committed.
-"""
+"""Sinks to derive from: ``TwoPhaseCommitSinkFunction`` and ``UpsertSink``."""
 
 from __future__ import annotations
 
@@ -96,7 +80,21 @@ class _Transaction(TypedDict):
 
 
 class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
-    """A sink made of seven methods of its target.  The constructor must be called.
+    """A sink made of seven methods of its target, for transactions that outlive a process.
+
+    A transaction belongs to one epoch and attempt of one subtask.  The task begins it, writes into
+    it and pre-commits; its handle travels in the manifest; the driver commits it once the manifest
+    is published.  A handle is also kept in the checkpoint directory when its transaction begins, so
+    that one whose task died can be aborted.  Where a transaction can be at a crash:
+
+    1. Begun, its handle not kept -> nobody knows it; the target's own timeout ends it.
+    2. Kept, in no manifest -> ``recover_and_abort`` at the start of the next run, or after the
+       commit of the next epoch.
+    3. In a published manifest -> ``recover_and_commit``, until it succeeds.
+    4. Committed, the handle not deleted -> as 3; the target is asked and has nothing to do.
+
+    What can never happen: a transaction that a manifest names is aborted, or one that none names is
+    committed.
 
     Contract:
       1. ``TXN`` is picklable and names the transaction to any process.  (runtime)
@@ -377,8 +375,21 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
+# -- upsert by key ---------------------------------------------------------------------------------
+
+
 class UpsertSink(Sink):
     """Writes the newest value of each key.
+
+    By default values are written at the end of an epoch, or as they come, before the checkpoint is
+    complete: after a failure a value may go back for a moment.  If the replay makes other keys than
+    the first run did (because it reads the clock, or random numbers), rows of keys that only the
+    first run made stay.  With ``fenced=True`` the rows are staged in the checkpoint directory and
+    written when the epoch is committed, so values never go back.
+
+    In both, ``upsert`` gets a number that grows with each run and epoch (``fence_of``).  A target
+    that stores it beside the row and refuses to replace a row with a greater one is safe from an
+    old driver or task that was thought dead.
 
     Args:
         fenced: write at the commit and not before.

@@ -1,11 +1,11 @@
-"""Sinks for databases that live in one file: rows in pending files, then one transaction.
+"""Exactly-once sinks of databases in one file: rows in pending files, then one transaction.
 
-What it is: what ``SqliteSink`` and ``DuckDbSink`` share.  A task writes an epoch's rows to a
-pending Parquet file beside the database (``connectors/files/pending_files.py``) and tries them:
-they are inserted and rolled back, so that a row the table refuses fails the epoch, not the commit.
-The committer inserts the rows of all subtasks and enters them in one transaction
+``SqliteSink`` and ``DuckDbSink`` share this.  A task writes an epoch's rows to a pending Parquet
+file beside the database (``connectors/files/pending_files.py``) and tries them: they are inserted
+and rolled back, so that a row the table refuses fails the epoch, not the commit.  The committer
+inserts the rows of all subtasks and enters them in one transaction
 (``connectors/commit_protocols/commit_table.py``).  A reader sees an epoch whole or not at all.
-With a key rows are changes (``connectors/embedded/sink.py``).
+With a key, rows are changes.
 """
 
 from __future__ import annotations

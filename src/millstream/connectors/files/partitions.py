@@ -1,9 +1,6 @@
-"""Partitions of files: a directory ``column=value`` for each value, as Hive's and Flink's.
+"""Partitions of files, ``column=value`` directories as Hive's and Flink's: their names and writers.
 
-What it is: how a batch is dealt out to them.  The columns of the partition are in the names alone,
-not in the files.
-What it is not: the names (``connectors/files/partitions.py``), or reading them
-(``connectors/files/source.py``).
+The columns of the partition are in the names alone, not in the files.
 """
 
 from __future__ import annotations

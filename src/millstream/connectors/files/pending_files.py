@@ -1,20 +1,18 @@
-"""Files that are written invisibly and made visible by a rename: the protocol.
+"""The commit protocol of files: written invisibly, made visible by a rename.
 
-What it is: the exactly-once mechanism of the file sink and the collect sink.
-
-A task writes to ``<base>/.pending-<job id>/<sink uid>/<unique name>``, which readers pass over
+A task writes to ``<base>/.pending-<job id>/<sink uid>/<unique name>``, which readers ignore
 because of the dot, and makes it durable.  Its committable is ``{"pending": ..., "final": ...}``
 with paths relative to the base.  The committer renames.  For each committable it finds one of:
 
-1. Only the pending file is there: nobody committed it yet.  Rename it.  A rename is atomic:
+1. Only the pending file exists: nobody committed it yet.  Rename it.  A rename is atomic:
    readers see the whole file or none.
-2. Only the final file is there: an earlier run renamed it and died before it could say so.
-3. Both are there: the checkpoint directory is an older copy, and the job wrote this epoch before,
+2. Only the final file exists: an earlier run renamed it and died before it could report it.
+3. Both exist: the checkpoint directory is an older copy, and the job wrote this epoch before,
    maybe with other records.  SinkError: a rename would replace output that readers have seen.  In
    mode AT_LEAST_ONCE it is the output of a run that died before it published: this comes beside.
-4. Neither is there, and the run that committed it has said so: a reader took the file away.
-5. Neither is there otherwise: the pending file was deleted by somebody else, or the disk lost what
-   it had confirmed.  The output of a published epoch is gone; SinkError says so.  Millstream itself
+4. Neither exists, and the run that committed it has reported that: a reader took the file away.
+5. Neither exists otherwise: the pending file was deleted by somebody else, or the disk lost what
+   it had confirmed.  The output of a published epoch is gone; SinkError reports it.  Millstream
    deletes only pending files that no manifest names, so this can never happen by its doing.
 """
 

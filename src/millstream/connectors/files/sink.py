@@ -1,8 +1,8 @@
-"""The file sink: exactly-once files in CSV, JSON lines, Parquet or any encoding.
+"""Flink's ``FileSink``: exactly-once files in CSV, JSON lines, Parquet or any encoding.
 
-What it is: Flink's ``FileSink``.  Every epoch makes its own files, at most one (or as many as the
-rolling policy asks for) per subtask and bucket, and none where there are no records.  They
-become visible, whole, when the epoch is committed: ``part-<hash>-<subtask>-<epoch>.<ext>``.
+Every epoch makes its own files, at most one (or as many as the rolling policy asks for) per subtask
+and bucket, and none where there are no records.  They become visible, whole, when the epoch is
+committed: ``part-<hash>-<subtask>-<epoch>.<ext>``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The file source: finds files and reads them with a format.
+"""Flink's ``FileSource``: finds files and reads them with a format.
 
-What it is: Flink's ``FileSource``.  A file is a split.  Directories are searched recursively;
-files and directories whose name begins with ``.`` or ``_`` are passed over; files are read in
-the order of their paths.  ``process_static_file_set`` (the default) reads what is there when the
-job starts and ends; ``monitor_continuously`` looks for new files again and again and never ends.
+A file is a split.  Directories are searched recursively; files and directories whose name begins
+with ``.`` or ``_`` are skipped; files are read in the order of their paths.
+``process_static_file_set`` (the default) reads the files that exist when the job starts and ends;
+``monitor_continuously`` looks for new files again and again and never ends.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """Files of a table: partitions that are committed when they are complete, tables that are replaced.
 
-What it is: a FileSink whose committer knows how far all writers are.  A partition is committed
-behind the commit of its files; what INSERT OVERWRITE writes is set aside, and put in the place of
-what was there when nothing more can come.
-What it is not: the rule of when a partition is complete
-(``connectors/files/partitions.py``).
-
+A FileSink whose committer knows how far all writers are.  A partition is committed after its files;
+what INSERT OVERWRITE writes is set aside, and replaces the old files when nothing more can come.
 Cases, of a crash while a table is replaced:
 
 1. Nothing is decided: the next run commits the last epoch again, and decides.
-2. What is moved and deleted stands in the record: it is done to its end, by whoever comes next.
+2. What is moved and deleted stands in the record: whoever comes next completes it.
 3. All is done, and stands in the record: a repeated commit changes nothing.
 
 Readers may see a table between the deletion of the old files and the last rename, as in Flink.

@@ -1,8 +1,4 @@
-"""Avro's container files, and Parquet files by an Avro schema: records are dicts, as in PyFlink.
-
-What it is: a reader that cuts at the file's own blocks, and writers.
-What it is not: messages of one record each (``connectors/formats/message_formats.py``).
-"""
+"""Avro's container files, and Parquet files by an Avro schema: records are dicts, as in PyFlink."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""CSV files as rows.
+"""CSV files: read as rows by pyarrow on blocks of whole records, and written.
 
-What it is: pyarrow's CSV reader on blocks of whole records.  Columns are found by the names in
-each file's own header, or by position where files have none or it is not to be used.
-
-Record ends: by default a record is a line, which is found out from the head of the first file:
-if quoted values there contain line breaks, cuts are made at record ends instead
-(``multi_line=True``), found by counting quotes from the last cut on.
+Columns are found by the names in each file's own header, or by position where files have none or it
+is not to be used.  By default a record is a line; the head of the first file decides: if quoted
+values there contain line breaks, cuts are made at record ends instead (``multi_line=True``), found
+by counting quotes from the last cut on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a file format is: how one file becomes records, addressed by offsets.
-
-What it is: the contract between the file source, which finds files, and the formats, which read
-byte or row ranges of one file.  Also the small helpers all formats share.
-"""
+"""The contract of file formats: how one file becomes records, addressed by offsets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""JSON lines as rows: one JSON object per line.
+"""JSON: values as text, and lines of JSON objects as rows, read by pyarrow in blocks of lines.
 
-What it is: pyarrow's JSON reader on blocks of whole lines.  Fields that the schema does not name
-are ignored, fields that a line lacks are null.
+Fields that the schema does not name are ignored, fields that a line lacks are null.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Reading files of lines: cuts at record ends, blocks, and the place of what does not parse.
+"""Reading files of lines: cuts at record ends, blocks, and the position of what does not parse.
 
-What it is: everything CSV, JSON lines and text have in common.  Offsets are bytes.  A record
-belongs to the range in which its first byte lies, so any cut of a file of plain lines is a good
-one; a format whose records may span lines (``multi_line``) is cut at record ends by ``next_stop``.
-Blocks of about 1 MiB go to a pyarrow reader as a whole; only a block that does not parse is
-taken apart, by halving, to find the lines at fault.
+CSV, JSON lines and text share this.  Offsets are bytes.  A record belongs to the range in which its
+first byte lies, so any cut of a file of plain lines is a good one; a format whose records may span
+lines (``multi_line``) is cut at record ends by ``next_stop``.  Blocks of about 1 MiB go to a
+pyarrow reader as a whole; only a block that does not parse is halved, to find the lines at fault.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Rows as messages: JSON and Avro, one record per message.
+"""PyFlink's row schemas (``pyflink.datastream.formats``): one JSON, CSV or Avro record per message.
 
-What it is: PyFlink's row schemas (``pyflink.datastream.formats``).  JSON messages of a batch are
-parsed together by pyarrow, as lines (so are those of CSV, in ``message_formats.py``); only if they
-do not come out as one row each are they looked at one by one.
+Messages of a batch are parsed together by pyarrow, as lines; only if they do not come out as one
+row each are they read one by one.
 """
 
 from __future__ import annotations

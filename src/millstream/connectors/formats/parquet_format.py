@@ -1,8 +1,7 @@
-"""Parquet files as rows.
+"""Parquet files as rows; offsets are row numbers.
 
-What it is: pyarrow's Parquet reader.  Offsets are row numbers; only the row groups that overlap
-``[start, stop)`` are read, and cuts are moved to row group ends where one is near, since rows
-before the start of a read within its row group are decoded in vain.
+Only the row groups that overlap ``[start, stop)`` are read, and cuts are moved to row group ends
+where one is near, since rows before the start of a read within its row group are decoded in vain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Kafka: source and sink, on ``confluent-kafka``.
+"""Kafka source and sink, on ``confluent-kafka``, which stays optional: nothing else imports them.
 
-What it is: the connectors.  Programs import them from ``millstream.datastream.connectors.kafka``.
-
-What it is not: imported by anything else in Millstream, so that Kafka's packages stay optional.
+Programs import them from ``millstream.datastream.connectors.kafka``.
 
 Read next: ``connectors/kafka/source.py``, ``connectors/kafka/sink.py``.
 """

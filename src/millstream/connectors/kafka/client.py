@@ -1,8 +1,6 @@
-"""Talking to a Kafka cluster: properties, topics, offsets, and errors that name the cluster.
+"""Requests of source and sink to a Kafka cluster: properties, topics, offsets, and errors.
 
-What it is: the few questions that source and sink ask a cluster, on ``confluent-kafka``.
-Properties are librdkafka's; where Java's client has another name for the same thing, that is
-accepted too.
+Properties are librdkafka's; the names of Java's client are accepted too.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Producers, kept between epochs by a worker process.
+"""Producers that a worker process keeps between epochs.
 
-What it is: making a transactional producer takes a tenth of a second and more, an epoch should
-not.  So a process keeps them, each with a transactional id of its own that no other process ever
-has (``connectors/output_names.py``).
+Making a transactional producer takes a tenth of a second and more, which is too long for an epoch.
+So a process keeps them, each with a transactional id of its own that no other process ever has
+(``connectors/output_names.py``).
 
 A producer whose transaction was left open for the driver to commit is used again only once the
-marker says that this was done.  librdkafka is then told to commit as well, which the broker
-answers as a repeated request.  Till then another producer writes: where tasks go on, the next epoch
-begins before this one is committed, so a process has two or three of them, which take turns.  A
-producer whose transaction had another end is thrown away.
+marker shows that this was done.  librdkafka then commits as well, which the broker answers as a
+repeated request.  Until then another producer writes: with long-running tasks the next epoch begins
+before this one is committed, so a process uses two or three of them in rotation.  A producer whose
+transaction had another end is thrown away.
 
-Where tasks go on, a transaction is prepared in another thread than that which writes the next one;
-and as soon as a commit is known there, librdkafka is told, so that whoever writes next need not
+With long-running tasks a transaction is prepared in another thread than that which writes the next
+one; as soon as a commit is known there, librdkafka is notified, so that the next writer need not
 wait for that.
 """
 

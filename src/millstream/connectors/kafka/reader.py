@@ -1,7 +1,6 @@
-"""Consumers as tasks have them: how they are opened, and what their errors mean.
+"""Consumers of tasks: how they are opened, and which of librdkafka's errors are transient.
 
-What it is: librdkafka's consumer with what Millstream needs of it, and the decision which of its
-errors pass.  It belongs to no group's membership: partitions are assigned by Millstream.
+They belong to no group's membership: partitions are assigned by Millstream.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From records of a stream to messages: topic, key, value, headers, timestamp.
+"""Kafka messages of records and of rows of tables: topic, key, value, headers, timestamp.
 
-What it is: PyFlink's ``KafkaRecordSerializationSchema``, a whole batch at a time where the schema
-can.
+Columns of a table come from the key's format, the value's, and Kafka's metadata (topic, offset,
+headers, ...); a message without a value is a deleted row of an upsert table.
 """
 
 from __future__ import annotations
@@ -253,6 +253,9 @@ class KafkaRecordSerializationSchemaBuilder:
         return KafkaRecordSerializationSchema(
             self._topic, self._selector, self._key, self._value, self._headers
         )
+
+
+# -- rows of tables --------------------------------------------------------------------------------
 
 
 _TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")

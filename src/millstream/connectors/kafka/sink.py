@@ -1,10 +1,9 @@
-"""The Kafka sink: none, at-least-once, exactly-once.
+"""Flink's ``KafkaSink``: none, at-least-once, exactly-once; and PyFlink's deprecated names.
 
-What it is: Flink's ``KafkaSink``.  With EXACTLY_ONCE each subtask writes an epoch in one
-transaction, flushes it, adds the marker and leaves it open; the driver commits it when the
-manifest is published.  Readers see the epoch then, if they read with
-``isolation.level=read_committed``.  With AT_LEAST_ONCE records are visible at once and the
-acknowledgement waits for their delivery; with NONE nobody waits but the end of the input.
+With EXACTLY_ONCE each subtask writes an epoch in one transaction, flushes it, adds the marker and
+leaves it open; the driver commits it when the manifest is published.  Readers with
+``isolation.level=read_committed`` see the epoch then.  With AT_LEAST_ONCE records are visible at
+once and the acknowledgement waits for their delivery; with NONE only the end of the input waits.
 """
 
 from __future__ import annotations
@@ -421,6 +420,9 @@ class KafkaSinkBuilder:
             message = "a Kafka sink needs set_record_serializer(...)"
             raise ConfigurationError(message)
         return KafkaSink(self._properties, self._serializer, self._guarantee, self._prefix)
+
+
+# -- PyFlink's deprecated names --------------------------------------------------------------------
 
 
 Semantic = DeliveryGuarantee

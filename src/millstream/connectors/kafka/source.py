@@ -1,9 +1,9 @@
-"""The Kafka source: partitions as splits, Kafka's offsets as positions.
+"""Flink's ``KafkaSource``: partitions as splits, Kafka's offsets as positions.
 
-What it is: Flink's ``KafkaSource``.  The driver finds partitions and asks how far they can be
-read; tasks read ranges.  Which offset a partition begins (and ends) at is decided when it is
-discovered and logged with the split.  Positions live in Millstream's checkpoints; committing them
-to a consumer group is for monitoring only.
+The driver finds partitions and asks how far they can be read; tasks read ranges.  Which offset a
+partition begins (and ends) at is decided when it is discovered and logged with the split.
+Positions live in Millstream's checkpoints; committing them to a consumer group is for monitoring
+only.
 """
 
 from __future__ import annotations

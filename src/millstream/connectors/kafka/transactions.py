@@ -1,12 +1,12 @@
-"""Transactions of Kafka, seen and ended from outside the producer that began them.
+"""Transactions of Kafka, inspected and ended from outside the producer that began them.
 
-What it is: what librdkafka cannot do, on ``kafka-python``'s protocol layer: list, describe, commit
-and abort transactions by transactional id, producer id and producer epoch, and read the *marker*.
+On ``kafka-python``'s protocol layer, since librdkafka cannot: list, describe, commit and abort
+transactions by transactional id, producer id and producer epoch, and read the *marker*.
 
 The marker is an offset commit within the transaction: consumer group = the transactional id, offset
-= the epoch, metadata = the attempt.  It is there if and only if the transaction went through.
-Brokers alone do not tell: a producer keeps its id and epoch from one transaction to the next, and
-some answer an EndTxn(commit) for a transaction that was aborted as if all were well.
+= the epoch, metadata = the attempt.  It exists if and only if the transaction was committed.
+Brokers alone do not show it: a producer keeps its id and epoch from one transaction to the next,
+and some answer an EndTxn(commit) for a transaction that was aborted with success.
 """
 
 from __future__ import annotations

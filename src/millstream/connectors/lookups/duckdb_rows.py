@@ -1,8 +1,6 @@
-"""Rows of a DuckDB database, by keys.
+"""Lookup of rows of a DuckDB database: one query per batch of keys, which are a table of it.
 
-What it is: one query per batch of keys, which are a table of it.  The file is open only while it is
-asked, read-only: an open database locks out whoever writes to it.
-What it is not: the sink (``connectors/embedded/source.py``).
+The file is open only during the query, read-only: an open database locks out its writers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Rows of a PostgreSQL table, by keys.
+"""Lookup of rows of a PostgreSQL table: one query per batch of keys, which are arrays in it.
 
-What it is: one query per batch of keys, which are arrays in it; a connection per task, which is
-opened again when it breaks.
-What it is not: the source (``connectors/postgres/source.py``), which reads a table once.
+Each task has a connection, which is opened again when it breaks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Rows of a SQLite database, by keys.
+"""Lookup of rows of an SQLite database: a prepared statement, run per key in one transaction.
 
-What it is: one prepared statement, run once per key in one read transaction, so that all keys of a
-batch are answered as of one moment.
-What it is not: the sink (``connectors/embedded/source.py``), whose way to store values it reads.
+So all keys of a batch are answered as of one moment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A bounded source kept in memory, by keys: Flink's full cache.
+"""Lookup in a bounded source that each task keeps in memory, Flink's full cache.
 
-What it is: all records of a source, read by each task that looks rows up; read again once they are
-as old as they may be.
-What it is not: for tables larger than memory.
+The source is read again once its records reach their maximum age.
 """
 
 from __future__ import annotations

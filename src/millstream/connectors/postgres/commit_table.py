@@ -1,7 +1,7 @@
 """The PostgreSQL sink with a commit table: exactly-once where nothing can be prepared.
 
-What it is: for servers with ``max_prepared_transactions = 0``, and for epochs that shall be visible
-at once, over all subtasks.  A task COPYs its rows into a staging table beside the target, tries to
+It serves servers with ``max_prepared_transactions = 0``, and epochs that must become visible at
+once, over all subtasks.  A task COPYs its rows into a staging table beside the target, tries to
 insert them (in a subtransaction that is rolled back, so that a refused row fails the epoch and not
 the commit) and commits the staging.  The committer moves the rows of all subtasks into the table
 and enters them, in one transaction (``connectors/commit_protocols/commit_table.py``).  With a key

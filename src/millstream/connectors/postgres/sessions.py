@@ -1,9 +1,9 @@
-"""Sessions of a job's runs on a PostgreSQL server: older ones are ended, holders of locks named.
+"""Sessions on a PostgreSQL server: waits are limited, older runs' ended, holders of locks named.
 
-What it is: a driver or worker that was stopped, or whose machine fell silent, leaves a session
-that goes on holding its locks: in the commit of a commit table for as long as a commit may take.
-Every session of a sink carries job, sink and generation in its ``application_name``, and a newer
-generation ends those of older ones.
+A driver or worker that was stopped, or whose machine fell silent, leaves a session that keeps its
+locks: in the commit of a commit table for as long as a commit may take.  Every session of a sink
+carries job, sink and generation in its ``application_name``, and a newer generation ends those of
+older ones.
 
 Why that is safe, mode by mode.  In all of them a generation begins with a version of the manifest
 log, so that from then on no older one can publish, and sessions are looked for after that.  What
@@ -45,6 +45,42 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[TupleRow]
 
 
+_LOG: Final = logging.getLogger("millstream")
+#: Seconds that the server gets to end a session; it takes milliseconds.
+_ENDING: Final = 10.0
+_POLL: Final = 0.01
+#: So many holders of locks are named in a message.
+_NAMED: Final = 3
+_MAY_END: Final = "as the same user, as a member of pg_signal_backend, or as a superuser"
+
+#: Of one database, for a session does not see what those of others lock.
+_SESSIONS: Final = (
+    "SELECT pid, application_name, usename, coalesce(state, 'state not shown to this user'),"
+    " date_trunc('second', coalesce(xact_start, state_change, backend_start))"
+    " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND starts_with(application_name, $1)"
+)
+#: Who holds the locks that writers of a table wait for.  A prepared transaction has no session;
+#: its number is one of its locks.
+_HOLDERS: Final = (
+    "SELECT l.pid, a.application_name, a.usename, coalesce(a.state, 'state not shown'),"
+    " date_trunc('second', coalesce(p.prepared, a.xact_start, a.backend_start)), p.gid, p.owner,"
+    " string_agg(DISTINCT coalesce(l.mode || ' on ' || l.relation::regclass::text,"
+    " 'the lock of a commit'), ', ')"
+    " FROM pg_locks l"
+    " LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
+    " LEFT JOIN pg_locks own ON l.pid IS NULL AND own.pid IS NULL"
+    " AND own.virtualtransaction = l.virtualtransaction AND own.locktype = 'transactionid'"
+    " LEFT JOIN pg_prepared_xacts p ON p.transaction = own.transactionid"
+    " WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND (l.locktype = 'advisory' AND starts_with(a.application_name, $1)"
+    " OR l.relation = ANY (SELECT to_regclass(name) FROM unnest($2::text[]) AS name)"
+    " AND l.mode <> 'AccessShareLock')"
+    " GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 5, 1"
+)
+
+
 def driver() -> Any:
     """The module psycopg.
 
@@ -71,7 +107,12 @@ def limit_waiting(session: Any, timeout: float, end: float = math.inf) -> None:
 
 @functools.cache
 def limited_connection() -> Any:
-    """The class of the connections, with psycopg's ``connect``."""
+    """Return the class of the connections, with psycopg's ``connect``.
+
+    libpq itself waits without end for a server that took the request and then fell silent (a hung
+    process, a firewall or proxy that drops what it should forward), and ``statement_timeout`` is
+    kept by that very server.
+    """
     psycopg = driver()
 
     class LimitedConnection(psycopg.Connection):  # type: ignore[misc, name-defined]
@@ -111,42 +152,6 @@ def limited_connection() -> Any:
     return LimitedConnection
 
 
-_LOG: Final = logging.getLogger("millstream")
-#: Seconds that the server gets to end a session; it takes milliseconds.
-_ENDING: Final = 10.0
-_POLL: Final = 0.01
-#: So many holders of locks are named in a message.
-_NAMED: Final = 3
-_MAY_END: Final = "as the same user, as a member of pg_signal_backend, or as a superuser"
-
-#: Of one database, for a session does not see what those of others lock.
-_SESSIONS: Final = (
-    "SELECT pid, application_name, usename, coalesce(state, 'state not shown to this user'),"
-    " date_trunc('second', coalesce(xact_start, state_change, backend_start))"
-    " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    " AND starts_with(application_name, $1)"
-)
-#: Who holds the locks that writers of a table wait for.  A prepared transaction has no session;
-#: its number is one of its locks.
-_HOLDERS: Final = (
-    "SELECT l.pid, a.application_name, a.usename, coalesce(a.state, 'state not shown'),"
-    " date_trunc('second', coalesce(p.prepared, a.xact_start, a.backend_start)), p.gid, p.owner,"
-    " string_agg(DISTINCT coalesce(l.mode || ' on ' || l.relation::regclass::text,"
-    " 'the lock of a commit'), ', ')"
-    " FROM pg_locks l"
-    " LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
-    " LEFT JOIN pg_locks own ON l.pid IS NULL AND own.pid IS NULL"
-    " AND own.virtualtransaction = l.virtualtransaction AND own.locktype = 'transactionid'"
-    " LEFT JOIN pg_prepared_xacts p ON p.transaction = own.transactionid"
-    " WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()"
-    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND (l.locktype = 'advisory' AND starts_with(a.application_name, $1)"
-    " OR l.relation = ANY (SELECT to_regclass(name) FROM unnest($2::text[]) AS name)"
-    " AND l.mode <> 'AccessShareLock')"
-    " GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 5, 1"
-)
-
-
 @dataclass(frozen=True, slots=True)
 class RunSessions:
     """The sessions of one sink in one run of a job."""
@@ -171,7 +176,7 @@ class RunSessions:
     def end_older(self, session: Session) -> None:
         """End the sessions of older runs of this sink, and wait until they are gone.
 
-        One that may not be ended (of another user) or does not end is told in the log and left:
+        One that may not be ended (of another user) or does not end is logged and left:
         it may hold nothing that is needed.  If it does, waiting for it fails and names it.
 
         Args:
@@ -218,7 +223,7 @@ class RunSessions:
             if time.monotonic() > limit:
                 pids = ", ".join(str(pid) for (pid,) in still)
                 _LOG.warning(
-                    "sink %s: session %s of an older run was told to end and has not in %.0f s",
+                    "sink %s: session %s of an older run has not ended in %.0f s",
                     self.sink_uid,
                     pids,
                     _ENDING,

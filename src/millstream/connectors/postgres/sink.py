@@ -1,7 +1,4 @@
-"""PostgreSQL sinks: which one, in one place.
-
-What it is: ``PostgresSink``, whose methods make the kinds.
-"""
+"""PostgreSQL sinks: ``PostgresSink`` makes them; two-phase commit, and changelogs by key."""
 
 from __future__ import annotations
 
@@ -46,181 +43,6 @@ if TYPE_CHECKING:
         WriterContext,
     )
     from millstream.types.types import TypeInformation
-
-
-class PostgresTwoPhaseSink(TableSink):
-    """Inserts by prepared transactions; made by ``PostgresSink.two_phase``.
-
-    Args:
-        table: where to.
-    """
-
-    def __init__(self, table: PostgresTable) -> None:
-        super().__init__(table)
-        self._overlapping = 1
-
-    def check(self, session: Session) -> None:
-        """Check the server's settings as well, and make the commit table."""
-        self._require_transactions(session, 1)
-        super().check(session)
-        make_commit_table(session)
-
-    def validate_configuration(self, configuration: Configuration) -> None:
-        """Take how many epochs overlap; ``validate_parallelism`` comes next."""
-        self._overlapping = overlapping_epochs(configuration)
-
-    def validate_parallelism(self, parallelism: int) -> None:
-        """Check that the server can hold a connection and the transactions of each subtask.
-
-        Those are one for each epoch that may be prepared, and one that a failed try left.
-
-        Raises:
-            SinkError: it cannot.
-        """
-        super().validate_parallelism(parallelism)
-        with self.table.session("at submit") as session:
-            self._require_transactions(session, parallelism)
-
-    def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer with a transaction of its own."""
-        return _TwoPhaseWriter(self, context, self.table.quoted)
-
-    def create_committer(self) -> Committer:
-        """The committer, which says COMMIT PREPARED."""
-        return _TwoPhaseCommitter(self.table)
-
-    def _require_transactions(self, session: Session, parallelism: int) -> None:
-        row = session.execute("SHOW max_prepared_transactions").fetchone()
-        allowed, needed = int(row[0]) if row else 0, (self._overlapping + 1) * parallelism
-        if allowed < needed:
-            epochs = "an epoch" if self._overlapping == 1 else f"{self._overlapping} epochs"
-            message = (
-                f"{self.table.target}: max_prepared_transactions of the server is {allowed}; a sink"
-                f" with parallelism {parallelism} needs at least {needed}, for those of {epochs}"
-                " and those that a failed try left. Set it in postgresql.conf and restart the"
-                " server, or use PostgresSink.commit_table, which needs none"
-            )
-            raise SinkError(message)
-
-
-class _TwoPhaseWriter(TableWriter):
-    def begin(self, session: Session) -> None:
-        session.execute("BEGIN")
-
-    def finish(self, session: Session) -> Sequence[Committable]:
-        context = self.context
-        name = OutputNames.of(context).of_part(context)
-        part = OutputPart(job=context.job_id, sink=context.sink_uid, part=name)
-        crash_point("prepared.prepare.before")
-        CommitTable(session.execute, numbered=True).add(part, context.epoch)
-        session.execute(f"PREPARE TRANSACTION '{name}'")
-        crash_point("prepared.prepare.after")
-        return [part]
-
-
-class _TwoPhaseCommitter(TableCommitter):
-    def prepare(self, session: Session) -> None:
-        make_commit_table(session)
-
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """Commit the prepared transactions that are not committed yet.
-
-        Raises:
-            SinkError: the server cannot be reached, or one of the cases above.
-        """
-        parts = [(as_part(request.committable), request.epoch) for request in requests]
-        if not parts:
-            return
-        job, sink = parts[0][0]["job"], parts[0][0]["sink"]
-        with self.use(f"sink {sink}, in the commit") as session:
-            commits = CommitTable(session.execute, numbered=True)
-            held = CommittedEpoch(commits.read(job, sink), requests)
-            for part, epoch in parts:
-                if not held.holds(part, epoch):
-                    crash_point("prepared.commit.before")
-                    self._commit(session, part, epoch, requests)
-                    crash_point("prepared.commit.after")
-            commits.forget([part for part, _ in parts], max(epoch for _, epoch in parts))
-
-    def _commit(
-        self, session: Session, part: OutputPart, epoch: int, requests: Sequence[CommitRequest]
-    ) -> None:
-        try:
-            session.execute(f"COMMIT PREPARED '{part['part']}'")
-        except driver().errors.UndefinedObject:  # or another run committed it since we looked
-            held = CommitTable(session.execute, numbered=True).read(part["job"], part["sink"])
-            if CommittedEpoch(held, requests).holds(part, epoch):
-                return
-            message = (
-                f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"
-                f" transaction {part['part']} is gone and {self.table.target} has no entry of it;"
-                " nobody else may roll back transactions of that name"
-            )
-            raise PermanentSinkError(message) from None
-
-    def left_on_server(self, session: Session, owner: str) -> Sequence[str]:
-        query = (
-            "SELECT gid FROM pg_prepared_xacts"
-            " WHERE database = current_database() AND starts_with(gid, $1)"
-        )
-        return [name for (name,) in session.execute(query, (owner,)).fetchall()]
-
-    def drop_orphans(self, session: Session, names: Sequence[str]) -> None:
-        for name in names:
-            # Another run may have been faster.
-            with contextlib.suppress(driver().errors.UndefinedObject):
-                session.execute(f"ROLLBACK PREPARED '{name}'")
-
-
-_GONE = "millstream_gone"
-
-
-class PostgresChangesSink(PostgresCommitTableSink):
-    """Merges, and deletes, rows by key; arguments as of ``PostgresCommitTableSink``."""
-
-    def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer to the staging table."""
-        return _ChangesWriter(self, context)
-
-    def make_tables(self, session: Session) -> None:
-        super().make_tables(session)
-        found = session.execute(
-            "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2",
-            (self.staging, _GONE),
-        ).fetchone()
-        if found is None:
-            session.execute(
-                f"ALTER TABLE {self.staging} ADD IF NOT EXISTS {_GONE} BOOLEAN NOT NULL"
-                " DEFAULT false"
-            )
-
-    def move_statement(self, columns: Sequence[str]) -> str:
-        """One statement: what is last of each key is deleted or merged."""
-        keys = ", ".join(map(identifier, self.key))
-        names = ", ".join(map(identifier, columns))
-        same = " AND ".join(f"target.{identifier(k)} = last.{identifier(k)}" for k in self.key)
-        others = [identifier(name) for name in columns if name not in self.key]
-        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
-        action = f"UPDATE SET {changes}" if changes else "NOTHING"
-        return (
-            f"WITH last AS (SELECT DISTINCT ON ({keys}) {names}, {_GONE} FROM {self.staging}"
-            f" WHERE millstream_part = $1 ORDER BY {keys}, millstream_seq DESC),"
-            f" gone AS (DELETE FROM {self.table.quoted} AS target USING last"
-            f" WHERE last.{_GONE} AND {same})"
-            f" INSERT INTO {self.table.quoted} AS target ({names}) SELECT {names} FROM last"
-            f" WHERE NOT {_GONE} ORDER BY {keys} ON CONFLICT ({keys}) DO {action}"
-        )
-
-
-class _ChangesWriter(StagingWriter):
-    def rows_of(self, batch: Batch) -> pa.Table:
-        return pa.Table.from_batches([batch.arrow])
-
-    def beside(self, batch: Batch) -> Mapping[str, tuple[str, pa.Array]]:
-        kinds = batch.row_kinds
-        if kinds is None:
-            return {}
-        return {_GONE: ("boolean", pa.array((kinds & 1).astype(bool)))}
 
 
 class PostgresSink:
@@ -364,3 +186,213 @@ def _table(
     return PostgresTable(
         conninfo, table, chosen, type_info, lock_timeout=lock_timeout, timeout=timeout
     )
+
+
+# -- two-phase commit ------------------------------------------------------------------------------
+
+
+class PostgresTwoPhaseSink(TableSink):
+    """Inserts by prepared transactions; made by ``PostgresSink.two_phase``.
+
+    A task COPYs its epoch's rows into the table within a transaction, adds its entry to the commit
+    table, and runs ``PREPARE TRANSACTION``: every constraint is checked, the rows survive a crash
+    of the server, and nobody sees them.  The committer runs ``COMMIT PREPARED``.  For each
+    committable it finds one of:
+
+    1. Its entry exists: an earlier try committed it and could not report it.
+    2. A *later* epoch is entered, or a part of this one that the manifest does not name: this run
+       is fenced, or uses an older copy of the checkpoint directory.  SinkError, also if the
+       transaction exists: its rows are in the table already.  (In mode AT_LEAST_ONCE other parts of
+       this epoch are of runs that died before they published: case 3.)
+    3. The prepared transaction exists: it is committed, and with it the entry.
+    4. It is gone and no entry exists: somebody else rolled it back.  SinkError reports it.
+       Millstream rolls back only what no manifest names, so this can never happen by its doing.
+
+    The name of a transaction has job, sink, generation, epoch, subtask and attempt; at the start
+    and after each epoch those of this job and sink that no manifest names are rolled back, unless
+    they are of a newer generation.  With long-running tasks, those of the next epochs are open or
+    prepared while this one is committed: the server keeps as many as there are checkpoints in
+    flight, and one more.
+
+    A lost attempt that is prepared holds its locks until it is rolled back.  Where the table has a
+    unique constraint, the next attempt waits for them up to ``lock_timeout``; then the epoch fails,
+    the run restarts and rolls it back.
+
+    Args:
+        table: where to.
+    """
+
+    def __init__(self, table: PostgresTable) -> None:
+        super().__init__(table)
+        self._overlapping = 1
+
+    def check(self, session: Session) -> None:
+        """Check the server's settings as well, and make the commit table."""
+        self._require_transactions(session, 1)
+        super().check(session)
+        make_commit_table(session)
+
+    def validate_configuration(self, configuration: Configuration) -> None:
+        """Take how many epochs overlap; ``validate_parallelism`` comes next."""
+        self._overlapping = overlapping_epochs(configuration)
+
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Check that the server can hold a connection and the transactions of each subtask.
+
+        Those are one for each epoch that may be prepared, and one that a failed try left.
+
+        Raises:
+            SinkError: it cannot.
+        """
+        super().validate_parallelism(parallelism)
+        with self.table.session("at submit") as session:
+            self._require_transactions(session, parallelism)
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer with a transaction of its own."""
+        return _TwoPhaseWriter(self, context, self.table.quoted)
+
+    def create_committer(self) -> Committer:
+        """Return the committer, which runs COMMIT PREPARED."""
+        return _TwoPhaseCommitter(self.table)
+
+    def _require_transactions(self, session: Session, parallelism: int) -> None:
+        row = session.execute("SHOW max_prepared_transactions").fetchone()
+        allowed, needed = int(row[0]) if row else 0, (self._overlapping + 1) * parallelism
+        if allowed < needed:
+            epochs = "an epoch" if self._overlapping == 1 else f"{self._overlapping} epochs"
+            message = (
+                f"{self.table.target}: max_prepared_transactions of the server is {allowed}; a sink"
+                f" with parallelism {parallelism} needs at least {needed}, for those of {epochs}"
+                " and those that a failed try left. Set it in postgresql.conf and restart the"
+                " server, or use PostgresSink.commit_table, which needs none"
+            )
+            raise SinkError(message)
+
+
+class _TwoPhaseWriter(TableWriter):
+    def begin(self, session: Session) -> None:
+        session.execute("BEGIN")
+
+    def finish(self, session: Session) -> Sequence[Committable]:
+        context = self.context
+        name = OutputNames.of(context).of_part(context)
+        part = OutputPart(job=context.job_id, sink=context.sink_uid, part=name)
+        crash_point("prepared.prepare.before")
+        CommitTable(session.execute, numbered=True).add(part, context.epoch)
+        session.execute(f"PREPARE TRANSACTION '{name}'")
+        crash_point("prepared.prepare.after")
+        return [part]
+
+
+class _TwoPhaseCommitter(TableCommitter):
+    def prepare(self, session: Session) -> None:
+        make_commit_table(session)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Commit the prepared transactions that are not committed yet.
+
+        Raises:
+            SinkError: the server cannot be reached, or one of the cases above.
+        """
+        parts = [(as_part(request.committable), request.epoch) for request in requests]
+        if not parts:
+            return
+        job, sink = parts[0][0]["job"], parts[0][0]["sink"]
+        with self.use(f"sink {sink}, in the commit") as session:
+            commits = CommitTable(session.execute, numbered=True)
+            held = CommittedEpoch(commits.read(job, sink), requests)
+            for part, epoch in parts:
+                if not held.holds(part, epoch):
+                    crash_point("prepared.commit.before")
+                    self._commit(session, part, epoch, requests)
+                    crash_point("prepared.commit.after")
+            commits.forget([part for part, _ in parts], max(epoch for _, epoch in parts))
+
+    def _commit(
+        self, session: Session, part: OutputPart, epoch: int, requests: Sequence[CommitRequest]
+    ) -> None:
+        try:
+            session.execute(f"COMMIT PREPARED '{part['part']}'")
+        except driver().errors.UndefinedObject:  # or another run committed it since we looked
+            held = CommitTable(session.execute, numbered=True).read(part["job"], part["sink"])
+            if CommittedEpoch(held, requests).holds(part, epoch):
+                return
+            message = (
+                f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"
+                f" transaction {part['part']} is gone and {self.table.target} has no entry of it;"
+                " nobody else may roll back transactions of that name"
+            )
+            raise PermanentSinkError(message) from None
+
+    def left_on_server(self, session: Session, owner: str) -> Sequence[str]:
+        query = (
+            "SELECT gid FROM pg_prepared_xacts"
+            " WHERE database = current_database() AND starts_with(gid, $1)"
+        )
+        return [name for (name,) in session.execute(query, (owner,)).fetchall()]
+
+    def drop_orphans(self, session: Session, names: Sequence[str]) -> None:
+        for name in names:
+            # Another run may have been faster.
+            with contextlib.suppress(driver().errors.UndefinedObject):
+                session.execute(f"ROLLBACK PREPARED '{name}'")
+
+
+# -- changelogs by key -----------------------------------------------------------------------------
+
+
+#: The column of the staging table that marks deletions.
+_GONE = "millstream_gone"
+
+
+class PostgresChangesSink(PostgresCommitTableSink):
+    """Merges, and deletes, rows by key; arguments as of ``PostgresCommitTableSink``.
+
+    Rows are staged with whether they are deleted; at the commit the last of each key counts.  If
+    changes of a key come from several subtasks, key the stream by it.
+    """
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer to the staging table."""
+        return _ChangesWriter(self, context)
+
+    def make_tables(self, session: Session) -> None:
+        super().make_tables(session)
+        found = session.execute(
+            "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2",
+            (self.staging, _GONE),
+        ).fetchone()
+        if found is None:
+            session.execute(
+                f"ALTER TABLE {self.staging} ADD IF NOT EXISTS {_GONE} BOOLEAN NOT NULL"
+                " DEFAULT false"
+            )
+
+    def move_statement(self, columns: Sequence[str]) -> str:
+        """One statement: what is last of each key is deleted or merged."""
+        keys = ", ".join(map(identifier, self.key))
+        names = ", ".join(map(identifier, columns))
+        same = " AND ".join(f"target.{identifier(k)} = last.{identifier(k)}" for k in self.key)
+        others = [identifier(name) for name in columns if name not in self.key]
+        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
+        action = f"UPDATE SET {changes}" if changes else "NOTHING"
+        return (
+            f"WITH last AS (SELECT DISTINCT ON ({keys}) {names}, {_GONE} FROM {self.staging}"
+            f" WHERE millstream_part = $1 ORDER BY {keys}, millstream_seq DESC),"
+            f" gone AS (DELETE FROM {self.table.quoted} AS target USING last"
+            f" WHERE last.{_GONE} AND {same})"
+            f" INSERT INTO {self.table.quoted} AS target ({names}) SELECT {names} FROM last"
+            f" WHERE NOT {_GONE} ORDER BY {keys} ON CONFLICT ({keys}) DO {action}"
+        )
+
+
+class _ChangesWriter(StagingWriter):
+    def rows_of(self, batch: Batch) -> pa.Table:
+        return pa.Table.from_batches([batch.arrow])
+
+    def beside(self, batch: Batch) -> Mapping[str, tuple[str, pa.Array]]:
+        kinds = batch.row_kinds
+        if kinds is None:
+            return {}
+        return {_GONE: ("boolean", pa.array((kinds & 1).astype(bool)))}

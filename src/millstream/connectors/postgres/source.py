@@ -1,8 +1,8 @@
 """The PostgreSQL source: a query, bounded, cut into ranges of a key and read by COPY.
 
-What it is: the rows of a query, in order of an integer, date or timestamp column.  The range of its
-values is looked up once, when the job first starts, and cut into splits; an offset is a value of
-the key (days or microseconds since 1970 for dates and timestamps), so that a task reads
+Rows come in order of an integer, date or timestamp column.  The range of its values is looked up
+once, when the job first starts, and cut into splits; an offset is a value of the key (days or
+microseconds since 1970 for dates and timestamps), so that a task reads
 ``key >= start AND key < stop ORDER BY key``: an index range, at every reading the same.
 """
 

@@ -1,8 +1,8 @@
 """A table of a PostgreSQL server: connecting, its columns, COPY into it, and its errors.
 
-What it is: what all PostgreSQL sinks share.  Columnar batches become CSV by Arrow's writer and go
-to the server by COPY, without a Python object per value.  Lists become arrays where the column is
-one, and JSON text elsewhere, as do maps and rows; times without a zone are UTC.
+Columnar batches become CSV by Arrow's writer and go to the server by COPY, without a Python object
+per value.  Lists become arrays where the column is one, and JSON text elsewhere, as do maps and
+rows; times without a zone are UTC.
 """
 
 from __future__ import annotations

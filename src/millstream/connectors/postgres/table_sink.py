@@ -1,8 +1,8 @@
-"""What the three PostgreSQL sinks share: checks at submit, a task's COPY, a committer's connection.
+"""The base of PostgreSQL sinks (checks at submit, COPY, the committer's connection), and upsert.
 
-What it is: everything but the commit protocol.  A sink of its own says where a writer copies to,
-and what it does at the first record (``begin``) and at the end of the epoch (``finish``); its
-committer says what a lost attempt leaves and how that is dropped.
+A subclass defines where a writer copies to, and what it does at the first record (``begin``) and at
+the end of the epoch (``finish``); its committer defines what a lost attempt leaves and how that is
+dropped.
 """
 
 from __future__ import annotations
@@ -349,11 +349,22 @@ def exclusive(session: Session, name: str) -> Iterator[None]:
         raise
 
 
+# -- upsert ----------------------------------------------------------------------------------------
+
+
 _ROWS = "millstream_rows"
 
 
 class PostgresUpsertSink(TableSink):
     """Inserts or updates by key; made by ``PostgresSink.upsert``.
+
+    A task COPYs its epoch's rows into a temporary table and, at the end of the epoch (within
+    milliseconds, if tasks are long-running), merges them into the table by ``INSERT ... ON CONFLICT
+    DO UPDATE``, in one transaction; of rows with the same key the last counts.  Written again after
+    a failure, the rows change nothing.
+
+    ``epoch_column`` fences: the table keeps run and epoch that wrote each row, in one number
+    (``fence_of``), and a fenced run cannot replace what a newer one, or a later epoch, wrote.
 
     Args:
         table: where to.

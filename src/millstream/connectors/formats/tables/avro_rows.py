@@ -1,8 +1,7 @@
-"""Avro records as rows of logical types, and back: the format ``avro`` of messages.
+"""Flink's format ``avro`` of messages: Avro records as rows of logical types, and back.
 
-What it is: the bare record of the schema that Flink derives from a table: fields by position, a
+A message is the bare record of the schema that Flink derives from a table: fields by position, a
 union with null where a column is nullable, times as numbers, decimals as bytes.
-What it is not: a schema registry; files of Avro (``connectors/formats/tables/avro_table.py``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Avro's container files as tables: the format ``avro`` of files.
+"""The format ``avro`` of files: Avro's container files as tables.
 
-What it is: columns are found by the names of fields, as the file's own schema says them; a field
-that a file lacks is NULL where it may be.  Files are written with the schema that Flink derives.
-What it is not: files of records for DataStream programs (``connectors/formats/avro_files.py``),
-whose way to cut files at their blocks it shares.
+Columns are found by the names of fields in the file's own schema; a field that a file lacks is NULL
+where it may be.  Files are written with the schema that Flink derives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Changes of databases as JSON: ``debezium-json``, ``canal-json``, ``maxwell-json``.
-
-What it is: what the three tools write of a table's changes, read as a changelog with both halves
-of each update, and a changelog written as they would, as Flink does.
-What it is not: a client of a database.
-"""
+"""Changelogs of databases as JSON: ``debezium-json``, ``canal-json``, ``maxwell-json``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The contract of table formats: from messages to rows with kinds, and back.
+"""The contract of table formats: from messages to rows with a RowKind, and back.
 
-What it is: what a connector whose records are bytes asks of a format.  A message may hold no row,
-one or several; a row has a kind (+I, -U, +U, -D) where the format tells one.
-What it is not: the schemas of DataStream programs (``connectors/formats/message_formats.py``).
+A message may hold no row, one or several; a row has a kind (+I, -U, +U, -D) where the format has
+one.
 """
 
 from __future__ import annotations

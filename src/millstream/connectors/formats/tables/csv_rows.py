@@ -1,9 +1,7 @@
-"""Lines of CSV as rows of logical types, and back: the format ``csv`` of messages.
+"""The format ``csv`` of messages: lines of CSV as rows of logical types, and back.
 
-What it is: the reader and writer of DataStream programs with the types of a table.  With
-``ignore-parse-errors`` a value that does not fit or is not there is NULL, and a message that is no
-line, or one of too many values, is left away, as in Flink.
-What it is not: files of CSV (``connectors/formats/csv_format.py``).
+With ``ignore-parse-errors`` a value that does not fit or is missing is NULL, and a message that is
+no line, or one of too many values, is dropped, as in Flink.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""JSON objects as rows of logical types, and back, as Flink's format ``json``.
+"""Flink's format ``json``: JSON objects as rows of logical types, and back.
 
-What it is: Flink's conversions.  A text may stand for a number and a number for a text; times are
-texts of a standard; with ``ignore-parse-errors`` a field that does not fit is NULL and a message
-that is no JSON is left away.  Messages of plain types are read by pyarrow together, as long as
-they are what it takes.
-What it is not: formats of changes (``connectors/formats/tables/change_json.py``).
+The conversions are Flink's: a text may stand for a number and a number for a text; times are texts
+of a standard; with ``ignore-parse-errors`` a field that does not fit is NULL and a message that is
+no JSON is dropped.  Messages of plain types are read by pyarrow together where it reads them alike.
 """
 
 from __future__ import annotations

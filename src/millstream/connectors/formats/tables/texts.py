@@ -1,8 +1,6 @@
-"""Texts as values of logical types, and times as texts: what JSON and CSV messages share.
+"""Text as values of logical types, and times as text, by the rules of Flink's formats.
 
-What it is: the rules of Java's parsers that Flink's formats use.  A number may have a sign and
-blanks around it, not underscores; dates and times have all their digits.
-What it is not: CAST of SQL, which takes more.
+A number may have a sign and blanks around it, not underscores; dates and times have all digits.
 """
 
 from __future__ import annotations
