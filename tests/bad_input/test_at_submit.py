@@ -16,7 +16,7 @@ from tests.bad_input.outlets import KafkaOutlet, make_outlet
 from tests.databases.server import PostgresServer, execute
 
 from millstream.common import SimpleStringSchema
-from millstream.connectors.embedded.source import DuckDbSink, SqliteSink
+from millstream.connectors.embedded.databases import DuckDbSink, SqliteSink
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.kafka.client import KafkaCluster

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.databases.server import execute, prepared_in_schema
 
-from millstream.connectors.embedded.source import DuckDbSink, SqliteSink
+from millstream.connectors.embedded.databases import DuckDbSink, SqliteSink
 from millstream.connectors.postgres.sink import PostgresSink
 from millstream.types.types import Types
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.databases.targets import RESULT, TARGETS, SqliteTarget, Target
 
-from millstream.connectors.embedded.source import DuckDbSink, SqliteSink
+from millstream.connectors.embedded.databases import DuckDbSink, SqliteSink
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import CommitRequest, Sink, WriterContext
 from millstream.errors import SinkError

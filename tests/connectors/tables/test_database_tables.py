@@ -15,7 +15,7 @@ import pytest
 from tests.databases.server import execute
 from tests.support.query_running import changelog, environment, insert, materialised
 
-from millstream.connectors.embedded.source import DuckDbSource, SqliteSource
+from millstream.connectors.embedded.databases import DuckDbSource, SqliteSource
 from millstream.errors import SinkError, SourceError, ValidationError
 
 if TYPE_CHECKING:

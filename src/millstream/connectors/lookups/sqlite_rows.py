@@ -13,7 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.connectors.commit_protocols.commit_table import identifier
-from millstream.connectors.embedded.source import column_of, quoted_table, read_only, sqlite_values
+from millstream.connectors.embedded.databases import (
+    column_of,
+    quoted_table,
+    read_only,
+    sqlite_values,
+)
 from millstream.contracts.lookup import FoundRows, LookupReader, LookupSource, some_fields
 from millstream.errors import SourceError
 

@@ -1,7 +1,7 @@
-"""The sink of ``connectors/embedded/source.py`` under an import path like PyFlink's."""
+"""The sink of ``connectors/embedded/databases.py`` under an import path like PyFlink's."""
 
 from __future__ import annotations
 
-from millstream.connectors.embedded.source import DuckDbSink
+from millstream.connectors.embedded.databases import DuckDbSink
 
 __all__ = ["DuckDbSink"]

@@ -55,10 +55,10 @@ class _EmbeddedTable(KeyedTableSink):
         path, table = self._options["path"], self._options["table-name"]
         timeout = self._options["sink.lock-timeout"] / 1000
         if self._is_sqlite:
-            from millstream.connectors.embedded.source import SqliteSink
+            from millstream.connectors.embedded.databases import SqliteSink
 
             return SqliteSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
-        from millstream.connectors.embedded.source import DuckDbSink
+        from millstream.connectors.embedded.databases import DuckDbSink
 
         return DuckDbSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
 
@@ -71,7 +71,7 @@ class _EmbeddedRows(TableSource):
         self._caching = caching_of(options)
 
     def create(self) -> Source:
-        from millstream.connectors.embedded.source import DuckDbSource, SqliteSource
+        from millstream.connectors.embedded.databases import DuckDbSource, SqliteSource
 
         made = SqliteSource if self._is_sqlite else DuckDbSource
         return made(self._options["path"], self._options["table-name"], self._schema)
