@@ -1,8 +1,10 @@
-"""Directories that Millstream keeps things in: made for their owner only, judged, explained.
+"""Directories of Millstream: owner-only, checked for ownership; one per run, removed at exit.
 
-What it is: one way to make them, to judge whose they are, and to say of any failure of the
-operating system which directory it is, why it cannot be used and what to do.  It is the same for
-checkpoints, local state and temporary files.
+Sockets, archives, temporary checkpoints and Spark's temporary files (the pickled job graph among
+them) are in one directory per process.  A killed process leaves its directory, and the next one of
+the same user removes it: each holds a file that its process (and the JVM, which inherits the lock)
+keeps locked for as long as it lives, so nothing of a living run is removed, whatever process
+numbers say.
 """
 
 from __future__ import annotations

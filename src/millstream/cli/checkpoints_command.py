@@ -1,7 +1,6 @@
 """``millstream checkpoints DIR``: list, inspect, state, verify, confirm and sign.
 
-What it is: ``checkpoint/inspect.py`` as tables.  It only reads and may be used while the job
-runs; but for "confirm" and "sign", which are for a job that does not.
+All but "confirm" and "sign" only read, and may be used while the job runs.
 """
 
 from __future__ import annotations

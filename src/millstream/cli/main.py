@@ -1,8 +1,4 @@
-"""The entry point: arguments, and which command they mean.
-
-What it is: the parser and the one place that turns a MillstreamError into a line on standard
-error and exit code 1.
-"""
+"""The entry point: arguments, commands, and MillstreamErrors as one line and exit code 1."""
 
 from __future__ import annotations
 

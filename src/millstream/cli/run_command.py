@@ -1,9 +1,8 @@
-"""Run a user's program with defaults from the command line.
+"""``millstream run`` and ``millstream plan``: run a program, or show its graph instead.
 
-What it is: the program is run as ``python run_command.py`` would run it, in this process; the
-options reach ``get_execution_environment()`` as JSON in the environment variable
-``MILLSTREAM_CONFIGURATION``, which ``configuration/configuration.py`` reads.  A variable, and not a
-global of this process, because a program may start processes of its own.
+Options reach ``get_execution_environment()`` as JSON in the environment variable
+``MILLSTREAM_CONFIGURATION``, because a program may start processes of its own.  ``plan`` takes the
+graph in place of execution: sources are not read and Spark is not started.
 """
 
 from __future__ import annotations

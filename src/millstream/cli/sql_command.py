@@ -1,8 +1,4 @@
-"""``millstream sql``: statements of SQL from files, from standard input, or typed.
-
-What it is: which of these it is, and what the exit code says.
-What it is not: the shell (``cli/shell/shell.py``).
-"""
+"""``millstream sql``: SQL statements from files, from standard input, or typed."""
 
 from __future__ import annotations
 

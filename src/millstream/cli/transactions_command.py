@@ -1,9 +1,4 @@
-"""``millstream transactions list|commit|abort``: open transactions of Kafka.
-
-What it is: for the day on which a job is not to be started again, and its open transactions keep
-readers waiting.  A job itself ends all of its own.  What is to be committed and what aborted is in
-the job's checkpoint directory; against it, or without it, this acts only when it is forced to.
-"""
+"""``millstream transactions list|commit|abort``: open Kafka transactions of a job that is gone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What programs import from ``millstream.common``: types, rows, time, watermarks, configuration.
-
-What it is: a facade with the names of ``pyflink.common``.
-
-What it is not: complete; streams and connectors are in ``millstream.datastream``.
+"""Types, rows, time, watermarks and configuration with the names of ``pyflink.common``.
 
 Read next: ``types/types.py``, ``functions/watermark_strategy.py``, ``configuration/options.py``.
 """

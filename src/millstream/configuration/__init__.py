@@ -1,4 +1,4 @@
-"""What can be set: options, configuration, restart strategies, modes.
+"""Configuration: options, restart strategies, modes.
 
 Read next: ``configuration/options.py``.
 """

@@ -1,9 +1,7 @@
-"""Configuration: options by key, checked when they are set.
+"""Configuration: PyFlink's class with Flink's keys, read from a file or set one by one.
 
-What it is: PyFlink's ``Configuration`` with Flink's keys, read from a file or set one by one.  A
-value that makes no sense is an error where it is set, so that a mistake is found before a job
-starts.  Any other key is kept for the program; one that looks like a misspelt one of ours is warned
-about, and so is one of Flink's that has no effect here.
+An invalid value is an error where it is set.  Other keys are kept for the program; misspelt keys of
+ours and Flink's keys without effect are logged as warnings.
 """
 
 from __future__ import annotations

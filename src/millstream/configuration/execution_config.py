@@ -1,8 +1,6 @@
-"""ExecutionConfig: settings of a program under the names of PyFlink's ``env.get_config()``.
+"""ExecutionConfig: PyFlink's ``env.get_config()`` over the keys of the configuration.
 
-What it is: another way to read and write keys of the configuration.  Those about the JVM and about
-Flink's inside are kept, so that they can be read again, and have no effect, which is said once.
-What it is not: a store of its own.
+Settings of the JVM and of Flink's internals are kept and logged once as having no effect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An option: a configuration key with its type, default and meaning.
-
-What it is: how what was set for a key is read, and refused.
-"""
+"""ConfigOption: a key with its type, default and meaning, and the parsers of option values."""
 
 from __future__ import annotations
 

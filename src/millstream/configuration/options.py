@@ -1,9 +1,7 @@
-"""Options: every configuration key that Millstream knows, with type, default and meaning.
+"""Every configuration key that Millstream knows, with type, default and meaning.
 
-What it is: one constant per key: those of jobs and of what runs them, and all those of
-checkpoints, restarts and tables, which stand in modules of their own.  Keys are Flink's where the
-meaning is the same, else they start with ``millstream.``.  Lengths of time are read as integer
-milliseconds.
+Keys are Flink's where the meaning is the same, else they start with ``millstream.``.  Durations are
+read as integer milliseconds.
 """
 
 from __future__ import annotations

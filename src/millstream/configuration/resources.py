@@ -1,7 +1,6 @@
-"""MemorySize and SlotSharingGroup: what a PyFlink program says of the resources of its tasks.
+"""MemorySize and SlotSharingGroup: resource settings of PyFlink programs as plain values.
 
-What it is: plain values.  What it is not: a request: Spark places tasks, and its own options
-(``spark.executor.memory``, ``spark.task.cpus``) give them memory and cores.
+Spark places tasks; ``spark.executor.memory`` and ``spark.task.cpus`` set memory and cores.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""RestartStrategies: PyFlink's objects for what ``restart-strategy.*`` keys set.
-
-What it is: values for ``env.set_restart_strategy``.  What it is not: the strategies themselves,
-which are in ``execution/driver.py``.
-"""
+"""RestartStrategies: PyFlink's objects for the ``restart-strategy.*`` keys."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""State backends as PyFlink's programs name them: what the ``state.backend.*`` options say.
-
-What it is: ``HashMapStateBackend`` and ``EmbeddedRocksDBStateBackend`` as values.
-What it is not: the stores, which are in ``state/backends/``.
-"""
+"""State backends and checkpoint storages as PyFlink's programs configure them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The DataStream API, with PyFlink's names: what ``pyflink.datastream`` has.
-
-What it is: what programs import.  What it is not: the runtime (``millstream.runtime``).
+"""The DataStream API with PyFlink's names.
 
 Read next: ``datastream/environment.py``, ``datastream/data_stream.py``.
 """

@@ -1,8 +1,7 @@
-"""Functions that are run as functions of another kind: what they wrap is opened and closed.
+"""Adapters that run a function as a function of another kind, and open and close it.
 
-What it is: how MapFunction and its like get keyed state behind ``key_by``, and CoMapFunction and
-CoFlatMapFunction run as process functions of two inputs.  Plain callables have no context, and no
-need of this.
+They give MapFunction and its relatives keyed state after ``key_by``, and run CoMapFunction and
+CoFlatMapFunction as process functions of two inputs.  Plain callables need no adapter.
 """
 
 from __future__ import annotations

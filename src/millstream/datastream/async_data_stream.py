@@ -1,8 +1,4 @@
-"""AsyncDataStream: asynchronous functions on streams, with PyFlink's names.
-
-What it is: four ways to apply an AsyncFunction.  What it is not: the function
-(``functions/async_functions.py``).
-"""
+"""AsyncDataStream: the four ways to apply an AsyncFunction to a stream."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""BroadcastStream and BroadcastConnectedStream: a stream whose records all subtasks keep.
-
-What it is: what ``DataStream.broadcast(descriptor)`` returns, and what comes of connecting another
-stream with it.
-"""
+"""BroadcastStream and BroadcastConnectedStream: a stream whose records reach all subtasks."""
 
 from __future__ import annotations
 

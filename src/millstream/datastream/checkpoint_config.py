@@ -1,8 +1,4 @@
-"""CheckpointConfig: the checkpointing settings of an environment, with PyFlink's methods.
-
-What it is: another way to read and write the ``execution.checkpointing.*`` keys.
-What it is not: a store of its own.
-"""
+"""CheckpointConfig: PyFlink's methods over the ``execution.checkpointing.*`` options."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""execute_and_collect: running a program and giving its records back.
+"""``execute_and_collect``: run a job and iterate over its records.
 
-What it is: a collect sink at the end of the stream, the job in the background, and an iterator
-over what the sink has committed so far.  Each record comes once, also after restarts.
+The stream ends in a collect sink; the iterator reads what the sink has committed so far, so each
+record comes once, also after restarts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""ConnectedStreams: two streams, of any types, as the inputs of one operator.
+"""ConnectedStreams: two streams of any types as the inputs of one operator.
 
-What it is: what ``DataStream.connect`` returns.  If both streams are keyed, records of both that
-have equal keys meet: they share the key's state and timers.
+If both streams are keyed, records with equal keys share the key's state and timers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""DataStream: a stream of records, and what can be made of it.
-
-What it is: the user's handle on a transformation.  Every call makes a new transformation and
-returns a handle on it; nothing runs before ``env.execute()``.
-"""
+"""DataStream: the user's handle on a transformation; nothing runs before ``env.execute()``."""
 
 from __future__ import annotations
 

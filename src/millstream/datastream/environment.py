@@ -1,10 +1,4 @@
-"""StreamExecutionEnvironment: where a program begins, and what runs it.
-
-What it is: the sources of a program, and ``execute``; ``datastream/environment.py`` has what can
-be set.
-What it is not: the running; an engine does that, and is imported only then
-(``engines/registry.py``).
-"""
+"""StreamExecutionEnvironment: the sources and settings of a program, and ``execute``."""
 
 from __future__ import annotations
 

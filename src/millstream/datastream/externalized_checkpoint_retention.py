@@ -1,4 +1,4 @@
-"""What happens to the checkpoints of a cancelled job, under PyFlink's import path."""
+"""Retention of a cancelled job's checkpoints, under PyFlink's import path."""
 
 from __future__ import annotations
 

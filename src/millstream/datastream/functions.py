@@ -1,8 +1,4 @@
-"""The functions users write, under PyFlink's import path.
-
-What it is: re-exports.  What it is not: where they are written: ``functions/functions.py`` and, for
-two inputs, ``functions/functions.py``.
-"""
+"""User function classes under PyFlink's import path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The interval join, as it is written: ``left.interval_join(right).between(lower, upper)``.
-
-What it is: the bounds and options between ``KeyedStream.interval_join`` and ``process``.
-"""
+"""The interval join: ``left.interval_join(right).between(lower, upper).process(function)``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""KeyedStream: a stream whose records of one key come together.
-
-What it is: what ``key_by`` returns; its operators have state and timers per key.
-What it is not: the state, which is in ``state/``.
-"""
+"""KeyedStream: the result of ``key_by``, whose operators have state and timers per key."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What can be said of an operator: its name, uid, parallelism.
-
-What it is: the settings that streams and sinks have in common, each returning the object itself
-so that calls can be chained.  What it is not: a stream.
-"""
+"""Settings that streams and sinks share: name, uid, parallelism; each returns the object itself."""
 
 from __future__ import annotations
 

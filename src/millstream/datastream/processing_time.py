@@ -1,7 +1,6 @@
-"""Whether a process function or a window may use processing-time timers.
+"""Detection of processing-time timers in the bytecode of a function or trigger.
 
-What it is: a look at the bytecode of a function or trigger, when the program is built.  A job whose
-functions use none gets no ticks, that is, no epochs while there is no data.
+A job whose functions use none gets no micro-batches while there is no data.
 """
 
 from __future__ import annotations

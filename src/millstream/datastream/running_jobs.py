@@ -1,13 +1,11 @@
-"""The jobs of this process: what an interrupt, and the end of the program, mean for them.
+"""The jobs of this process, and their end when the program is interrupted or exits.
 
-What it is: jobs run in threads of the program's own process.
-
-- Interrupted (Ctrl-C) while it waits for a job, the program cancels that job and waits for its end.
-- A program that ends while a job of ``execute_async`` runs says so and waits for it, as on a Flink
-  cluster the job would go on; an interrupt then cancels it.  If the program failed, or is a
-  session in a terminal or notebook that its user leaves, its jobs are cancelled instead: nobody
-  would ever end them.  So are those whose records the program was reading.
-- A program that ends and has never executed anything, though it made operators, is told so.
+- An interrupt (Ctrl-C) while the program waits for a job cancels that job and waits for its end.
+- A program that exits while a job of ``execute_async`` runs logs this and waits for it, as the job
+  would continue on a Flink cluster; an interrupt then cancels it.  If the program failed, or is a
+  session in a terminal or notebook that its user leaves, its jobs are cancelled instead, and so
+  are those whose records the program was reading: nobody else would ever end them.
+- A program that exits without executing anything, though it made operators, logs a warning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""State descriptors and handles, under PyFlink's import path.
-
-What it is: re-exports.  What it is not: where they are written: ``functions/descriptors.py`` and
-``functions/handles.py``.
-"""
+"""State descriptors and handles under PyFlink's import path."""
 
 from __future__ import annotations
 

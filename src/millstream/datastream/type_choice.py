@@ -1,7 +1,6 @@
-"""Choosing the type of a stream and the field of a key, when the program is built.
+"""Type of a stream and field of a key, chosen when the program is built.
 
-What it is: the order of precedence for types (given by the user, then inferred from the
-function's annotations, then untyped) and what a field name or index means for a type of record.
+Types come from the user, else from the function's annotations, else the stream is untyped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Windows and their assigners, under PyFlink's import path.
-
-What it is: re-exports.  What it is not: where they are written: ``functions/windows.py``.
-"""
+"""Windows and their assigners under PyFlink's import path."""
 
 from __future__ import annotations
 

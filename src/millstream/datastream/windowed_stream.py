@@ -1,8 +1,4 @@
-"""WindowedStream: the records of each key, gathered in windows.
-
-What it is: what ``KeyedStream.window`` returns; one of ``reduce``, ``aggregate``, ``apply`` and
-``process`` makes a stream of it again.
-"""
+"""WindowedStream and AllWindowedStream: records gathered in windows, by key or all together."""
 
 from __future__ import annotations
 

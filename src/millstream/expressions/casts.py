@@ -1,8 +1,8 @@
-"""Casts of single values: the reference of CAST and TRY_CAST.
+"""CAST and TRY_CAST of single values (the reference) and of Arrow columns (the kernel).
 
-What it is: ``cast_function(source, target, zone)`` gives a function of one value that is not NULL,
-as Flink casts: numbers wrap or are cut towards zero, decimals are rounded HALF_UP and NULL where
-they overflow, text that does not fit raises ValueError.
+As in Flink, numbers wrap or are cut towards zero, decimals are rounded HALF_UP and NULL where they
+overflow, and text that does not fit raises ValueError.  The kernel gives NotImplemented for pairs
+of types and values it does not handle; the reference runs then.
 """
 
 from __future__ import annotations

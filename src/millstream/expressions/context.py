@@ -1,8 +1,4 @@
-"""What an expression may ask of the world around it: time zone, clock, parameters of the job.
-
-What it is: a record that operators make once per batch, so that all expressions of a batch agree
-on what time it is.
-"""
+"""Evaluation context: time zone, clock and job parameters, one record per batch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Decimals as Flink computes with them: rounded HALF_UP to the result's scale, NULL on overflow.
-
-What it is: ``fit`` for one value and ``fit_column`` for a column, and the arithmetic of columns
-whose exact results Arrow can hold (76 digits).
-"""
+"""Decimal arithmetic as in Flink: rounded HALF_UP to the result's scale, NULL on overflow."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The evaluator: a bound expression compiled once, then evaluated on batch after batch.
+"""Evaluator: a bound expression compiled once and evaluated on batch after batch.
 
-What it is: ``compile_expression`` for one value per row, ``compile_filter`` for a mask,
-``compile_projection`` for several columns that share what they have in common, and
-``compile_calculation`` for a filter with a projection behind it.  Compiled forms belong to one
-thread; expressions are what is pickled.
+Compiled forms belong to one thread; expressions are what is pickled.  Constants are folded by the
+same evaluation; calls that fail or that users wrote are left as they are.
 """
 
 from __future__ import annotations

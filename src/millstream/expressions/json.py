@@ -1,8 +1,8 @@
-"""JSON texts to values and back, as Jackson does for Flink.
+"""JSON text to values and back as Jackson does, and Jayway's JsonPath, as Flink uses them.
 
-What it is: ``parse``, which reads the first value of a text and passes over what is behind it, and
-``serialise``, which sorts keys and writes no blanks.  Numbers with a point are Decimals, so that
-their digits stay.
+Numbers with a point are Decimals, so that their digits stay.  A path is a chain of steps; a step
+that may find several values (``*``, ``..``, slices, several indexes, filters) makes it
+**indefinite** and its result a list.  A definite path that finds nothing raises ``PathError``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Bound expressions: what is left of an expression when names and types are known.
+"""Bound expressions: frozen, hashable, picklable nodes, each with its logical type.
 
-What it is: three nodes, frozen, hashable and picklable, each with its logical type.  ``str`` gives
-Flink's text of an expression, as EXPLAIN prints it: ``+(amount, 1)``.
+``str`` gives Flink's text of an expression, as EXPLAIN prints it: ``+(amount, 1)``.
 
 **Values.** Literals, and the Python functions behind SQL's, see values as follows (None is NULL):
 
@@ -27,7 +26,7 @@ VARIANT                   bytes, one form for each value (``types/variants.py``)
 symbol                    str
 ========================  ==========================================================
 
-``types/values.py`` converts them to and from what programs see (datetime, Row, list).
+``types/external_values.py`` converts them to and from what programs see (datetime, Row, list).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From a function's name and its arguments to a bound call: signature, implicit casts, type.
-
-What it is: ``resolve_call``, by which the binder, the Table API and our own tests make calls.
-"""
+"""Resolution of a function name and arguments to a bound call: signature, implicit casts, type."""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""Scalar and table functions of users as entries like those of the built-in ones.
+"""User-defined scalar and table functions as function definitions.
 
-What it is: ``definition_of``, from a Python function (or an object with ``eval``, ``open`` and
-``close``) to a ``FunctionDefinition``, which the binder puts into the call, since the registry does
-not know it.  There are four kinds: *general* sees one row at a time, as programs see values
-(``types/external_values.py``); *async* the same, many rows at once; *pandas* and *arrow* see
-columns.
-
-A table function gives rows, which to the evaluator are an array; the binder unnests it.
+*general* functions see one row at a time, as programs see values (``types/external_values.py``);
+*async* the same, many rows at once; *pandas* and *arrow* see columns.  A table function gives an
+array of rows, which the binder unnests.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Opening the store of an operator subtask, restored to a checkpoint.
 
-What it is: ``open_store``, which finds the quickest way from the handles of the last checkpoint to
-an open store: nothing, the local copy, a download, or copying key groups out of the stores of
-another parallelism or backend.
-What it is not: a backend.  Those are ``state/backends/rocksdb.py``, ``state/backends/hashmap.py``
-and the entry points of other packages.
+``open_store`` takes the quickest way from the handles of the last checkpoint: nothing, the local
+copy, a download, or copying key groups from the stores of another parallelism or backend.
 """
 
 from __future__ import annotations

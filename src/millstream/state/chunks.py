@@ -1,7 +1,7 @@
 """Columnar chunks of state: Arrow tables of partial aggregates that mix key groups.
 
-What it is: how one chunk is written and read.  Its schema names the key groups of its writer, so
-that after a change of parallelism each subtask takes its own rows only.
+The schema of a chunk names the key groups of its writer, so after a change of parallelism each
+subtask takes its own rows only.
 """
 
 from __future__ import annotations

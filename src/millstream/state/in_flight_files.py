@@ -1,10 +1,9 @@
-"""Frames in flight in a checkpoint: one file per task that barriers have overtaken them at.
+"""In-flight data in an unaligned checkpoint: one file per task with the overtaken frames.
 
-What it is: writing and reading that file: an Arrow IPC file with a row per frame, in order per
-channel: ``channel`` (a number in the table of channels), ``kind`` (``runtime/exchange.py``) and
-``payload``.  The table is JSON in the schema's metadata: of each channel the edge that it lies on,
-by the uids at its ends, the watermark and idleness that its reader knew at its snapshot, and
-whether it carries the end of a source.
+An Arrow IPC file with a row per frame, in order per channel: ``channel`` (its number in the table
+of channels), ``kind`` (``runtime/exchange.py``) and ``payload``.  The table is JSON in the schema's
+metadata: for each channel its edge, by the uids at both ends, the watermark and idleness that its
+reader knew at its snapshot, and whether it carries the end of a source.
 """
 
 from __future__ import annotations

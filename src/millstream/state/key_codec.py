@@ -1,8 +1,7 @@
 """Canonical bytes of keys: equal keys have equal bytes in every process and on every machine.
 
-What it is: ``encode_key`` and its inverse ``decode_key``.  The first byte says the type, so 1, True
-and 1.0 are three keys.  Lists, dicts and rows may be keys as well: equality of keys is that of
-their bytes.  Numpy scalars count as the Python value they hold.
+The first byte is the type, so 1, True and 1.0 are three keys.  Lists, dicts and rows may be keys as
+well: equality of keys is that of their bytes.  Numpy scalars count as the Python value they hold.
 """
 
 from __future__ import annotations

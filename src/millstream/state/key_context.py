@@ -1,9 +1,4 @@
-"""The current key, and the names that the store has for what is kept of it.
-
-What it is: what the handles of states and the timers need to know of the keyed state they belong
-to; ``KeyedState`` is one.
-What it is not: the states themselves (``state/keyed.py``).
-"""
+"""The current key, and the key layout that state handles and timers share."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
 r"""Keyed state of one operator subtask: the current key, its handles, its timers.
 
-What it is: what a keyed operator holds for as long as it lives.  At the start of an epoch it is
-given a store restored to the previous checkpoint; user functions then work on Python objects in
-memory; ``flush`` writes what changed.
+At the start of a micro-batch it is given a store restored to the previous checkpoint; user
+functions then work on Python objects in memory; ``flush`` writes what changed.
 
-Where tasks end with their epoch, it also forgets it, so memory is bounded by what an epoch touches.
-Up to 200,000 numbers and strings per state stay in memory, for the next epoch in this worker to
-find if it goes on from the very snapshot that this one made.  Where tasks live on, what was used
-stays in memory behind snapshots, in two generations (``state/value_state.py``), up to a number of
-bytes; what changed is written bit by bit between snapshots (``write_some``), so they are short.
+Where tasks end with their micro-batch, it also forgets it, so memory is bounded by what a
+micro-batch touches; up to 200,000 numbers and strings per state stay in memory, for the next one in
+this worker to use if it continues from the very snapshot that this one made.  In long-running
+tasks, state in use stays in memory after snapshots, in two generations (``state/value_state.py``),
+up to a number of bytes; changes are written gradually between snapshots (``write_some``), so these
+are short.
 
-Facts about the store itself, under ``M``: what it says of each section (``state/registry.py``);
-``\0format``, the version of this layout; ``\0chunk``, the counter that numbers list chunks;
-``\0swept``, up to where the background has removed what has expired.
+Facts about the store itself, under ``M``: its states (``state/registry.py``); ``\0format``, the
+version of this layout; ``\0chunk``, the counter that numbers list chunks; ``\0swept``, the position
+up to which the background has removed expired state.
 """
 
 from __future__ import annotations

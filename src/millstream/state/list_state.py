@@ -1,11 +1,12 @@
-"""List state: appended to without being read.
+"""List and map state: appended without being read, and stored entry by entry.
 
-What it is: what was added since the last flush is kept in memory and written as one new
-chunk per key; ``get`` reads the chunks of a key in order.  Chunk numbers come from a counter
-of the store that grows with every flush, so a new chunk always lies behind the old ones.
+List: elements added since the last flush are written as one new chunk per key; ``get`` reads the
+chunks of a key in order.  Chunk numbers come from a counter of the store that grows with every
+flush, so a new chunk always sorts after the old ones.  Layout: ``K`` entries with the chunk number
+(8 bytes, big-endian) after the key; the value is the pickled list of elements.
 
-Layout: ``K`` entries with the chunk number (8 bytes, big-endian) behind the key; the value is the
-pickled list of elements.
+Map: iterating reads all entries of the key; reading or writing one entry reads at most that one.
+Layout: ``K`` entries with the encoded map key after the key; the value is pickled.
 """
 
 from __future__ import annotations

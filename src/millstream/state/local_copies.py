@@ -1,10 +1,10 @@
-"""The directories of one operator subtask on this machine: snapshots and work copies.
+"""Local directories of one operator subtask: snapshots and working copies.
 
-What it is: under ``local_root/<uid>/<subtask>`` one directory per snapshot, never changed once
-made, and one ``work-<attempt>-<process id>`` per running attempt, a copy by hard links that is
-opened and changed.  What is loaded from here is what was uploaded: the directories are this user's
-alone, and files that this process has neither written nor read before are compared with the digests
-in the checkpoint.
+``local_root/<uid>/<subtask>`` has one directory per snapshot, immutable once made, and one
+``work-<attempt>-<process id>`` per running attempt, a copy by hard links that is opened and
+changed.  Only what was uploaded is loaded: the directories belong to this user alone, and files
+that this process has neither written nor read before are compared with the digests in the
+checkpoint.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""State by key and namespace: what a trigger or a window function keeps per window.
+"""State by key and namespace: values that a trigger or a window function keeps per window.
 
-What it is: values in memory, each under its key and namespace (the bytes of a
-window), read from the store by one multi-get per batch where it is known what will be wanted.
+Values are in memory under key and namespace (the bytes of a window), read from the store by one
+multi-get per batch where the keys are known beforehand.
 
-Layout: ``K`` entries with the namespace behind the key; the value is pickled.
+Layout: ``K`` entries with the namespace after the key; the value is pickled.
 """
 
 from __future__ import annotations

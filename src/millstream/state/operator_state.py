@@ -1,8 +1,7 @@
-"""The operator states of one subtask: lists and maps in memory, between two checkpoints.
+"""The operator states of one subtask: lists and maps in memory between two checkpoints.
 
-What it is: what ``contracts/operator.py`` promises to operators, and for the runtime what is
-to be written at a checkpoint.  A state that did not change since it was read or written is not
-written again: the checkpoint names what the one before it named.
+A state that did not change since it was read or written is not written again: the checkpoint refers
+to the same file as the one before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Buckets of packed maps as the store has them: one read, one entry added, or many read at once.
+"""Buckets of ``PackedMaps`` as stored: one read, one entry added, or many read at once.
 
-What it is: the layout of ``PackedMaps`` (``state/packed_state.py``), which tells it.  A map with
-few entries is one bucket; most are used as the bytes that they are: an entry is put behind the
-others, and those of all keys of a batch are read as columns.
+Most buckets are used as bytes: an entry is appended to the others, and those of all keys of a batch
+are read as columns.  ``state/packed_state.py`` describes the layout.
 """
 
 from __future__ import annotations

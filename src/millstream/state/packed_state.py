@@ -1,17 +1,16 @@
-"""State of packed rows: one value per key, or a map per key, of bytes that nobody pickles.
+"""Packed rows in state: one value per key, or a map per key, of bytes that are not pickled.
 
-What it is: what operators over changelogs keep.  ``PackedValues`` has one row per key.
-``PackedMaps`` has a map per key, in *buckets*: an entry is in the bucket that its hash says, and
-their number doubles as the map grows.  So a key with few entries is read by one get, and of a key
-with millions only those buckets are read and written that are used.  Whole batches are read in
-sorted multi-gets.
+Operators over changelogs keep one row per key in ``PackedValues`` and a map per key in
+``PackedMaps``, in *buckets*: the hash of an entry selects its bucket, and their number doubles as
+the map grows.  So a key with few entries is read by one get, and of a key with millions only the
+buckets in use are read and written.  Whole batches are read in sorted multi-gets.
 
-Where something is kept per key and namespace (a window), it is looked up by both: a ``Slot``.
+State per key and namespace (a window) is looked up by both: a ``Slot``.
 
-Layout: ``K`` entries, the namespace behind the key.  Of a map, the number of the bucket (4 bytes,
-big-endian) stands behind that; the value has the doublings (1 byte), how many entries all buckets
-have (4; it is right in bucket 0), how many this one has (4), the lengths of names and of values (4
-each), names, values; numbers in values are little-endian.
+Layout: ``K`` entries, the namespace after the key.  For a map, the number of the bucket (4 bytes,
+big-endian) follows; the value has the doublings (1 byte), the number of entries of all buckets (4;
+valid in bucket 0), of this one (4), the lengths of names and of values (4 each), names, values;
+numbers in values are little-endian.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Reading the state of a checkpoint, without the program that wrote it.
+"""Reading the state of a checkpoint without the program that wrote it.
 
-What it is: the sections that a store says it has (``state/registry.py``), and the entries of each,
-decoded: key, window or map key or time, value; and operator state, by name.  State files are copied
-into a temporary directory; nothing in the checkpoint is touched, so it may be used while the job
-runs.
+State files are copied into a temporary directory; nothing in the checkpoint is touched, so it may
+be read while the job runs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-r"""The registry of a store: every section of state that it holds, as the store itself says.
+r"""The registry of a store: a description of every state that it holds.
 
-What it is: ``M`` entries of JSON.  A *section* is what lies under one number: a state of the user's
-function, the timers of one kind, the content of windows.  Each says what kind of state it is, how
-its names and values are to be read, and the type of its values where one was declared.  So whoever
-has a store can list and read all of it, without the program (``state/reader.py``).
+``M`` entries of JSON, one per state number: a state of the user's function, the timers of one kind,
+the content of windows.  Each has the kind of state, the encoding of its names and values, and the
+type of its values where one was declared, so a store can be read without the program
+(``state/reader.py``).
 
-Under ``M\0section:`` and a name there is, beside them, what an operator says of all that it keeps
-for one purpose (``contracts/operator.py``), so that another operator can tell whether it
-understands that.
+Under ``M\0section:`` and a name an operator describes all that it keeps for one purpose
+(``contracts/operator.py``), so that another operator can tell whether it understands it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Restoring state that was written at another parallelism, or by another backend.
 
-What it is: copying the key groups of a subtask out of the stores that held them.  States may be
-numbered differently in each store, so numbers are brought into line by name.
-What it is not: needed for a restart at the same parallelism.
+The key groups of a subtask are copied from the stores that held them; states may be numbered
+differently in each store, so they are matched by name.
 
-A ``C`` entry mixes key groups, so its copy says which of them count: the source's range
-(first and stop, 2 bytes each) is added to the end of its key, one more at each change of
-parallelism.  Whoever reads such entries asks ``chunk_key_groups`` which rows to take; without it,
-1 -> 3 -> 2 subtasks would count rows twice.
+A ``C`` entry mixes key groups, so its copy records which of them count: the source's range (first
+and stop, 2 bytes each) is added to the end of its key, one more at each change of parallelism.
+Readers of such entries ask ``chunk_key_groups`` which rows to take; without it, 1 -> 3 -> 2
+subtasks would count rows twice.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Bytes of state values: pickle, with the classes of the user's script stored by name.
 
-What it is: ``dumps`` and ``loads``.  A value is pickled by C pickle.  Classes that cannot be
-imported, above all those of ``__main__``, which no worker has, are written as module and
-qualified name and found again among the classes that came with the job.  So a value of such a class
-stays small, and after a restart it is an instance of the class of the program that runs now.
+Classes that cannot be imported, above all those of ``__main__``, are written as module and
+qualified name and found again among the classes that came with the job, so after a restart a value
+is an instance of the class of the running program.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Timers: points in time at which a key wants to be called back.
+"""Event-time and processing-time timers of one operator subtask.
 
-What it is: event-time and processing-time timers of one operator subtask.  New timers live in a
-heap until ``flush`` writes them, or until there are too many of them to hold; timers of earlier
-epochs are read from the store in order of time, a run at a time and only as far as time has come,
-so an epoch costs what it touches, however many timers wait.  Firing merges the two.
+New timers are in a heap until ``flush`` writes them, or until there are too many to hold; timers of
+earlier checkpoints are read from the store in order of time, a run at a time and only as far as
+time has come, so a micro-batch costs what it touches, however many timers wait.  Firing merges the
+two.
 
-Layout: ``T`` + state index (2) + time (8, sign bit flipped) + key group (2) + length of key (4)
-+ encoded key + namespace, without a value.  Timers of one time fire in the order of these
-bytes, so the order does not depend on where the input was cut into epochs.
+Layout: ``T`` + state index (2) + time (8, sign bit flipped) + key group (2) + length of key (4) +
+encoded key + namespace, without a value.  Timers of one time fire in the order of these bytes, so
+the order does not depend on where the input was cut into micro-batches.
 
-Timers fire from the front of the store: what has fired is one range, and deleted as one if it is
-long.  Single deletions would be read past, one by one, by every later epoch until compaction.
+Timers fire from the front of the store: fired ones are one range, and deleted as one if it is long.
+Single deletions would be read past, one by one, until compaction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Time to live: state that expires some time after it was last written (or read).
+"""Time to live: handles that store each value with its last access and hide expired ones.
 
-What it is: handles around the plain ones that keep each value (each element of a list, each entry
-of a map) together with the time of its last access, and treat it as absent once expired.  Expired
-state is removed when it is met, by its key or in the background.
+Expired state is removed when it is read, by its key or in the background.
 """
 
 from __future__ import annotations

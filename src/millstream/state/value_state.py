@@ -1,8 +1,6 @@
-"""Value, reducing and aggregating state: one stored value per key.
+"""Value, reducing and aggregating state: three handles over one cache of Python objects.
 
-What it is: the implementations of three handles over one cache of Python objects.  Reading and
-writing cost a dictionary look-up each; the store is asked only for keys that were neither
-prefetched nor used before.
+The store is read only for keys that were neither prefetched nor used before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""What programs import from ``millstream.table``: tables, statements, expressions, types.
+"""The Table API and SQL with PyFlink's names: tables, statements, expressions, types.
 
-What it is: a facade with the names of ``pyflink.table``.
-What it is not: complete; ``docs/reference/pyflink.md`` says what is left out.
-
-Read next: ``table/table_environment.py``.
+Read next: ``table/table_environment.py``; ``docs/reference/pyflink.md`` lists what is left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Aggregate functions of users: PyFlink's ``udaf`` and ``udtaf``, and the classes for them.
-
-What it is: words; ``pyflink.table.udf`` has them too, and so has ``table/udf.py``.
-What it is not: the computation (``runtime/columnar/aggregate_kernels.py``).
-"""
+"""User-defined aggregate functions: PyFlink's ``udaf`` and ``udtaf`` and their base classes."""
 
 from __future__ import annotations
 

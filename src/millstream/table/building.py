@@ -1,8 +1,7 @@
-"""Queries of the Table API: nodes of the parser over plans that have no text.
+"""Queries of the Table API as parser nodes over plans that have no SQL text.
 
-What it is: a plan gets a made-up name, a query over that name is built and bound; items of SELECT
+A plan gets a generated name, and a query over that name is built and bound by SQL's binder; columns
 get the names that Flink's Table API gives them.
-What it is not: another binder.
 """
 
 from __future__ import annotations

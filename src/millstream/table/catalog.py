@@ -1,8 +1,4 @@
-"""Catalogs and what stands in them, under PyFlink's path.
-
-What it is: a facade over ``sql/catalog/``, and what describes a catalog that is to be made.
-What it is not: the catalogs.
-"""
+"""Catalogs, databases, tables and descriptors of new catalogs, under PyFlink's path."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""CompiledPlan: INSERTs that are planned, to be kept and run.
-
-What it is: made by ``TableEnvironment.compile_plan_sql``, ``StatementSet.compile_plan`` and
-``TablePipeline.compile_plan``, read by ``TableEnvironment.load_plan``.
-What it is not: the format (``sql/planner/plan_nodes.py``).
-"""
+"""CompiledPlan: planned INSERTs that can be stored and executed later."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """ListView and MapView: lists and maps in the accumulators of aggregate functions.
 
-What it is: PyFlink's names over a list and a dict, which are kept with the accumulator.
-What it is not: state of its own: a view is read and written with its accumulator, as a whole.
+A view is read and written with its accumulator as a whole; it has no state entries of its own.
 """
 
 from __future__ import annotations

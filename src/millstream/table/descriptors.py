@@ -1,8 +1,4 @@
-"""The deprecated descriptors of a table's columns, which describe themselves as properties.
-
-No method takes them any more, in Flink neither: tables are made from a ``TableDescriptor`` and the
-``Schema`` of ``millstream.table``.
-"""
+"""Deprecated descriptors of a table's columns as properties; no method takes them, as in Flink."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""EnvironmentSettings: how a TableEnvironment begins.
-
-What it is: PyFlink's builder of configuration and names of the first catalog and database.
-What it is not: the options themselves (``configuration/options.py``).
-"""
+"""EnvironmentSettings: configuration, first catalog and database of a TableEnvironment."""
 
 from __future__ import annotations
 

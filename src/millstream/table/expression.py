@@ -1,7 +1,6 @@
-"""Expression: a value computed of columns, as programs write it.
+"""Expression: PyFlink's operators and methods over the nodes that the parser makes.
 
-What it is: PyFlink's operators and methods over the nodes that the parser makes.
-What it is not: bound: names and types are looked at when a table takes it.
+Names and types are resolved only when a table takes the expression.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What expressions of the Table API are made of: nodes of the parser, and values of the program.
-
-What it is: the part of ``Expression`` that its groups of methods build upon.
-What it is not: for programs; they take ``col``, ``lit`` and what these give.
-"""
+"""Parser nodes and program values behind Table API expressions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Functions of users over the rows of a table: what joins them.
-
-What it is: a call becomes the relation that stands on the right of a lateral join; functions that
-take the whole row are called with one.
-What it is not: the join (``table/table.py``), or the functions (``table/udf.py``).
-"""
+"""Table functions joined to the rows of a table: calls as right sides of lateral joins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Modules under PyFlink's path.
-
-What it is: a facade over ``sql/catalog/modules.py``.
-"""
+"""Modules under PyFlink's path."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""PlanReference: where a compiled plan is.
-
-What it is: a file, or a text, for ``TableEnvironment.load_plan``.
-What it is not: a plan (``table/compiled_plan.py``).
-"""
+"""PlanReference: a compiled plan in a file or a string, for ``TableEnvironment.load_plan``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``ResolvedExpression`` under PyFlink's path.
-
-What it is: a facade over ``sql/catalog/schema.py``.
-"""
+"""``ResolvedExpression`` under PyFlink's path."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Methods of expressions that are numbers.
-
-What it is: PyFlink's names over functions of SQL, whose reference says what they do.
-What it is not: the functions (``expressions/functions/``).
-"""
+"""Methods of expressions that are numbers, strings, dates or times."""
 
 from __future__ import annotations
 

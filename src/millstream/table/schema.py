@@ -1,8 +1,4 @@
-"""Schema under PyFlink's path, and how it is resolved.
-
-What it is: the types of a schema's expressions, found by the binder.
-What it is not: the builder (``sql/catalog/schema.py``).
-"""
+"""Schema under PyFlink's path, and the resolution of its expressions by the binder."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""StatementSet: several INSERTs that become one job.
-
-What it is: PyFlink's names; parts that the INSERTs share run once.
-What it is not: a transaction over the tables.
-"""
+"""StatementSet: several INSERTs that run as one job and share common subplans."""
 
 from __future__ import annotations
 

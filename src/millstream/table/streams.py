@@ -1,9 +1,4 @@
-"""Streams as tables, and tables as streams.
-
-What it is: ``from_data_stream``, ``to_changelog_stream`` and their sisters: columns of a stream's
-type become those of a table, and back.
-What it is not: a connector: the transformations of both are of one job.
-"""
+"""Conversion of streams to tables and back: ``from_data_stream``, ``to_changelog_stream`` etc."""
 
 from __future__ import annotations
 

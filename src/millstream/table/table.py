@@ -1,9 +1,4 @@
-"""Table: a query that is not run yet, and what can be made of it.
-
-What it is: PyFlink's ``Table`` over a logical plan.  Expressions build the nodes that the parser
-builds, and are bound as SQL's are.
-What it is not: data: nothing is read before ``execute``.
-"""
+"""Table: PyFlink's ``Table`` over a logical plan; nothing is read before ``execute``."""
 
 from __future__ import annotations
 

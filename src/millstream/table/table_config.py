@@ -1,8 +1,4 @@
-"""TableConfig: the options of a session.
-
-What it is: PyFlink's names over the configuration.
-What it is not: a configuration of its own: SET and ``get_config().set`` change the same.
-"""
+"""TableConfig: the session's options; SET and ``get_config().set`` change the same values."""
 
 from __future__ import annotations
 

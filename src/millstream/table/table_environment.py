@@ -1,9 +1,7 @@
-"""TableEnvironment and StreamTableEnvironment: where programs of tables begin.
+"""TableEnvironment and StreamTableEnvironment: entry points of Table API programs.
 
-What it is: PyFlink's names over a session (``sql/statements/session.py``).  A TableEnvironment runs
-on this machine (``execution.target: local``) unless its configuration says otherwise; a
-StreamTableEnvironment belongs to a StreamExecutionEnvironment and runs where that does.
-What it is not: the running.
+A TableEnvironment runs on this machine (``execution.target: local``) unless its configuration says
+otherwise; a StreamTableEnvironment runs where its StreamExecutionEnvironment does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""TablePipeline: a table on its way into another.
-
-What it is: made by ``Table.insert_into``; it runs by itself, or in a ``StatementSet``.
-"""
+"""TablePipeline: the result of ``Table.insert_into``, executed alone or in a ``StatementSet``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""TableResult: what a statement gave, for programs and for people.
-
-Rows by ``collect``, Flink's tableau by ``print``, the job of both.
-"""
+"""TableResult: the rows of a statement, Flink's tableau of them, and the job that produces them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Functions of users in SQL and the Table API: PyFlink's ``pyflink.table.udf``.
-
-What it is: ``udf`` for scalar functions, of rows, of pandas' Series, of Arrow's arrays, and async
-ones.  The result is registered by ``create_temporary_function``, by ``CREATE FUNCTION ... AS
-'module.name' LANGUAGE PYTHON``, or called as it is on expressions.
-"""
+"""User-defined functions of SQL and the Table API: PyFlink's ``pyflink.table.udf``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Windows of the Table API: ``Tumble``, ``Slide``, ``Session`` for groups, and ``Over``.
-
-What it is: descriptions that ``Table.window`` and ``Table.over_window`` take.
-What it is not: computation; they become window table functions and OVER of SQL
-(``table/window.py``).
-"""
+"""Windows of the Table API: ``Tumble``, ``Slide``, ``Session`` for groups, and ``Over``."""
 
 from __future__ import annotations
 

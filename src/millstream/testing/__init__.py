@@ -1,10 +1,7 @@
-"""The test kit, for programs and connectors as well as for Millstream itself.
+"""The test kit for programs, for connectors, and for Millstream itself.
 
-What it is: what tests of programs use can be imported from here: ``StreamHarness`` (a piece of a
-program, fed by hand), ``run_and_collect`` (a whole program, without Spark), sources with a script
-and sinks that fail.  What tests of connectors and of Millstream use is in one module per tool.
-
-What it is not: needed at run time.
+Tests of programs import from here: ``StreamHarness`` (one operator, driven by hand),
+``run_and_collect`` (a whole program without Spark), scripted sources and failing sinks.
 
 Read next: ``docs/how-to/testing.md``, ``testing/stream_harness.py``; ``testing/crash.py`` (kill and
 restart), ``testing/conformance.py`` (sources and sinks).

@@ -1,11 +1,10 @@
-"""Does a source or a sink keep its contract?
+"""Checks of the numbered contracts of ``contracts/source.py`` and ``contracts/sink.py``.
 
-What it is: functions that check the numbered contracts of ``contracts/source.py`` and
-``contracts/sink.py`` on an instance, for our own connectors and for yours::
+For example::
 
-    check_source(MySource(...))
-    check_cursors(MySource(...))
-    check_sink(lambda: MySink(directory), batches, read=lambda: my_rows(directory))
+check_source(MySource(...))
+check_cursors(MySource(...))
+check_sink(lambda: MySink(directory), batches, read=lambda: my_rows(directory))
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Crash tests: run a program, kill it with SIGKILL at a named point or moment, run it again.
 
-What it is: a program in its own process group with a crash point armed through the environment
-(``millstream.crash_points``), watched with a deadline, and run again, unarmed, until it exits by
-itself::
+The program has its own process group, a crash point armed through the environment
+(``millstream.crash_points``) and a deadline, and is run again, unarmed, until it exits by itself::
 
     report = run_until_done([sys.executable, "job.py"], crash="manifest.publish.after:2",
                             directory=tmp_path)

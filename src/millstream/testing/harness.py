@@ -1,16 +1,17 @@
-"""The operator harness: runs one operator without Spark, with time and epochs under control.
+"""OperatorHarness: runs one operator without Spark, with time and checkpoints under control.
 
-What it is: what tests of operators and of user functions use::
+For example::
 
     harness = OperatorHarness(KeyedProcessFactory(MyFunction(), lambda r: r[0]))
     harness.process(("a", 1), 10)
-    harness.end_epoch()            # checkpoint, and go on in a fresh instance
+    harness.end_epoch()            # checkpoint, and continue in a fresh instance
     harness.watermark(100)
     assert harness.outputs == [...]
 
-An epoch may be cut anywhere: the instance is closed, and a new one, made by the same factory,
-starts on the state of the old one.  A harness that is ``long_lived`` does as an engine that takes
-checkpoints while records flow: the instance goes on behind its snapshot, with the store open.
+A checkpoint may come anywhere: the instance is closed, and a new one, made by the same factory,
+starts on the state of the old one.  A ``long_lived`` harness behaves like an
+engine that takes checkpoints while records flow: the instance continues after its snapshot, with
+the store open.
 """
 
 from __future__ import annotations

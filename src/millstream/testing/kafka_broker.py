@@ -1,7 +1,7 @@
-"""A Kafka broker of one's own, as a process that ends with the one that started it.
+"""A Kafka broker for tests and benchmarks, a process that ends with its parent.
 
-What it is: ``noida-db``, a single binary from PyPI that speaks Kafka's protocol with transactions;
-it is started in less than a second and needs no Java.  Tests and measurements start their own.
+``noida-db``, a single binary from PyPI, speaks Kafka's protocol with transactions, starts in less
+than a second and needs no Java.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whole programs in a test: run to their end without Spark, with their records in lists.
+"""``run_and_collect(stream)``: run a bounded program without Spark and return its records.
 
-What it is: ``run_and_collect(stream)`` for bounded programs, on ``MiniCluster``: the same tasks,
-exchange, checkpoints and commits as on Spark.  Where epochs are cut, in which order tasks run and
-which instances are lost between epochs is seeded, and must not change a result.
+It runs on ``MiniCluster``: the same tasks, exchange, checkpoints and commits as on Spark.  The seed
+decides where checkpoints fall, in which order tasks run and which instances are lost; none of it
+may change a result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A key-value store in a dictionary, for the operator harness.
-
-What it is: the contract of ``contracts/key_value_store.py`` without files: snapshots are copies.
-"""
+"""A key-value store in a dictionary, for the operator harness; snapshots are copies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""MiniCluster: runs a whole job in the process of the test, epoch by epoch.
+"""MiniCluster: runs a whole job in the process of the test, checkpoint by checkpoint.
 
-What it is: the local engine (``execution.target: local``) with its tasks in this process, one after
-the other, and faults between them.  Epochs are cut where the test says, tasks come in any order,
-workers forget their instances, and the job can be stopped after any epoch and be resumed, at
-another parallelism too.
+The test chooses where checkpoints fall; tasks run in any order, workers forget their instances, and
+the job can be stopped after any checkpoint and resumed, at another parallelism too.
 """
 
 from __future__ import annotations

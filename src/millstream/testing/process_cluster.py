@@ -1,8 +1,7 @@
 """ProcessCluster: a MiniCluster whose tasks run in worker processes that can be killed.
 
-What it is: the workers of the local engine, with faults: a subtask moves to a fresh instance, and
-the task of a worker that died is tried once more in another process, or the run fails, as the seed
-has it.
+The seed decides which subtasks move to a fresh instance, and whether the task of a dead worker is
+retried in another process or fails the run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Does a sink keep its contract?  The cases, one method each.
+"""The cases of ``check_sink``, one method each.
 
-What it is: ``check_sink`` takes a sink through what can happen to it: attempts that lose, writers
-and committers that are killed, commits that are repeated, replays by a later run, orphans of other
-jobs and of newer runs, an old driver that goes on.  The first thing that is not as the numbered
-contracts in ``contracts/sink.py`` say is a ``ConformanceError`` with the contract's number.
+Attempts are lost, writers and committers are killed, commits are repeated; later runs replay, other
+jobs and newer runs leave orphans, an old driver continues.  The first violation of a numbered
+contract in ``contracts/sink.py`` is a ``ConformanceError`` with its number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writers and committers in processes of their own, which end by SIGKILL.
+"""Writers and committers in child processes that kill themselves with SIGKILL.
 
-What it is: a child is given the sink, pickled, and what to do with it; it leaves its committables
-in a file and kills itself, as an executor that is lost or a driver with ``kill -9`` would be.
+A child gets the pickled sink and its instructions, leaves its committables in a file and kills
+itself, like a lost executor or a driver after ``kill -9``.
 """
 
 from __future__ import annotations

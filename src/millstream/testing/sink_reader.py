@@ -1,8 +1,4 @@
-"""What a reader of a sink's target sees, step by step, for the conformance suite.
-
-What it is: what became visible with the first epoch is what each further one is to add; each step
-says how much more there must be, or that nothing has changed.
-"""
+"""The records that a reader of a sink's target sees after each step of the conformance suite."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Sinks for tests: one that fails at a named step.
+"""Sinks for tests: ``FailingSink(inner, "prepare", times=2)`` fails at a named step.
 
-What it is: ``FailingSink(inner, "prepare", times=2)`` behaves as ``inner`` but raises SinkError the
-first two times that step is reached, counted over all processes and restarts.
+Failures are counted over all processes and restarts.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""A source that follows a script, with sentinels in band.
+"""A source that follows a script of records and events.
 
-What it is: ``ScriptedSource([1, 2, WATERMARK(5), EPOCH, 3, CRASH, 4])``: records, and between them
-what else should happen there.
+``ScriptedSource([1, 2, WATERMARK(5), EPOCH, 3, CRASH, 4])``:
 
 - ``WATERMARK(t)``: event time advances to t (ms); take the strategy from ``watermark_strategy()``,
   or ``WatermarkStrategy.preserve()``.
-- ``EPOCH``: the epoch ends here.
-- ``CRASH``: the first read that passes this place raises SourceError; later ones go on.
+- ``EPOCH``: a checkpoint is taken here.
+- ``CRASH``: the first read that passes it raises SourceError; later ones continue.
 - ``KILL``: the same, but the worker process kills itself with SIGKILL.
 - ``EOF``: a job reads up to here and ends; the next run of the same job reads on.
 

@@ -1,6 +1,6 @@
-"""The harness for user functions: a piece of a program, fed by hand, with time under control.
+"""StreamHarness: runs one operator of a program on given records.
 
-What it is: what a program does between a source and a sink, as it stands in the program::
+For example::
 
     with StreamHarness(lambda words: words.key_by(lambda w: w).process(CountWords())) as harness:
         harness.process("to", 1_000)
@@ -8,9 +8,8 @@ What it is: what a program does between a source and a sink, as it stands in the
         assert harness.outputs == [("to", 1)]
         assert harness.state("count", key="to") == 1
 
-It runs one operator with its key selector, timers, windows and state, in one subtask and without
-Spark.  ``end_epoch`` takes a checkpoint and goes on in a fresh instance, ``crash`` goes back to the
-last one.
+Key selector, timers, windows and state run in one subtask, without Spark.  ``end_epoch`` takes a
+checkpoint and continues in a fresh instance, ``crash`` goes back to the last one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Basic types: strings, booleans, numbers, decimals, dates and times, one Arrow column each.
 
-What it is: a table of the scalar types with the exact Python type each takes, and the rule for
-what else it accepts (numpy scalars, an ``int`` for a DOUBLE).  A column whose values all have the
-exact type, which is one pass at C speed to find out, is given to Arrow as it is.
+Each type takes one exact Python type and accepts a few more (numpy scalars, an ``int`` for a
+DOUBLE).  A column whose values all have the exact type goes to Arrow unchanged; checking that is
+one pass at C speed.
 """
 
 from __future__ import annotations

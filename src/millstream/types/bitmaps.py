@@ -1,11 +1,8 @@
 """Bitmaps as bytes: Roaring bitmaps in the portable format that Flink writes too.
 
-What it is: the way between sets of integers of 32 bits (pyroaring's) and their bytes, which are the
-values of BITMAP in columns and in state.  A set has **one** form in bytes: each of its containers
-is a list of runs only if that is smaller than the list or the bits of its values.  Roaring
-libraries, Java's as well, leave it to a bitmap's history which of two equally large forms it has.
-
-The library is loaded by the first bitmap: most programs have none.
+A set has **one** form in bytes: each container is a list of runs only if that is smaller than the
+list or the bits of its values.  Roaring libraries, Java's as well, leave it to a bitmap's history
+which of two equally large forms it has.  The library is loaded by the first bitmap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Composite types: rows, tuples and dataclasses, one Arrow column per field.
 
-What it is: how records of several fields become columns and come back, as a stream (columns of
-the record batch) or as a field of another record (a struct column).
+The fields are columns of the record batch for a stream, and a struct column for a field of another
+record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values of logical types as programs see them: datetime, Decimal, list, dict, Row.
 
-What it is: the way between those and the values behind SQL's functions (the table in
-``expressions/nodes.py``), and the type that a Python value has as a literal of the Table API.
+They are converted to and from the values behind SQL's functions (the table in
+``expressions/nodes.py``); Python literals of the Table API get their types here.
 """
 
 from __future__ import annotations

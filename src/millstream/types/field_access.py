@@ -1,8 +1,8 @@
-"""Field access: recognise functions that do no more than read one field of a record.
+"""Recognition of functions that only read one field of a record.
 
-What it is: ``lambda r: r.origin``, ``lambda r, t: r["time"]``, ``operator.itemgetter(1)`` are known
-by their bytecode, so that key selectors and timestamp assigners of that form can read a whole
-Arrow column instead of being called per record.
+``lambda r: r.origin``, ``lambda r, t: r["time"]`` and ``operator.itemgetter(1)`` are known by their
+bytecode, so key selectors and timestamp assigners of that form can read a whole Arrow column
+instead of being called per record.
 """
 
 from __future__ import annotations

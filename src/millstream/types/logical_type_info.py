@@ -1,9 +1,8 @@
-"""Logical types in the world of streams: TypeInformation of table columns, and the way back.
+"""Conversion between logical types and the TypeInformation of streams.
 
-What it is: ``type_info_of`` gives the type of the records that a stream of a table's rows has, and
-``logical_type_of`` the logical type of a stream's records.  Columns whose values look the same in
-both worlds have the stream's own types; others a ``LogicalTypeInfo``, whose column is that of the
-table, so that nothing is converted until a Python function asks.
+Columns whose values look the same in both have the stream's own types; others a
+``LogicalTypeInfo``, whose column is that of the table, so that nothing is converted until a Python
+function asks.
 """
 
 from __future__ import annotations

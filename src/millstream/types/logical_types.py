@@ -1,9 +1,4 @@
-"""The logical types of SQL and the Table API: Flink's, with nullability.
-
-What it is: one frozen dataclass per type, its text as Flink prints it, and the Arrow type of a
-column that holds it.  The way back is in
-``types/logical_type_info.py``.
-"""
+"""The logical types of SQL and the Table API: Flink's, with nullability and Arrow types."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Pickling of records, state and committables by value where plain pickle cannot.
+"""Pickling by value of records, state and committables where plain pickle cannot.
 
-What it is: ``dumps`` tries C pickle and falls back to cloudpickle, which can also pickle
-instances of classes defined in the user's script (``__main__``): a worker has no such module.
-What it is not: canonical.  Equal values may have different bytes; keys are encoded by
-``state/key_codec.py``.
+``dumps`` tries C pickle and falls back to cloudpickle, which also pickles instances of classes of
+``__main__``.  Equal values may have different bytes; keys are encoded by ``state/key_codec.py``.
 """
 
 from __future__ import annotations

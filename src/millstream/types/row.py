@@ -1,8 +1,7 @@
-"""Row: a record with fields by position and, mostly, by name.
+"""Row and RowKind: a record with fields by position and, mostly, by name.
 
-What it is: PyFlink's ``Row`` and ``RowKind``.  A row is a list of its values; its field names and
-its kind are held by its class, one class per tuple of names and kind, so that a row costs no more
-than a list and two rows are compatible exactly if they have the same class.
+A row is a list of its values; its class, one per tuple of field names and kind, holds the rest, so
+a row costs no more than a list and two rows are compatible exactly if they share a class.
 """
 
 from __future__ import annotations

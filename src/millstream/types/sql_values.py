@@ -1,7 +1,6 @@
-"""Values as the numbers that stand for them: what ``to_sql_type`` and ``from_sql_type`` do.
+"""Conversion of ``to_sql_type`` and ``from_sql_type``: dates as days, times as microseconds.
 
-Dates become days, times of day and timestamps microseconds.  As in PyFlink, a value without a time
-zone is of the time zone of the machine.
+As in PyFlink, a value without a time zone is in the time zone of the machine.
 """
 
 from __future__ import annotations

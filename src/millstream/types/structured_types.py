@@ -1,7 +1,6 @@
-"""Structured types: rows that are objects of a class, ``STRUCTURED<'module.Class', name STRING>``.
+"""Structured types: ``STRUCTURED<'module.Class', name STRING>``, rows that are objects of a class.
 
-What it is: a ROW with the name of a class, by which types of the same fields are told apart.  SQL
-knows the name alone; where values go to Python, they become objects of the class if it can be
+The class tells types with the same fields apart.  Python gets objects of the class if it can be
 imported and is a dataclass with these fields, and named rows otherwise.
 """
 

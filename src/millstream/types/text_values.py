@@ -1,8 +1,4 @@
-"""Dates, times, intervals and floating-point numbers as Flink writes them.
-
-What it is: exact formatting of single values, used by casts to text, plans and results.  Years go
-from 1 to 9999 as in SQL; what a column may hold beyond that is written all the same.
-"""
+"""Exact text of dates, times, intervals and floating-point numbers as Flink writes them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Lengths and points of time, in Flink's terms.
-
-What it is: ``Duration`` and ``Instant`` as in PyFlink, ``Time`` as in PyFlink 1, and one function
-that reads whatever stands for a length of time as milliseconds.
-"""
+"""``Duration``, ``Instant`` and PyFlink 1's ``Time``, and their conversion to milliseconds."""
 
 from __future__ import annotations
 

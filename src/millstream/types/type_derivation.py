@@ -1,8 +1,7 @@
-"""Which type an operation gives: common types, arithmetic, aggregates.
+"""Result types of operations: common types, arithmetic, aggregates, by Flink's rules.
 
-What it is: Flink's rules.  The common type of several is the least restrictive one that holds the
-values of each; decimals follow the rules of SQL Server with Hive's choice of what to give up where
-38 digits do not suffice.
+The common type is the least restrictive one that holds the values of each; decimals follow SQL
+Server's rules, with Hive's choice of what to lose where 38 digits do not suffice.
 """
 
 from __future__ import annotations

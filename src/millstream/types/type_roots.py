@@ -1,8 +1,4 @@
-"""Roots and families of logical types, as Flink names them.
-
-What it is: the root says which type it is whatever its length or precision; families say what
-roots have in common, which is how signatures of functions and casts are written.
-"""
+"""Roots and families of logical types, as Flink names them."""
 
 from __future__ import annotations
 

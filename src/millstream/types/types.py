@@ -1,7 +1,4 @@
-"""Types: the types of streams and state, under PyFlink's names; also ``Row`` and ``RowKind``.
-
-What it is: factories of ``TypeInformation``, such as ``Types.ROW([Types.STRING(), Types.LONG()])``.
-"""
+"""``Types``: factories of the types of streams and state, under PyFlink's names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Checking one value against a type, in some hundredths of a microsecond.
+"""Compiled check of one value against a type, for values that come one by one.
 
-What it is: a predicate compiled from a type, ``v.__class__ is int and -2**31 <= v < 2**31`` for
-an INT, for places where values come one by one.  It says yes to what needs no second look; of all
-else the columns of the type tell whether it fits.
+``v.__class__ is int and -2**31 <= v < 2**31`` for an INT: it accepts what certainly fits; for all
+else the columns of the type decide.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Values of logical types: between Arrow columns and Python, one row at a time.
+"""Conversion of columns of logical types to Python values and back, for SQL's functions.
 
-What it is: the two conversions around the Python functions behind SQL's.  Values look as the table
-in ``expressions/nodes.py`` says: times are integers, arrays and rows are tuples, so that nothing is
-lost and everything but a map is hashable.
+Values look as the table in ``expressions/nodes.py`` says: times are integers, arrays and rows are
+tuples, so nothing is lost and everything but a map is hashable.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Variants: values of JSON with their own types, as bytes of the open Variant encoding.
+"""Variants: values of JSON with their own types, in the open Variant encoding.
 
-What it is: the encoding that Flink, Spark and Parquet share: a dictionary of the names of all
-fields (the metadata), then the value.  Here both lie one behind the other, in the narrowest form,
-names in the order in which they come: so the same JSON is always the same bytes, and bytes can be
-compared.  ``Variant`` is what programs see.
+Flink, Spark and Parquet share it: a dictionary of field names (the metadata), then the value.  Both
+are in the narrowest form here, names in order of appearance, so the same JSON is always the same
+bytes and bytes can be compared.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What programs import of ``pyflink.util``: the exceptions."""
+"""``pyflink.util``: the exceptions that programs import."""

@@ -1,9 +1,4 @@
-"""Results of queries for people: a table that is kept up to date, or changes as they come.
-
-What it is: the three modes of Flink's client.  ``table`` applies the changes and shows the rows
-that are left, on a terminal while the query runs; ``changelog`` writes one line per change, its
-kind first; ``tableau`` writes the same in a frame.
-"""
+"""Display of query results: Flink's modes ``table``, ``changelog`` and ``tableau``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Statements one after the other, whoever brings them.
-
-What it is: a script is split, each statement is run by a TableEnvironment, and its result is shown;
-a few commands are the shell's own.
-"""
+"""Shell: splits scripts, runs statements in a TableEnvironment, shows results."""
 
 from __future__ import annotations
 

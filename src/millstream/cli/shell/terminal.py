@@ -1,6 +1,6 @@
 """The terminal of ``millstream sql``: prompt_toolkit around a `Shell`.
 
-Enter runs statements that are whole, and begins a new line otherwise.
+Enter runs complete statements, and begins a new line otherwise.
 """
 
 from __future__ import annotations

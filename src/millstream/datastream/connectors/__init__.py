@@ -1,7 +1,5 @@
 """Connectors under PyFlink's import paths (``pyflink.datastream.connectors``).
 
-What it is: names only.  What it is not: where they are written: ``millstream/connectors/``.
-
 Read next: ``connectors/files/source.py`` and ``connectors/files/sink.py`` of the package above.
 """
 

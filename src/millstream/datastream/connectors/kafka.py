@@ -1,7 +1,4 @@
-"""Kafka, under PyFlink's import path.
-
-It is not imported with ``millstream.datastream``: it needs the packages of the extra ``kafka``.
-"""
+"""Kafka under PyFlink's import path, imported on demand: it needs the extra ``kafka``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Avro files and messages, under PyFlink's import path."""
+"""Avro files and messages under PyFlink's import path."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""CSV in PyFlink's way: a schema built column by column, a reader format and a bulk writer.
+"""CSV as in ``pyflink.datastream.formats.csv``: a schema builder, a reader and a bulk writer.
 
-What it is: ``pyflink.datastream.formats.csv``; types of columns are those of ``DataTypes`` or
-``Types``.  As in Flink (whose reader is Jackson's) columns go by position: ``set_use_header`` says
-that there is a header to be passed over, ``set_strict_headers`` that it has to name the columns of
-the schema in their order, ``set_reorder_columns`` (Jackson's; PyFlink has no such method) that it
-says where they are.
+As in Flink (whose reader is Jackson's) columns go by position: ``set_use_header`` skips a header,
+``set_strict_headers`` requires it to name the schema's columns in order, and
+``set_reorder_columns`` (Jackson's; PyFlink has no such method) takes the columns' positions from
+it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""JSON: lines of files, and messages.
-
-What it is: ``pyflink.datastream.formats.json``, and the same for files.
-What it is not: the readers and writers.
-"""
+"""JSON lines in files, and JSON messages, under PyFlink's import path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers of ORC files, under PyFlink's import path."""
+"""ORC writers under PyFlink's import path."""
 
 from __future__ import annotations
 

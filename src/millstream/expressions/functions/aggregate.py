@@ -1,9 +1,7 @@
-"""Aggregates, and functions that number rows: their names, types and documentation.
+"""Names, types and documentation of aggregate and row-numbering functions.
 
-What it is: the group ``aggregate`` of Flink's reference.  A definition has no reference: how an
-aggregate accumulates, and takes back, is known to the operators of tables.  Result types are those
-over the rows of one group; what has no GROUP BY, or a FILTER, may also be NULL because there is no
-row, which the binder adds.
+The operators of tables accumulate and retract.  Result types are those over the rows of one group;
+the binder adds NULL where a group may be empty (no GROUP BY, or a FILTER).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Arithmetic operators and what rounds numbers: + - * / %, ABS, CEIL, FLOOR, ROUND, TRUNCATE, SIGN.
+"""Arithmetic operators and rounding: + - * / %, ABS, CEIL, FLOOR, ROUND, TRUNCATE, SIGN.
 
-What it is: the first half of the group ``arithmetic`` of Flink's reference, with Java's results:
-integers wrap, their division truncates and fails for zero, decimals are rounded HALF_UP and NULL
-where they overflow, floating-point numbers are IEEE's.
+Results are Java's: integers wrap, their division truncates and fails for zero, decimals are rounded
+HALF_UP and NULL where they overflow, floating-point numbers are IEEE's.
 """
 
 from __future__ import annotations
@@ -551,7 +550,3 @@ def truncate(info: CallInfo, value: Any, digits: int = 0) -> object:
     With a negative number of digits, those before the point become zero.
     """
     return _rounded(info, value, digits, ROUND_DOWN)
-
-
-for _definition in mathematics.functions.definitions:
-    functions.add(_definition)

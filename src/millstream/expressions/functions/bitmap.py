@@ -1,8 +1,4 @@
-"""The bitmap functions of Flink's reference: sets of integers of 32 bits.
-
-What it is: one table entry per function.  A value of BITMAP is the bytes of its set
-(``types/bitmaps.py``); numbers are in the order that they have without a sign, so -1 comes last.
-"""
+"""Bitmap functions of Flink's reference: sets of 32-bit integers in unsigned order."""
 
 from __future__ import annotations
 

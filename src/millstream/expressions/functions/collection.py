@@ -1,7 +1,6 @@
-"""The collection functions of Flink's reference: arrays and maps.
+"""Collection functions of Flink's reference: arrays and maps.
 
-What it is: one table entry per function.  Elements are equal if Flink takes them for one: NULL to
-NULL, NaN to NaN.  In an order, NaN is above all other numbers.
+NULL equals NULL and NaN equals NaN; NaN sorts above all other numbers.
 """
 
 from __future__ import annotations

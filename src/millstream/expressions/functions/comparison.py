@@ -1,8 +1,7 @@
 """Comparisons: =, <>, <, LIKE, SIMILAR TO, IN, BETWEEN, IS DISTINCT FROM, IS NULL.
 
-What it is: the group ``comparison`` of Flink's reference.  Text is compared code point by code
-point, without padding; numbers of different types by value; text with a date or a timestamp as
-that.
+Text is compared by code points without padding, numbers of different types by value, text with a
+date or timestamp as that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Conditions: CASE, NULLIF, COALESCE, IF, IS_ALPHA and its like, GREATEST, LEAST.
+"""Conditions: CASE, NULLIF, COALESCE, IF, IS_ALPHA etc., GREATEST, LEAST.
 
-What it is: the group ``conditional`` of Flink's reference.  A call of CASE has its arguments in
-the order condition, value, condition, value, ..., otherwise; ``CASE x WHEN 1 ...`` has become that
-with ``x = 1`` for a condition.
+The arguments of CASE are condition, value, condition, value, ..., otherwise; ``CASE x WHEN 1`` has
+become ``x = 1`` before.
 """
 
 from __future__ import annotations

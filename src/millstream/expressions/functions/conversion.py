@@ -1,8 +1,4 @@
-"""Conversions: CAST, TRY_CAST, TYPEOF.
-
-What it is: the group ``conversion`` of Flink's reference.  The target of a cast is the type of the
-call, not an argument: ``resolve_cast`` (``expressions/resolution.py``) makes such calls.
-"""
+"""Conversions: CAST, TRY_CAST, TYPEOF; the target of a cast is the type of the call."""
 
 from __future__ import annotations
 

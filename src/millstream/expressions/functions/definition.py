@@ -1,7 +1,6 @@
-"""What a function is: signatures, null behaviour, reference, kernel, documentation.
+"""Function definitions: signatures, null behaviour, reference, kernel, documentation.
 
-What it is: ``FunctionDefinition``, and ``FunctionGroup``, with which a module of functions lists
-its own::
+A module lists its functions in a ``FunctionGroup``::
 
     functions = FunctionGroup("arithmetic")
 
@@ -17,7 +16,7 @@ its own::
 The decorated function is the **reference**: exact, one row at a time, over values as the table in
 ``expressions/nodes.py`` says; its docstring is the documentation of the SQL function.  The
 **kernel** is the same on Arrow columns, for speed; where it gives NotImplemented, the reference
-runs.  ``tests/expressions/`` holds both against each other.
+runs.  ``tests/expressions/`` compares the two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The grouping functions of Flink's reference: which grouping set a row of the result belongs to.
-
-What it is: their names and types, for the binder.
-"""
+"""Grouping functions of Flink's reference: GROUPING and GROUP_ID, names and types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The hash functions of Flink's reference: MD5 and the SHA family, in hexadecimal digits.
-
-And HASH_CODE, by which the planner spreads the values of DISTINCT.
-"""
+"""Hash functions of Flink's reference, and HASH_CODE, which distributes DISTINCT values."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
 """The JSON functions of Flink's reference.
 
-What it is: one table entry per function.  The clauses of their grammar are arguments here; calls
-are made by ``expressions/resolution.py``, which puts them in order:
+The clauses of their grammar are arguments here, in the order of ``expressions/resolution.py``:
 
 - ``JSON_EXISTS(json, path[, on_error])``
 - ``JSON_VALUE(json, path[, returning, on_empty, default, on_error, default])``
 - ``JSON_QUERY(json, path[, returning, wrapper, on_empty, on_error])``
 - ``JSON_OBJECT(on_null, key, value, ...)``, ``JSON_ARRAY(on_null, value, ...)``: the symbol
-  on_null is ``NULL`` or ``ABSENT``, with the positions of values that are JSON already behind it:
+  on_null is ``NULL`` or ``ABSENT``, followed by the positions of values that are JSON already:
   ``NULL:0,2``
 - ``IS JSON``, ``IS JSON OBJECT`` and so on: of one string
 
-``returning`` is a NULL of the type wanted; what stands before ON EMPTY and ON ERROR is a symbol.
+``returning`` is a NULL of the type wanted; the behavior ON EMPTY and ON ERROR is a symbol.
 """
 
 from __future__ import annotations

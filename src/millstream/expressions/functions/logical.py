@@ -1,8 +1,4 @@
-"""Logic with three values: AND, OR, NOT, IS TRUE and its like.
-
-What it is: the group ``logical`` of Flink's reference.  AND and OR are special forms: what stands
-behind is only evaluated where what stands before has not decided.
-"""
+"""Three-valued logic: AND, OR, NOT, IS TRUE etc.; AND and OR evaluate lazily, left to right."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Mathematical functions: powers, logarithms, angles, random numbers, digits of other bases.
+"""Powers, logarithms, angles, random numbers, number bases; undefined results are NaN.
 
-What it is: the second half of the group ``arithmetic`` of Flink's reference.  What is not defined
-is NaN, as in Java.  Kernels are Arrow's, which call the C library as Python does: numpy's differ
-from it, and from machine to machine, in the last digit.
+Kernels are Arrow's, which call the C library as Python does: numpy's results differ from it, and
+from machine to machine, in the last digit.
 """
 
 from __future__ import annotations

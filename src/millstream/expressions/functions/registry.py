@@ -1,8 +1,4 @@
-"""All built-in functions by name.
-
-What it is: the table that the groups' modules fill.  Names are looked up without regard to case;
-aliases lead to the same definition.
-"""
+"""All built-in functions by name or alias, without regard to case."""
 
 from __future__ import annotations
 
@@ -23,16 +19,24 @@ from millstream.expressions.functions import (
     hashing,
     json,
     logical,
-    string,
-    temporal,
+    mathematics,
+    string_encodings,
+    string_parts,
+    string_patterns,
+    string_search,
+    temporal_arithmetic,
+    temporal_clock,
+    temporal_formats,
+    temporal_parts,
     value_construction,
     variant,
 )
+from millstream.expressions.functions.definition import FunctionGroup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from millstream.expressions.functions.definition import FunctionDefinition, FunctionGroup
+    from millstream.expressions.functions.definition import FunctionDefinition
 
 
 #: In the order of Flink's reference.  A module's functions count when it is in here.
@@ -40,8 +44,15 @@ _MODULES: Final = (
     comparison,
     logical,
     arithmetic,
-    string,
-    temporal,
+    mathematics,
+    string_search,
+    string_parts,
+    string_patterns,
+    string_encodings,
+    temporal_clock,
+    temporal_parts,
+    temporal_arithmetic,
+    temporal_formats,
     conditional,
     conversion,
     collection,
@@ -57,7 +68,12 @@ _MODULES: Final = (
 
 def function_groups() -> list[FunctionGroup]:
     """The groups, in the order of Flink's reference."""
-    return [module.functions for module in _MODULES]
+    groups: dict[str, FunctionGroup] = {}
+    for module in _MODULES:
+        name = module.functions.name
+        group = groups.setdefault(name, FunctionGroup(name))
+        group.definitions.extend(module.functions.definitions)
+    return list(groups.values())
 
 
 @cache

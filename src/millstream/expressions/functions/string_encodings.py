@@ -1,7 +1,4 @@
-"""String functions between strings, bytes, numbers and URLs, and PRINTF.
-
-What it is: one table entry per function of Flink's reference, group *string*.
-"""
+"""String functions between strings, bytes, numbers and URLs, and PRINTF."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """String functions that cut, pad, join and replace.
 
-What it is: one table entry per function of Flink's reference, group *string*.  Most count
-characters; where Flink goes by way of Java's strings, UTF-16 units are counted, as there (LPAD,
-OVERLAY, REPLACE by an empty text).
+Most count characters; where Flink uses Java's strings, UTF-16 units are counted, as there (LPAD,
+OVERLAY, REPLACE by an empty string).
 """
 
 from __future__ import annotations

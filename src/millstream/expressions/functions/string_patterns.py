@@ -1,8 +1,7 @@
-"""String functions with regular expressions of Java's.
+"""String functions with Java's regular expressions.
 
-What it is: one table entry per function of Flink's reference, group *string*.  A pattern that Java
-takes for none gives NULL (FALSE for REGEXP), as in Flink; one that only Java can do is refused
-(``expressions/java/regular_expressions.py``).
+An invalid pattern gives NULL (FALSE for REGEXP), as in Flink; one that Python cannot express is an
+error (``expressions/java/regular_expressions.py``).
 """
 
 from __future__ import annotations

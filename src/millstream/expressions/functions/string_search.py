@@ -1,8 +1,4 @@
-"""String functions that look into a string: length, position, case, codes.
-
-What it is: one table entry per function of Flink's reference, group *string*.  They count
-characters, not UTF-16 units, but for patterns (``string_patterns.py``).
-"""
+"""String functions that search and measure: length, position, case, codes, in characters."""
 
 from __future__ import annotations
 

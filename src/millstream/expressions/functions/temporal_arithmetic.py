@@ -1,8 +1,4 @@
-"""Temporal functions that count: TIMESTAMPADD, TIMESTAMPDIFF, OVERLAPS.
-
-What it is: one table entry per function of Flink's reference, group *temporal*.  Months are those
-of the calendar of UTC for a TIMESTAMP_LTZ too, as in Flink.
-"""
+"""TIMESTAMPADD, TIMESTAMPDIFF, OVERLAPS; months follow the UTC calendar, as in Flink."""
 
 from __future__ import annotations
 

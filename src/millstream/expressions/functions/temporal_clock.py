@@ -1,8 +1,6 @@
-"""What time it is: CURRENT_DATE and its kin, PROCTIME, CURRENT_WATERMARK.
+"""Current time: CURRENT_DATE etc., PROCTIME, CURRENT_WATERMARK, from the evaluation context.
 
-What it is: one table entry per function of Flink's reference, group *temporal*.  Time comes from
-the evaluation context.  In a stream that is the processing time of the batch, all of whose records
-are processed at once; in batch mode the time at which the query began.
+In a stream that is the processing time of the batch; in batch mode the start of the query.
 """
 
 from __future__ import annotations

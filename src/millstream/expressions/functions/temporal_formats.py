@@ -1,8 +1,7 @@
-"""Temporal functions between times and texts or numbers.
+"""Temporal functions between times and text or numbers, by one of Java's two formats each.
 
-What it is: one table entry per function of Flink's reference, group *temporal*.  Two of Java's
-formats are behind them: ``DateTimeFormatter`` for timestamps, the older ``SimpleDateFormat`` for
-what goes from text to text or to seconds.  Each function says which.
+``DateTimeFormatter`` formats timestamps; the older ``SimpleDateFormat`` converts text to text or to
+seconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Parts of dates and times: EXTRACT and its short forms, FLOOR and CEIL to a unit.
 
-What it is: one table entry per function of Flink's reference, group *temporal*.  A TIMESTAMP_LTZ is
-taken on the clocks of the session's time zone.  Before 1970 Flink's own results are wrong (hours
+A TIMESTAMP_LTZ is read in the session's time zone.  Flink's results before 1970 are wrong (hours
 below zero, months one off), since Java's division truncates; here the same rules hold for all
 times.
 """

@@ -1,8 +1,4 @@
-"""Constructors and access of Flink's reference: ROW, ARRAY, MAP, a field of a row.
-
-What it is: one table entry per function.  ``(a, b)`` is ROW(a, b); ``row.field`` is GET(row,
-'field').
-"""
+"""Constructors and access: ROW, ARRAY, MAP; ``row.field`` is GET(row, 'field')."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The variant functions of Flink's reference: JSON to values that know their types.
+"""PARSE_JSON and TRY_PARSE_JSON.
 
-What it is: PARSE_JSON and TRY_PARSE_JSON.  A number without a point is an integer, one with a point
-a decimal, one with an exponent or too many digits a double.
+A number without a point is an integer, one with a point a decimal, one with an exponent or too many
+digits a double.
 """
 
 from __future__ import annotations

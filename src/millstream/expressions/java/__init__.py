@@ -1,4 +1,4 @@
-"""What functions of SQL took over from Java: its strings, patterns, formats and dates.
+"""Java's strings, patterns, formats and dates, on which functions of SQL depend.
 
 Read next: ``expressions/java/strings.py``.
 """

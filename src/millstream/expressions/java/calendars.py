@@ -1,7 +1,7 @@
-"""Fields of dates and times: the words of English, weeks, and the calendar that Java changes.
+"""Fields of dates and times, English names, weeks and time zones of Java's date formats.
 
-What it is: what both kinds of Java's date formats share.  ``java.time`` has the Gregorian calendar
-for all times; ``java.util.Calendar`` has the Julian one before 15 October 1582.
+``java.time`` has the Gregorian calendar for all times; ``java.util.Calendar`` the Julian one before
+15 October 1582.
 """
 
 from __future__ import annotations

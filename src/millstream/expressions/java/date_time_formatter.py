@@ -1,8 +1,7 @@
 """``java.time.format.DateTimeFormatter``: DATE_FORMAT of timestamps, TO_TIMESTAMP with a pattern.
 
-What it is: a pattern compiled to elements, each of which writes a part of a moment and reads one
-back, by Java's rules for numbers that touch (``yyyyMMdd``), signs and optional parts, in English,
-with weeks that begin on Sunday.
+A pattern is compiled to elements that write and read a field each, by Java's rules for adjacent
+numbers (``yyyyMMdd``), signs and optional parts, in English, with weeks that begin on Sunday.
 """
 
 from __future__ import annotations

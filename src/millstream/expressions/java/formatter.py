@@ -1,7 +1,7 @@
-"""``java.util.Formatter`` in the locale of the United States: what PRINTF prints.
+"""``java.util.Formatter`` in the US locale, as PRINTF uses it.
 
-What it is: ``format_text``, over Java's values as Flink passes them: a DATE is the number of its
-days, a TIMESTAMP prints as ``2024-01-02T03:04:05.123``, a DECIMAL only goes with ``%s``.
+A DATE is the number of its days, a TIMESTAMP prints as ``2024-01-02T03:04:05.123``, a DECIMAL only
+goes with ``%s``, as Flink passes them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-r"""Java's patterns, translated to Python's.
+r"""Java's regular expressions, translated to Python's by ``compile_pattern``.
 
-What it is: ``compile_pattern``.  The two languages share most of their syntax and differ in what
-it means: ``\d``, ``\w``, ``\s`` are ASCII in Java, ``.`` and ``$`` know more line ends, ``(?i)``
-stands for ASCII only and may come late, classes may be nested and intersected, names of groups and
-quotations are written differently.  A pattern is read by Java's rules and written anew.
+The two languages share most of their syntax and differ in its meaning: ``\d``, ``\w``, ``\s`` are
+ASCII in Java, ``.`` and ``$`` know more line ends, ``(?i)`` is ASCII-only and may come late,
+classes may be nested and intersected, group names and quotations are written differently.
 
-Two things go wrong in different ways: what Java takes for no pattern is an ``InvalidPatternError``
-(functions give NULL or FALSE for it, as Flink's), what Java takes and Python cannot do is an
-``UnsupportedPatternError``, which ends the program: a wrong answer would be worse.
+An invalid pattern is an ``InvalidPatternError`` (functions give NULL or FALSE for it, as Flink's);
+a valid one that Python cannot express is an ``UnsupportedPatternError``, which ends the program: a
+wrong answer would be worse.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""``java.text.SimpleDateFormat``: what DATE_FORMAT of texts, UNIX_TIMESTAMP and others stand on.
+"""``java.text.SimpleDateFormat``: DATE_FORMAT of text, UNIX_TIMESTAMP etc.
 
-What it is: a pattern compiled to elements, each of which writes a part of a moment and reads one
-back.  Reading is as lenient as Java's: months and days out of range count on, blanks before a
-field and everything behind the last one are passed over.
+Reading is as lenient as Java's: months and days out of range carry over; blanks before a field and
+everything after the last one are skipped.
 """
 
 from __future__ import annotations

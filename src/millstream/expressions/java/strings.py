@@ -1,7 +1,7 @@
-"""Java's strings: UTF-16 units, charsets, Base64, capital letters of words.
+"""Java's strings: UTF-16 units, charsets, Base64, capitalization.
 
-What it is: what SQL functions of Flink do by way of ``java.lang.String``.  Where it counts, a text
-becomes its **units**: a str in which a character beyond U+FFFF is two surrogates.
+Where Java counts, a text becomes its **units**: a str in which a character beyond U+FFFF is two
+surrogates.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The ``hashmap`` backend: all state of a subtask in dictionaries.
 
-What it is: for state that fits in memory many times over.  Each snapshot is one file with
-everything in it: an Arrow IPC file of two binary columns, ``key`` and ``value``, sorted by key.
+Each snapshot is one file: an Arrow IPC file of two binary columns, ``key`` and ``value``, sorted by
+key.
 
-The entries are in *shards* by the first bytes of their keys: of states by key, one per key group;
-of what is ordered by time, one per state.  A scan sorts only the shards that it reads.  A snapshot
+The entries are in *shards* by the first bytes of their keys: one per key group for states by key,
+one per state for what is ordered by time.  A scan sorts only the shards that it reads.  A snapshot
 that is being written shares its shards with the store, which copies one before it changes it.
 """
 

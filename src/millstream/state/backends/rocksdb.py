@@ -1,12 +1,12 @@
 """The ``rocksdb`` backend: state larger than memory, uploaded incrementally.
 
-What it is: an embedded RocksDB (package ``rocksdict``), opened on a copy of the last snapshot made
-of hard links.  Its own snapshots are hard links again, made behind a flush; only files that the one
-before did not have are uploaded.  There is no write-ahead log: until a snapshot, what was written
-is nobody's but this attempt's.
+An embedded RocksDB (package ``rocksdict``) is opened on a copy of the last snapshot made of hard
+links.  Its own snapshots are hard links again, made after a flush; only files that the previous one
+did not have are uploaded.  There is no write-ahead log: until a snapshot, what was written belongs
+to this attempt alone.
 
 A snapshot's files are the data files (``*.sst``) and one ``MANIFEST-*``; RocksDB's ``CURRENT`` is
-written anew from the name of the latter.
+rewritten from the name of the latter.
 """
 
 from __future__ import annotations
