@@ -246,7 +246,7 @@ class PendingCommits:
 
     @property
     def committables(self) -> int:
-        """How many, over all sinks."""
+        """Return how many, over all sinks."""
         return sum(self.sinks.values())
 
     def age(self, now: int) -> int:
@@ -286,7 +286,7 @@ _FIX_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A sink that was given up for this run."""
+    """A sink that was aborted for this run."""
 
     uid: str
     target: str
@@ -295,7 +295,7 @@ class _Failure:
 
     @property
     def permanent(self) -> bool:
-        """Whether another try would only fail again."""
+        """Return whether another try would only fail again."""
         return isinstance(self.error, PermanentSinkError)
 
 
@@ -441,7 +441,7 @@ class ManifestCommit:
         return committer
 
     def _label(self, uid: str) -> str:
-        """What messages call a sink."""
+        """Return what messages call a sink."""
         committer = self._committers.get(uid)
         return uid if committer is None else committer.label
 
@@ -650,7 +650,7 @@ def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
 
 
 def is_marked_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> bool:
-    """Whether the marker is of this very manifest."""
+    """Return whether the marker is of this very manifest."""
     try:
         return bool(json.loads(storage.read(COMMITTED)) == _identity(version, manifest))
     except (FileNotFoundError, ValueError):  # ValueError: not ours, or damaged
@@ -693,7 +693,7 @@ class Cleaner:
         self._references: Counter[str] = Counter()
         #: Unnamed at the last sweep.
         self._suspects: set[str] = set()
-        #: The last that was published at the last sweep.  Numbers of those that were given up,
+        #: The last that was published at the last sweep.  Numbers of those that were aborted,
         #: which leave files behind, count as well.
         self._swept = -1
         #: The last checkpoint that was begun, set by whatever thread begins it; the last that is
@@ -729,7 +729,7 @@ class Cleaner:
         return self._kept[max(0, len(self._kept) - beside)][0]
 
     def begun(self, epoch: int) -> None:
-        """Take note that tasks may upload files for a checkpoint; they may go on meanwhile."""
+        """Take note that tasks may upload files for a checkpoint; they may continue meanwhile."""
         self._begun = epoch
 
     def published(self, version: int, manifest: Manifest) -> None:
@@ -766,7 +766,7 @@ class Cleaner:
         self._storage.delete(sorted(unnamed & self._suspects))
         self._suspects = unnamed - self._suspects
         self._swept = self._published
-        # Behind the listing, and with those that begin meanwhile: what they upload may be in it.
+        # After the listing, and with those that begin meanwhile: what they upload may be in it.
         self._begun_at_sweep = max(self._begun, self._published)
 
     def _list(self) -> Iterable[str]:
@@ -812,7 +812,7 @@ def delete_checkpoints(storage: CheckpointStorage, is_fenced: Callable[[], bool]
 
 
 def _remove_empty(directory: Path) -> None:
-    """Remove the directories in it and itself, but those in which somebody has begun anew."""
+    """Remove the directories in it and itself, but those in which somebody has begun again."""
     for each, _, _ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):
             Path(each).rmdir()

@@ -307,7 +307,7 @@ class Coordinator:
             on_pending: told what is pending while a commit fails or takes more than a second.
             clock: milliseconds since 1970, for the time stamps in manifests.
             sweep_interval: epochs between two searches for files that nothing names.
-            tasks_at_work: whether tasks go on from epoch to epoch; see rules 3 and 6.
+            tasks_at_work: whether tasks are long-running; see rules 3 and 6.
 
         Raises:
             ConfigurationError: ``retained`` is less than 1.
@@ -342,14 +342,14 @@ class Coordinator:
         self._recovered = False
         #: None where tasks end with each epoch.
         self._in_flight = CheckpointsInFlight() if tasks_at_work else None
-        #: Whether what a manifest names is committed behind it, and again by the next run.
+        #: Whether what a manifest names is committed after it, and again by the next run.
         self._names_output = mode is CheckpointingMode.EXACTLY_ONCE or (
             tasks_at_work and mode is CheckpointingMode.AT_LEAST_ONCE
         )
 
     @property
     def last(self) -> Manifest | None:
-        """The manifest to go on from; None before the first epoch.
+        """The manifest to resume from; None before the first epoch.
 
         It is the last published one; in mode NONE it has state besides, which only this run knows.
         """
@@ -357,7 +357,7 @@ class Coordinator:
 
     @property
     def opened(self) -> bool:
-        """Whether this run has taken the job over."""
+        """Return whether this run has taken the job over."""
         return self._opened
 
     @property
@@ -372,7 +372,7 @@ class Coordinator:
 
     @property
     def pending_commits(self) -> PendingCommits:
-        """What is published and not committed yet; may be asked from any thread."""
+        """Return what is published and not committed yet; may be asked from any thread."""
         return self._commits.pending
 
     def open(self, after: int | None = None) -> int:
@@ -402,7 +402,7 @@ class Coordinator:
         return generation
 
     def recover(self) -> Manifest | None:
-        """Finish what the run before left, and say where this one goes on.
+        """Finish what the run before left, and say where this one continues.
 
         Cases (where the run before ended -> what is found and done):
 
@@ -412,12 +412,12 @@ class Coordinator:
            -> manifest N-1, committed long ago.  Committing it again changes nothing; output of N
            is dropped; Spark runs the same offsets of N again from state N-1.
         3. Manifest N published, its output not or partly committed -> it is committed now, and
-           ``handle_replay(N)`` tells the driver to skip Spark's replay of N.
+           ``handle_replay(N)`` makes the driver skip Spark's replay of N.
         4. Manifest N published and committed, orphans or old checkpoints not cleaned up, or
            Spark's commit of N not logged -> as case 3, and the commit finds nothing to do.
         5. Mode AT_LEAST_ONCE: output of N committed, wholly or in part, no manifest N -> as case
            2, but what is visible stays; the new attempt's output comes beside it.
-        6. Output of an epoch behind the last manifest is committed, and a sink can tell -> refused:
+        6. Output of an epoch after the last manifest is committed, and a sink can tell -> refused:
            the directory was put back from an older copy.
 
         What can never happen: manifest N exists and output of an epoch before N is uncommitted.
@@ -471,7 +471,7 @@ class Coordinator:
 
         1. The epoch completes -> its output is committed.
         2. It fails, or the process dies, at any moment after this -> the next run finds the
-           position behind it, no state, and no output to commit.  Its records are lost.
+           position after it, no state, and no output to commit.  Its records are lost.
         3. The process dies before or in this -> as 2, or the epoch runs for the first time.
 
         What can never happen: an epoch runs twice.
@@ -567,7 +567,7 @@ class Coordinator:
         return manifest
 
     def fail_epoch(self, epoch: int) -> int:
-        """Give up an epoch that was begun, while the tasks go on; only with ``tasks_at_work``.
+        """Give up an epoch that was begun, while the tasks continue; only with ``tasks_at_work``.
 
         Its number stays out of the log.  What tasks owe of it comes with their next
         acknowledgements, also if those of this one are all here: they are not to be kept.
@@ -584,9 +584,9 @@ class Coordinator:
         return self._in_flight.fail(epoch)
 
     def finish(self) -> None:
-        """Drop what tasks that went on have left, none of which is at work any more.
+        """Drop what tasks that continued have left, none of which is at work any more.
 
-        That is what they had begun behind the last checkpoint.  If it fails, or the process dies,
+        That is what they had begun after the last checkpoint.  If it fails, or the process dies,
         the next run drops it.
 
         Raises:
@@ -598,7 +598,7 @@ class Coordinator:
             self._abort_orphans(last, self._log.generation)
 
     def drop_output(self, sinks: AbstractSet[str]) -> None:
-        """Drop what the tasks of some sinks have left: they were stopped, and begin anew.
+        """Drop what the tasks of some sinks have left: they were stopped, and begin again.
 
         They begin from the last checkpoint, so whatever it does not name is an orphan.  Tasks of
         other sinks are at work.
@@ -675,7 +675,7 @@ class Coordinator:
         )
 
     def handle_replay(self, epoch: int, offsets: Mapping[str, Any] | None = None) -> bool:
-        """Whether ``epoch`` is published already, so that its tasks must not run again.
+        """Return whether ``epoch`` is published already, so that its tasks must not run again.
 
         Cases:
 
@@ -715,7 +715,7 @@ class Coordinator:
         return True
 
     def is_fenced(self) -> bool:
-        """Whether a newer run has taken the job over.
+        """Return whether a newer run has taken the job over.
 
         Asked after a failure: two runs side by side disturb each other in Spark's logs before
         either publishes, and a run that then started again would fence the newer one in turn.

@@ -143,12 +143,12 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not self.problems
 
 
 def list_checkpoints(storage: CheckpointStorage) -> DirectoryContent:
-    """What is in the directory.
+    """Return what is in the directory.
 
     Raises:
         CorruptCheckpointError, UnknownFormatError: a version of the log cannot be read;
@@ -167,13 +167,13 @@ def list_checkpoints(storage: CheckpointStorage) -> DirectoryContent:
 
 
 def _pending(storage: CheckpointStorage, entries: list[LogVersion]) -> PendingCommits | None:
-    """What may not be committed.
+    """Return what may not be committed.
 
     Cases:
 
     1. A commit failed -> it is kept as pending, with the error.
     2. The newest checkpoint has committables, and Spark, which began its micro-batch, has not
-       logged its end: the run died in the commit or just behind it, or is in it now.  Which of
+       logged its end: the run died in the commit or just after it, or is in it now.  Which of
        them, only the sinks know; the next run asks them.
     3. Otherwise -> nothing is pending.  An epoch that has a successor is committed, for the
        successor's publishing waited for that.

@@ -192,7 +192,7 @@ class JobIdentity:
 
     @classmethod
     def require(cls, storage: CheckpointStorage, job_id: str) -> None:
-        """Make sure, before a run, that the directory is still there: else it would begin anew.
+        """Make sure, before a run, that the directory is still there: else it would begin again.
 
         Raises:
             DirectoryError: it has gone, or another one is in its place.

@@ -75,7 +75,7 @@ class Seal(Protocol):
         """Take the names, from now on, for those of this job."""
 
     def close(self, name: str, content: bytes) -> bytes:
-        """What is stored."""
+        """Return what is stored."""
 
     def open(self, name: str, stored: bytes, location: str) -> bytes:
         """The content of what was stored.
@@ -132,7 +132,7 @@ class HmacSeal:
         self._job_id = job_id
 
     def close(self, name: str, content: bytes) -> bytes:
-        """The content, and its signature behind it."""
+        """The content, and its signature after it."""
         return content if name.startswith(_UNSIGNED) else content + self._line(name, content)
 
     def open(self, name: str, stored: bytes, location: str) -> bytes:
@@ -185,7 +185,7 @@ def seal_of(key_file: str) -> Seal:
 
 
 def is_sealed(stored: bytes) -> bool:
-    """Whether a stored blob is signed, by whomever."""
+    """Return whether a stored blob is signed, by whomever."""
     return _SIGNED.search(stored, max(0, len(stored) - _LINE_LENGTH)) is not None
 
 
@@ -230,7 +230,7 @@ class LocalStorage:
 
     Nothing is created before the first write, so that a job can still be refused with the
     directory untouched.  A directory that vanishes while it is used is not made again: a job would
-    begin anew in it.
+    begin again in it.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class LocalStorage:
         self._known: set[Path] = set()
 
     def __getstate__(self) -> tuple[Path, bool, bool, Seal]:
-        """What a worker needs: the place, not what this process knows of it."""
+        """Return what a worker needs: the place, not what this process knows of it."""
         return self._root, self._fsync, self._seen, self._seal
 
     def __setstate__(self, state: tuple[Path, bool, bool, Seal]) -> None:
@@ -361,7 +361,7 @@ class LocalStorage:
             _copy(content, copy)
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a blob."""
+        """Return whether there is such a blob."""
         with self._explained():
             return self._resolve(name).is_file()
 
@@ -370,7 +370,7 @@ class LocalStorage:
         names: list[str] = []
         start = self._resolve(prefix) if prefix.strip("/") else self._root
         with self._explained():
-            # An error must not look like an empty directory: a job would begin anew.
+            # An error must not look like an empty directory: a job would begin again.
             for directory, _, files in os.walk(start, onerror=_raise_unless_missing):
                 relative = Path(directory).relative_to(self._root).as_posix()
                 head = "" if relative == "." else relative + "/"

@@ -284,7 +284,7 @@ Changes = dict[str, Any]
 
 
 def difference(old: object, new: object) -> Changes:
-    """What makes ``new`` of ``old``."""
+    """Return what makes ``new`` of ``old``."""
     if old == new and type(old) is type(new):
         return {}
     if isinstance(old, dict) and isinstance(new, dict):
@@ -295,7 +295,7 @@ def difference(old: object, new: object) -> Changes:
 
 
 def apply(old: Any, changes: Changes) -> Any:
-    """What ``changes`` make of ``old``, which stays as it is.
+    """Return what ``changes`` make of ``old``, which stays as it is.
 
     Raises:
         KeyError, IndexError, TypeError, ValueError, AttributeError: they are not changes of it.
@@ -424,7 +424,7 @@ def encode(
 
 
 def decode(stored: bytes, version: int, location: str) -> LogFile:
-    """What the bytes of a file say.
+    """Return what the bytes of a file say.
 
     Args:
         stored: the bytes.
@@ -559,7 +559,7 @@ class ManifestLog:
 
     @property
     def location(self) -> str:
-        """Where the log is, for messages."""
+        """Return where the log is, for messages."""
         return self._storage.location
 
     @property
@@ -656,7 +656,7 @@ class ManifestLog:
                 version, self.generation, changes, base=before.base, oldest=oldest
             )
             length = before.changes + len(content)
-            # All changes together as long as the whole: writing it anew costs no more than half.
+            # All changes together as long as the whole: writing it again costs no more than half.
             if length <= before.full:
                 base = Base(version, checksum)
                 return content, _Published(base, value, before.depth + 1, before.full, length)
@@ -674,7 +674,7 @@ class ManifestLog:
             self._require_own(version, b"")
 
     def is_fenced(self) -> bool:
-        """Whether a newer run has opened the log."""
+        """Return whether a newer run has opened the log."""
         newest = self._newest()
         return newest is not None and newest.generation > self.generation
 

@@ -48,7 +48,7 @@ def require_format(version: object, location: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRecord:
-    """One operator of the program that wrote a checkpoint, or of the one that is to go on."""
+    """One operator of the program that wrote a checkpoint, or of the one that is to continue."""
 
     uid: str
     #: "source", "operator" or "sink".
@@ -124,7 +124,7 @@ class OperatorAck:
 class FramesInFlight:
     """What was on its way into one task when a barrier overtook it.
 
-    It comes behind the snapshots of those that have sent it, and ahead of that of the task.
+    It comes after the snapshots of those that have sent it, and ahead of that of the task.
     """
 
     stage: int
@@ -190,7 +190,7 @@ class TaskAck:
 
 @dataclass(slots=True)
 class Manifest:
-    """Checkpoint ``epoch``: everything needed to go on from its end.  Published = committed."""
+    """Checkpoint ``epoch``: everything needed to resume from its end.  Published = committed."""
 
     epoch: int
     generation: int

@@ -73,7 +73,7 @@ def stored_max_parallelism(manifest: Manifest, uid: str) -> int | None:
 
 
 def labels(program: Mapping[str, OperatorRecord]) -> dict[str, str]:
-    """What to call each operator by where one word must do: by uid.
+    """Return what to call each operator by where one word must do: by uid.
 
     A uid that the program gives is a name already; for others their name, with the beginning of
     the uid where operators share it.
@@ -112,7 +112,7 @@ def labelled(totals: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
 
 
 def record_to_json(record: OperatorRecord) -> dict[str, object]:
-    """What a manifest or ``job.json`` says of an operator; what is not said is left out."""
+    """Return what a manifest or ``job.json`` says of an operator; what is not said is left out."""
     value: dict[str, object] = {"kind": record.kind, "name": record.name}
     if record.location:
         value["location"] = record.location
@@ -203,7 +203,7 @@ def _in_common(old: OperatorRecord, new: OperatorRecord) -> int:
 
 
 def differences(old: OperatorRecord, new: OperatorRecord) -> list[str]:
-    """What was (``-``) and what is (``+``), by the parts that differ."""
+    """Return what was (``-``) and what is (``+``), by the parts that differ."""
     lines: list[str] = []
     for part in dict.fromkeys([*old.details, *new.details]):
         name, before, after = part, old.details.get(part, ()), new.details.get(part, ())
@@ -262,7 +262,7 @@ def require_fit(
         where: the checkpoint directory, for messages.
         manifest: the checkpoint.
         stored: the operators of the program that wrote it, by uid.
-        program: those of the one that is to go on.
+        program: those of the one that is to continue.
         ignore_unclaimed: what belongs to operators that are gone may be dropped.
         refusal: what an operator says to a section of the checkpoint that is not as it would write
             it: None if it can convert that, else why it cannot.
@@ -315,7 +315,7 @@ def require_same_keys(
 
     Args:
         where: the checkpoint directory, for messages.
-        manifest: the checkpoint that the run goes on from.
+        manifest: the checkpoint that the run resumes from.
         program: the operators of the program, by uid.
         acks: of the epoch.
         checked: uids of operators that were found right in this run; gets more.
@@ -355,7 +355,7 @@ def _changed(
     held: str | None,
     refusal: Refusal,
 ) -> list[str]:
-    """What an operator that is still there would not find."""
+    """Return what an operator that is still there would not find."""
     if held is None:
         return []
     if old.kind != new.kind:
@@ -401,7 +401,7 @@ def _key_groups(manifest: Manifest, new: OperatorRecord) -> list[str]:
 def _section(
     old: OperatorRecord, new: OperatorRecord, stored: StateSection, refusal: Refusal
 ) -> list[str]:
-    """Whether the program looks where ``stored`` is; if not, what is to be said of it."""
+    """Return whether the program looks where ``stored`` is; if not, what is to be said of it."""
     if stored == FUNCTION_STATES and not old.states:
         return []
     wanted = next((each for each in new.sections if each.name == stored.name), None)

@@ -104,7 +104,7 @@ def _of_program(metadata: EpochMetadata, last: Manifest | None) -> Manifest | No
 def _program(
     metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manifest | None
 ) -> dict[str, OperatorRecord]:
-    """What is known of the program, with the states and keys that its functions have met."""
+    """Return what is known of the program, with the states and keys that its functions have met."""
     states: dict[str, dict[str, str]] = {}
     keys: dict[str, set[str]] = {}
     if last is not None:
@@ -146,7 +146,7 @@ def _operators(
 
 
 def _is_whole(metadata: EpochMetadata, last: Manifest) -> bool:
-    """Whether an operator that acknowledged at all has done so with all its subtasks.
+    """Return whether an operator that acknowledged at all has done so with all its subtasks.
 
     Every task of the program votes in every epoch.  A stage is as wide as its widest operator, so
     it may be as wide as before though one of its operators is not.
@@ -268,7 +268,7 @@ class Unconfirmed:
         return replace(ack, earlier=earlier)
 
     def abandon(self, epoch: int) -> None:
-        """Take that a checkpoint was given up: it will never be published."""
+        """Note that a checkpoint was aborted: it will never be published."""
         with self._lock:
             self._abandoned.add(epoch)
             self._fold()
@@ -325,7 +325,7 @@ def with_earlier(ack: TaskAck, published: int) -> TaskAck:
 
 
 def _part(ack: TaskAck) -> TaskAck:
-    """What a later checkpoint does not say anew: no state, no place to go on from.
+    """Return what a later checkpoint does not say again: no state, no place to resume from.
 
     Splits are in it, for one that is read to its end is not in the next acknowledgement.
     """

@@ -167,7 +167,7 @@ class RestartStrategy(ABC):
 
     @abstractmethod
     def next_delay(self, now: float, error: BaseException) -> float | None:
-        """What to do about a failure.
+        """Return what to do about a failure.
 
         Args:
             now: seconds on a clock that never goes back.
@@ -272,7 +272,7 @@ class ExponentialDelay(RestartStrategy):
 class TolerateExpired(RestartStrategy):
     """Another strategy, which is not asked about the first epochs in a row that took too long.
 
-    They are run again at once, as Flink goes on after a checkpoint that it tolerates to fail.
+    They are run again at once, as Flink continues after a checkpoint that it tolerates to fail.
     """
 
     strategy: RestartStrategy
@@ -285,7 +285,7 @@ class TolerateExpired(RestartStrategy):
             self._expired += 1
             if self._expired <= self.tolerated:
                 return 0.0
-            self._expired = 0  # as in Flink: what follows a restart is counted anew
+            self._expired = 0  # as in Flink: what follows a restart is counted again
         return self.strategy.next_delay(now, error)
 
     def on_progress(self) -> None:
@@ -313,7 +313,7 @@ class GiveUpOnRepeats(RestartStrategy):
     _repeats: int = field(default=0, init=False)
 
     def next_delay(self, now: float, error: BaseException) -> float | None:
-        """What the inner strategy says, or None."""
+        """Return what the inner strategy says, or None."""
         causes = [(cause, recovery_of(cause)) for cause in _chain(error)]
         if any(recovery is Recovery.NEVER for _, recovery in causes):
             return None
@@ -349,7 +349,7 @@ def _repeatable(causes: list[tuple[BaseException, Recovery]]) -> BaseException |
 
 
 def _identity(error: BaseException) -> str:
-    """What two failures of one kind have in common."""
+    """Return what two failures of one kind have in common."""
     return type(error).__name__ if isinstance(error, PermanentSinkError) else str(error)
 
 
@@ -510,7 +510,7 @@ class JobDriver:
         self._start: JobStart | None = None
         #: What the restart strategy has said of that there is no restart.
         self._final: Exception | None = None
-        #: What regions of this run have failed of, and seconds to wait behind it.
+        #: What regions of this run have failed of, and seconds to wait after it.
         self._counted: list[tuple[Exception, float]] = []
         self._cancelled = threading.Event()
         self._stop = StopRequest()
@@ -538,13 +538,13 @@ class JobDriver:
         return self._job.job_id
 
     def get_job_status(self) -> JobStatus:
-        """Where the job is."""
+        """Return where the job is."""
         return self._status
 
     def get_accumulators(self) -> dict[str, object]:
         """Totals so far, by "operator.metric": the uid that the program gives, else the name.
 
-        While tasks that live on are at work, beside these how each spends its time: gauges with
+        While long-running tasks are at work, beside these how each spends its time: gauges with
         Flink's names (``metrics/progress.py``).
         """
         return {**self._monitor.totals, **self._monitor.time_gauges(self._engine.task_times())}
@@ -567,16 +567,16 @@ class JobDriver:
         return [] if run is None or self._ended.is_set() else self._engine.task_counts(run)
 
     def get_start(self) -> JobStart:
-        """How the current run has started; before the first one, how that will."""
+        """Return how the current run has started; before the first one, how that will."""
         return self._job.start
 
     def get_pending_commits(self) -> PendingCommits:
-        """What is published and not committed yet by the current run."""
+        """Return what is published and not committed yet by the current run."""
         run = self._run
         return PendingCommits() if run is None else run.coordinator.pending_commits
 
     def cancel(self) -> None:
-        """Stop the job; the epoch that runs is given up and its output aborted by the next run."""
+        """Stop the job; the epoch that runs is aborted and its output aborted by the next run."""
         self._cancelled.set()
         self._move(JobStatus.CANCELLING)
         self._ended.wait()
@@ -591,7 +591,7 @@ class JobDriver:
             self._status = status
 
     def stop(self, *, drain: bool = False) -> str:
-        """Have the engine stop behind a last checkpoint, and wait for it."""
+        """Have the engine stop after a last checkpoint, and wait for it."""
         if drain and not self._engine.long_running_tasks:
             message = (
                 "a job of epochs can be stopped, but not be drained: run it with"

@@ -28,11 +28,11 @@ class Engine(ABC):
       1. ``require`` is called before each run takes the job over.  (driver)
       2. ``execute`` returns, or raises, only when no task of the run is at work any more, or none
          can acknowledge anything that is still read.  (engine)
-      3. It looks at ``cancelled`` often, and gives up what runs when it is set.  (engine)
+      3. It checks ``cancelled`` often, and gives up what runs when it is set.  (engine)
       4. ``close`` is called once, at the end of the job.  (driver)
     """
 
-    #: Whether its tasks go on from checkpoint to checkpoint; else they end with each epoch.
+    #: Whether its tasks are long-running; else they end with each epoch.
     long_running_tasks: bool = False
 
     @abstractmethod
@@ -77,8 +77,8 @@ class Engine(ABC):
         return error
 
     def one_line(self, error: BaseException) -> str:
-        """What an error says, for a line in a log."""
+        """Return what an error says, for a line in a log."""
         return str(error) or type(error).__name__
 
     def close(self) -> None:
-        """Let go of what only this job needs."""
+        """Release what only this job needs."""

@@ -121,7 +121,7 @@ def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
 
 
 def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> tuple[str, Manifest | None]:
-    """Take a checkpoint directory for a job, or check that the job can go on in it.
+    """Take a checkpoint directory for a job, or check that the job can continue in it.
 
     Args:
         storage: the checkpoint directory.
@@ -142,7 +142,7 @@ def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> tuple[str, M
 
 
 def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> None:
-    """Let a job go on from a checkpoint: take the number of key groups over from it.
+    """Let a job resume from a checkpoint: take the number of key groups over from it.
 
     Args:
         graph: the job; operators whose max parallelism the program leaves open get that of their
@@ -192,7 +192,7 @@ def describe_start(
 
 
 def planned_start(graph: JobGraph) -> list[str]:
-    """How a run of a job would start now, some lines of text; nothing is written.
+    """Return how a run of a job would start now, some lines of text; nothing is written.
 
     Raises:
         CheckpointError: it would be refused.
@@ -218,7 +218,7 @@ def _require_edges(graph: JobGraph, where: str, last: Manifest) -> None:
 
     Cases, of an edge with frames in flight:
 
-    1. It still leads from task to task, or within one behind an exchange -> they are processed
+    1. It still leads from task to task, or within one after an exchange -> they are processed
        first of all, at whatever parallelism.
     2. It is gone -> refused, or dropped, as state is, with
        ``execution.state-recovery.ignore-unclaimed-state``.
@@ -365,7 +365,7 @@ class Job:
 
         Args:
             on_pending: as for ManifestCommit.
-            tasks_at_work: whether tasks go on from epoch to epoch.
+            tasks_at_work: whether tasks are long-running.
         """
         configuration = self.graph.configuration
         committers = {}
@@ -397,10 +397,10 @@ class Job:
         """Delete what nobody needs after the end; nothing, if a newer run has the job.
 
         Args:
-            finished: the input is over, or the job has stopped behind a last checkpoint, and all
+            finished: the input is over, or the job has stopped after a last checkpoint, and all
                 is committed.
             cancelled: somebody has cancelled the job.
-            stopped: somebody has asked it to stop behind a last checkpoint.
+            stopped: somebody has asked it to stop after a last checkpoint.
             last: of the last run that has taken the job over; None if none has.
         """
         if self.temporary:
@@ -433,7 +433,7 @@ class Job:
         _LOG.info("the checkpoints of job %r are deleted", name)
 
     def _discards(self, *, cancelled: bool) -> bool:
-        """Whether the options have the checkpoints deleted at such an end."""
+        """Return whether the options have the checkpoints deleted at such an end."""
         retention = self.graph.configuration.get(options.CHECKPOINT_RETENTION)
         return retention == "NO_EXTERNALIZED_CHECKPOINTS" or (
             cancelled and retention == "DELETE_ON_CANCELLATION"
@@ -470,5 +470,5 @@ class Job:
 
 
 def _can_continue(last: Coordinator) -> bool:
-    """Whether the last checkpoint is none of the end of the input."""
+    """Return whether the last checkpoint is none of the end of the input."""
     return last.last is None or not last.last.final

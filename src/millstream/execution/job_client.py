@@ -65,7 +65,7 @@ class CompletableFuture(Generic[T]):
                 self._future.set_result(value)
 
     def cancel(self) -> bool:
-        """Give up waiting for the value; what makes it goes on.
+        """Give up waiting for the value; what makes it continues.
 
         Returns:
             Whether it is cancelled; False if the value was there before.
@@ -73,11 +73,11 @@ class CompletableFuture(Generic[T]):
         return self._future.cancel()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled before the value was there."""
+        """Return whether it was cancelled before the value was there."""
         return self._future.cancelled()
 
     def done(self) -> bool:
-        """Whether there is a value or an error, or it was cancelled."""
+        """Return whether there is a value or an error, or it was cancelled."""
         return self._future.done()
 
     def result(self) -> T:
@@ -102,7 +102,7 @@ class CompletableFuture(Generic[T]):
         return self._future.exception()
 
     def __str__(self) -> str:
-        """Whether it is done, and how."""
+        """Return whether it is done, and how."""
         if not self.done():
             state = "not completed"
         elif self.cancelled():
@@ -136,11 +136,11 @@ class JobStatus(Enum):
     INITIALIZING = 10
 
     def is_globally_terminal_state(self) -> bool:
-        """Whether the job is over and will not be recovered by itself."""
+        """Return whether the job is over and will not be recovered by itself."""
         return self in {JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED}
 
     def is_terminal_state(self) -> bool:
-        """Whether the job is over here."""
+        """Return whether the job is over here."""
         return self.is_globally_terminal_state() or self is JobStatus.SUSPENDED
 
 
@@ -200,18 +200,18 @@ class JobHandle(Protocol):
         """The id of the job, the same after every restart on the same checkpoint directory."""
 
     def get_job_status(self) -> JobStatus:
-        """Where the job is."""
+        """Return where the job is."""
 
     def cancel(self) -> None:
         """Stop the job; returns when it has stopped.
 
-        As Flink's cancel gives up the running checkpoint, the epoch that runs is given up: its
+        As Flink's cancel aborts the running checkpoint, the epoch that runs is aborted: its
         output never becomes visible, and a new run on the same checkpoint directory reads its
         records again.
         """
 
     def stop(self, *, drain: bool = False) -> str:
-        """Stop the job behind a last checkpoint; returns when it has stopped.
+        """Stop the job after a last checkpoint; returns when it has stopped.
 
         Args:
             drain: let event time end first: windows and timers fire, and a new run on the same
@@ -222,7 +222,7 @@ class JobHandle(Protocol):
 
         Raises:
             ProgramError: the engine cannot drain; or the checkpoints are in a temporary directory,
-                so nothing could go on from there.
+                so nothing could resume there.
             JobError: the job failed, or was cancelled before it had stopped.
         """
 
@@ -243,10 +243,10 @@ class JobHandle(Protocol):
         """The last complete checkpoint; None if there is none yet."""
 
     def get_start(self) -> JobStart:
-        """How the current run has started: from which checkpoint, or from scratch."""
+        """Return how the current run has started: from which checkpoint, or from scratch."""
 
     def get_pending_commits(self) -> PendingCommits:
-        """What is published and not committed yet: sinks, committables, and since when.
+        """Return what is published and not committed yet: sinks, committables, and since when.
 
         While a sink cannot commit, ``get_pending_commits().age(now)`` grows (milliseconds).
         """
@@ -275,22 +275,22 @@ class JobClient:
         return JobID(self.job.get_job_id())
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
-        """Where the job is now."""
+        """Return where the job is now."""
         return CompletableFuture.completed_future(self.job.get_job_status())
 
     def cancel(self) -> CompletableFuture[None]:
         """Stop the job; the future is done when it has stopped.
 
-        As Flink's cancel gives up the running checkpoint, the epoch that runs is given up: its
+        As Flink's cancel aborts the running checkpoint, the epoch that runs is aborted: its
         output never becomes visible, and a new run on the same checkpoint directory reads its
         records again.
         """
         return CompletableFuture.supply_async(self.job.cancel)
 
     def stop(self, *, drain: bool = False) -> CompletableFuture[str]:
-        """Stop the job behind a last checkpoint: what it has read is committed, and it is finished.
+        """Stop the job after a last checkpoint: what it has read is committed, and it is finished.
 
-        A new run on the same checkpoint directory goes on exactly there.
+        A new run on the same checkpoint directory continues exactly there.
 
         Args:
             drain: let event time end first, as at the end of bounded input: windows and timers
@@ -311,12 +311,12 @@ class JobClient:
         advance_to_end_of_event_time: bool,  # noqa: FBT001 - PyFlink's
         savepoint_directory: str | None = None,
     ) -> CompletableFuture[str]:
-        """Stop the job behind a last checkpoint, which is the savepoint.
+        """Stop the job after a last checkpoint, which is the savepoint.
 
         Args:
             advance_to_end_of_event_time: as ``drain`` of ``stop``.
-            savepoint_directory: None: the last checkpoint stays in the checkpoint directory, from
-                which a new run goes on.
+            savepoint_directory: None: the last checkpoint stays in the checkpoint directory, where
+                a new run resumes.
 
         Returns:
             As of ``stop``.
@@ -379,7 +379,7 @@ class JobClient:
         return self.job.get_last_checkpoint()
 
     def get_start(self) -> JobStart:
-        """How the current run has started: from which checkpoint, or from scratch.
+        """Return how the current run has started: from which checkpoint, or from scratch.
 
         It has the id, run, time and directory of the checkpoint, and which operators and states are
         restored, new or dropped.  Before the first run it is what would happen now.
@@ -387,7 +387,7 @@ class JobClient:
         return self.job.get_start()
 
     def get_pending_commits(self) -> PendingCommits:
-        """What is published and not committed yet: sinks, committables, and since when.
+        """Return what is published and not committed yet: sinks, committables, and since when.
 
         While a sink cannot commit, ``get_pending_commits().age(now)`` grows (milliseconds).
         """
@@ -403,7 +403,7 @@ _LONGEST_WAIT: Final = 1.0
 
 
 def collected_records(client: JobClient, directory: str) -> Iterator[object]:
-    """What the sink commits, as it commits it; raises what ended the job if it failed.
+    """Return what the sink commits, as it commits it; raises what ended the job if it failed.
 
     Args:
         client: the job.

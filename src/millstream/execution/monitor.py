@@ -95,7 +95,7 @@ class JobStart:
 
     @property
     def continues(self) -> bool:
-        """Whether the run continues from a checkpoint."""
+        """Return whether the run continues from a checkpoint."""
         return self.checkpoint_id is not None
 
     @property
@@ -239,7 +239,7 @@ def _operators(last: Manifest, stored: Records, program: Records) -> Iterator[St
 
 
 def _sections(record: OperatorRecord) -> list[str]:
-    """What the operator itself keeps by key; states of its function have names."""
+    """Return what the operator itself keeps by key; states of its function have names."""
     return [each.name for each in record.sections if each.name != FUNCTION_STATES.name]
 
 
@@ -396,7 +396,7 @@ class JobMonitor:
                 _LOG.info("%s", line)
 
     def recovered(self, manifest: Manifest) -> None:
-        """A run goes on from this manifest."""
+        """A run resumes from this manifest."""
         # Made whole before others see it: they read in other threads.
         self._totals = accumulators(manifest, self._labels)
         self._records = sum(
@@ -407,7 +407,7 @@ class JobMonitor:
         self._last = manifest
 
     def time_gauges(self, times: Times) -> dict[str, object]:
-        """How the subtasks of each operator spend their time, by "operator.metric"."""
+        """Return how the subtasks of each operator spend their time, by "operator.metric"."""
         return gauges(self._graph, self._labels, times)
 
     def epoch_done(
@@ -443,7 +443,7 @@ class JobMonitor:
         self.progress.update_pending(pending.committables, seconds)
 
     def _watermark(self, manifest: Manifest) -> int:
-        """The smallest watermark behind the first exchange, or of the splits if there is none."""
+        """The smallest watermark after the first exchange, or of the splits if there is none."""
         graph = self._graph
         later = [graph.nodes[node].uid for stage in graph.stages[1:] for node in stage.nodes]
         found = [ack.watermark for uid in later for ack in manifest.operators.get(uid, [])]

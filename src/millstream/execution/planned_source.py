@@ -65,11 +65,11 @@ class SeenSplits:
         self._digests: set[bytes] = set()
 
     def __contains__(self, split_id: object) -> bool:
-        """Whether a split of this id was found."""
+        """Return whether a split of this id was found."""
         return _digest(str(split_id)) in self._digests
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self._digests)
 
     def add(self, split_id: str) -> None:
@@ -118,7 +118,7 @@ class _File:
 
     @property
     def length(self) -> int:
-        """How many splits are taken from it."""
+        """Return how many splits are taken from it."""
         return self.stop - self.first
 
 
@@ -169,7 +169,7 @@ class SplitLog:
                 return table
 
     def _listed(self, uid: str) -> tuple[list[tuple[int, int]], set[int]]:
-        """The parts as (first, behind the last), and the numbers at which single files begin."""
+        """The parts as (first, after the last), and the numbers at which single files begin."""
         names = list(self._storage.list_names(_directory(uid)))
         ranges = [name.rpartition("/")[2].removesuffix(".json").split("-") for name in names]
         parts = [(int(each[0]), int(each[1])) for each in ranges if len(each) > 1]
@@ -178,7 +178,7 @@ class SplitLog:
     def append(self, uid: str, table: SplitTable, found: list[Split]) -> SplitTable:
         """Log newly discovered splits.
 
-        Two drivers may be at it.  Whichever is first, both go on with what it logged: a number
+        Two drivers may be at it.  Whichever is first, both continue with what it logged: a number
         means the same split to everybody.
 
         Args:
@@ -370,13 +370,13 @@ class NumberRanges:
     __slots__ = ("_firsts", "_stops")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        """Take ranges (first, behind the last) in order."""
+        """Take ranges (first, after the last) in order."""
         pairs = list(ranges)
         self._firsts = [first for first, _ in pairs]
         self._stops = [stop for _, stop in pairs]
 
     def __contains__(self, number: int) -> bool:
-        """Whether the number is in one of the ranges."""
+        """Return whether the number is in one of the ranges."""
         index = bisect_right(self._firsts, number) - 1
         return index >= 0 and number < self._stops[index]
 
@@ -415,7 +415,7 @@ class Position:
 
     known: int = 0
     done: int = 0
-    #: Splits behind ``done`` that are read to their end as well.
+    #: Splits after ``done`` that are read to their end as well.
     over: NumberRanges = field(default_factory=NumberRanges)
     at: dict[int, int] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
@@ -441,7 +441,7 @@ class Position:
         )
 
     def is_over(self, number: int) -> bool:
-        """Whether the split is read to its end."""
+        """Return whether the split is read to its end."""
         return number < self.done or number in self.over
 
     def finish(self, number: int) -> None:
@@ -606,7 +606,7 @@ class SourceSplits:
                 planned.table = log.load(planned.uid)
 
     def begin_at(self, start: Offset) -> None:
-        """Go on from a checkpoint: let go of the splits that were read to their end before it.
+        """Go on from a checkpoint: release the splits that were read to their end before it.
 
         Raises:
             CheckpointError: the log does not have the splits that it speaks of.
@@ -633,7 +633,7 @@ class SourceSplits:
 
     @staticmethod
     def is_due(planned: PlannedSource, source: Source) -> bool:
-        """Whether it is time to look for new splits; then it is not for some time."""
+        """Return whether it is time to look for new splits; then it is not for some time."""
         now = time.monotonic()
         if planned.table.count and source.boundedness is Boundedness.BOUNDED:
             return False
@@ -697,5 +697,5 @@ def choose_subtask(number: int, load: list[int], *, final: bool) -> int:
 
 
 def _has(table: SplitTable, position: Position) -> bool:
-    """Whether a table has the splits that a position speaks of."""
+    """Return whether a table has the splits that a position speaks of."""
     return table.count >= position.known and table.splits.keys() >= position.at.keys()

@@ -62,7 +62,7 @@ class TimeOfSplit(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing comes."""
+        """Return whether nothing comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,11 @@ class Aligner:
         self._groups: dict[str, _Group] = {}
 
     def observe(self, splits: Mapping[str, Mapping[str, TimeOfSplit]]) -> None:
-        """Take how far splits are (source uid -> split id -> its time), to be looked at on."""
+        """Record how far splits are (source uid -> split id -> its time), to be looked at on."""
         self._splits = splits
 
     def is_idle(self, source_uid: str, split_id: str) -> bool:
-        """Whether the split was idle when that was said last."""
+        """Return whether the split was idle when that was said last."""
         state = self._state(source_uid, split_id)
         return state is not None and state.idle
 
@@ -128,7 +128,7 @@ class Aligner:
         }
 
     def holds(self, group: str, source_uid: str, split_id: str) -> bool:
-        """Whether the split is too far ahead to be read."""
+        """Return whether the split is too far ahead to be read."""
         if self.is_idle(source_uid, split_id):
             return False
         return self._watermark(source_uid, split_id) > self.ceiling(group, source_uid)
@@ -259,7 +259,7 @@ class SourcePlanner:
         }
 
     def _is_due(self, start: Offset, now: int) -> bool:
-        """Whether an epoch without data is worth running."""
+        """Return whether an epoch without data is worth running."""
         if self._tick_interval is None or now - self._last_tick < self._tick_interval:
             return False
         # Before the first epoch there is nothing that time could change.
@@ -277,7 +277,7 @@ class SourcePlanner:
         self._in_flight_in = epoch
 
     def _position(self, start: Offset, uid: str) -> Position:
-        """Where a source stands at the start of an epoch."""
+        """Return where a source stands at the start of an epoch."""
         position = Position.of(start, uid)
         position.untold |= start["epoch"] == self._in_flight_in
         return position
@@ -323,7 +323,7 @@ class SourcePlanner:
         return not held
 
     def _is_held(self, planned: PlannedSource, position: Position, number: int) -> bool:
-        """Whether a split waits for others of its group."""
+        """Return whether a split waits for others of its group."""
         if planned.alignment is None or number not in position.at or number in position.idle:
             return False
         split = planned.table.splits[number]
@@ -508,10 +508,10 @@ class SourcePlanner:
         return result
 
     def _ends(self, planned: PlannedSource, start: Offset, stop: Offset) -> bool:
-        """Whether the source reads its last in this epoch while others go on.
+        """Return whether the source reads its last in this epoch while others continue.
 
         It then has the maximum watermark at once, so that it does not hold the others back, and
-        what it alone feeds is over.  If no other goes on, the final epoch follows.
+        what it alone feeds is over.  If no other continues, the final epoch follows.
         """
         over = [self._is_over(each, Position.of(stop, each.uid)) for each in self._sources]
         if all(over) or not self._is_over(planned, Position.of(stop, planned.uid)):
@@ -526,9 +526,9 @@ class SourcePlanner:
         return not (begun and self._is_over(planned, before))
 
     def _is_news(self, planned: PlannedSource, position: Position) -> bool:
-        """Whether a source has come to its end, and no epoch was told so.
+        """Return whether a source has come to its end, and no epoch was told so.
 
-        It may have done so behind the epoch that read its last: offsets do not say.
+        It may have done so after the epoch that read its last: offsets do not say.
         """
         is_new = planned.uid not in self._reported_ends and not _has_end(planned)
         return is_new and self._is_over(planned, position)
@@ -578,7 +578,7 @@ class SourcePlanner:
 
 
 def _has_end(planned: PlannedSource) -> bool:
-    """Whether a source has an end from the beginning."""
+    """Return whether a source has an end from the beginning."""
     return planned.source is not None and planned.source.boundedness is Boundedness.BOUNDED
 
 

@@ -61,7 +61,7 @@ def make_plan(
     if last is not None:
         for assignment in assignments:
             _restore_split(assignment, last)
-        # Each subtask goes on with its own states; only where tasks begin they are restored.
+        # Each subtask continues with its own states; only where tasks begin they are restored.
         is_restored = begins or last.generation != generation
         operators = {
             uid: _restore(acks, program[uid].parallelism, is_restored=is_restored)
@@ -108,7 +108,7 @@ def _restore(acks: list[OperatorAck], parallelism: int, *, is_restored: bool) ->
     )
 
 
-#: Between two looks at the manifest log, which costs a listing.
+#: Between two checks of the manifest log, which costs a listing.
 _SECONDS: Final = 2.0
 
 
@@ -157,7 +157,7 @@ class StopRequest:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the job is to stop behind a last checkpoint."""
+        """Return whether the job is to stop after a last checkpoint."""
         return self._asked.is_set()
 
     @property
@@ -182,15 +182,15 @@ class Run:
 
     Args:
         job: the job.
-        on_recovered: told the manifest that the run goes on from, if there is one.
+        on_recovered: told the manifest that the run resumes from, if there is one.
         on_epoch: told of each epoch that is committed: its manifest, the acknowledgements of its
             tasks, and the seconds it took.
         on_pending: told what is pending while a commit fails or takes long.
         make_planner: makes the planner.
         after: the generation that the driver began before; None if this is its first run.
-        tasks_at_work: whether the engine's tasks go on from epoch to epoch.
-        by_chain: whether each chain of operators is a task of its own; None: where tasks go on.
-        stop: whether the job is to stop behind a last checkpoint; the engine looks at it.
+        tasks_at_work: whether the engine has long-running tasks.
+        by_chain: whether each chain of operators is a task of its own; None: where tasks continue.
+        stop: whether the job is to stop after a last checkpoint; the engine checks it.
         on_failure: told what the tasks of some sources have failed of, and which sources these are,
             where the engine can restart them alone; returns the seconds to wait before, or raises
             if the job has failed for good.  None: they are not restarted alone.
@@ -248,12 +248,12 @@ class Run:
 
     @property
     def last(self) -> Manifest | None:
-        """The manifest to go on from; None before the first epoch."""
+        """The manifest to resume from; None before the first epoch."""
         return self.coordinator.last
 
     @property
     def position(self) -> Offset:
-        """How far the last manifest has read."""
+        """Return how far the last manifest has read."""
         last = self.last
         return self._beginning if last is None else last.offsets
 
@@ -306,11 +306,11 @@ class Run:
             planner.require_epoch()
 
     def close(self) -> None:
-        """Stop the sources' monitoring, and let go of the log and the sinks."""
+        """Stop the sources' monitoring, and release the log and the sinks."""
         self._closing.close()
 
     def metadata(self, stop: Offset, started: int) -> EpochMetadata:
-        """What is known of the epoch that reads up to ``stop`` before it runs.
+        """Return what is known of the epoch that reads up to ``stop`` before it runs.
 
         Args:
             stop: the offset.
@@ -332,7 +332,7 @@ class Run:
         return self._plan(stop, self.planner.assignments(self.position, stop))
 
     def first_plan(self, assignments: list[SplitAssignment], processing_time: int) -> EpochPlan:
-        """The plan that tasks begin with which go on from epoch to epoch.
+        """The first plan of long-running tasks.
 
         Args:
             assignments: the splits that they read from the beginning.
@@ -344,7 +344,7 @@ class Run:
     def plan_of_region(
         self, assignments: list[SplitAssignment], processing_time: int, epoch: int
     ) -> EpochPlan:
-        """The plan that tasks begin with anew, while others go on.
+        """The plan of a region that is restarted, while others continue.
 
         Args:
             assignments: the splits of their sources.

@@ -121,7 +121,7 @@ class Inquiry(Generic[_T]):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer is there; a long silence is spoken of, once."""
+        """Return whether the answer is there; a long silence is spoken of, once."""
         if self._answered.is_set():
             return True
         if not self._warned and time.monotonic() - self._asked > _LONG_SILENCE:
@@ -134,7 +134,7 @@ class Inquiry(Generic[_T]):
 
     @property
     def error(self) -> BaseException | None:
-        """What asking has raised, if it has by now."""
+        """Return what asking has raised, if it has by now."""
         return self._error
 
     def answer(self) -> _T:
@@ -159,7 +159,7 @@ class _Asker:
         threading.Thread(target=self._work, name=f"millstream-ask-{uid}", daemon=True).start()
 
     def put(self, order: Callable[[], None]) -> None:
-        """Have something done behind all else."""
+        """Have something done after all else."""
         self._orders.put(order)
 
     def end(self) -> None:
@@ -264,7 +264,7 @@ class AbandonedRequestError(Exception):
 
 
 def is_read_at_once(source: Source, split: Split) -> bool:
-    """Whether a split is read as soon as it is found; others wait for a subtask."""
+    """Return whether a split is read as soon as it is found; others wait for a subtask."""
     return source.side_by_side or not source.is_final(split)
 
 

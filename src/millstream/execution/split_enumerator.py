@@ -81,7 +81,7 @@ class SubtaskLoad:
         self.assigned = now
 
     def read_one(self, now: int) -> None:
-        """A split of its is read; behind the last one it is told how many it may have next."""
+        """A split of its is read; after the last one it is told how many it may have next."""
         self.splits -= 1
         if not self.splits:
             is_soon = now - self.assigned <= _SOON
@@ -123,7 +123,7 @@ class Reading:
 
     @property
     def has_all_splits(self) -> bool:
-        """Whether no splits come any more."""
+        """Return whether no splits come any more."""
         return self.source.has_all_splits
 
     @property
@@ -133,7 +133,7 @@ class Reading:
 
     @property
     def is_busy(self) -> bool:
-        """Whether another thread asks it something."""
+        """Return whether another thread asks it something."""
         return self.asked is not None and not self.asked.is_answered
 
     def free_subtasks(self, most: int | None = None) -> list[int]:
@@ -157,7 +157,7 @@ class Reading:
 
         1. It is acknowledged as finished -> it is.
         2. It is acknowledged at a position -> it is there.
-        3. It is not acknowledged, and was assigned behind the trigger -> it has not begun.
+        3. It is not acknowledged, and was assigned after the trigger -> it has not begun.
         4. It is not, and was assigned before -> its end was acknowledged for a checkpoint that was
            given up, and lies before this one's barrier as well: it is finished.
 
@@ -209,7 +209,7 @@ class SplitAlignment:
 
     Args:
         planned: the sources of the run.
-        last: the checkpoint that it goes on from; None: the job begins.
+        last: the checkpoint that it resumes from; None: the job begins.
         first_of: asks a source that is not busy where a split begins.
     """
 
@@ -239,7 +239,7 @@ class SplitAlignment:
             self._times[uid] = dict(last.splits.get(uid, {}) if last else {})
 
     def observe(self, uid: str, split_id: str, told: TimeOfSplit) -> None:
-        """Take how far a split is."""
+        """Record how far a split is."""
         if uid in self._times:
             self._times[uid][split_id] = told
 
@@ -300,7 +300,7 @@ class SplitAlignment:
 
 
 def _can_read(readings: Sequence[Reading], held: frozenset[int]) -> bool:
-    """Whether some split has something to read that does not wait."""
+    """Return whether some split has something to read that does not wait."""
     return any(
         channel not in held and each.position < each.end
         for reading in readings
@@ -326,23 +326,23 @@ class Update:
     grown: dict[int, int] = field(default_factory=dict)
     #: Channels whose end is their last.
     final: set[int] = field(default_factory=set)
-    #: Slot -> channels of splits that it has read to their ends, to be told behind ``assigned``.
+    #: Slot -> channels of splits that it has read to their ends, to be told after ``assigned``.
     retired: dict[int, set[int]] = field(default_factory=dict)
     #: Uids of sources that are over: nothing more comes, and all is read.
     ended: list[str] = field(default_factory=list)
     #: Channels that must wait, all others do not; None: as before.
     held: frozenset[int] | None = None
-    #: Channel -> the event time behind which its split waits, too; None: as before.
+    #: Channel -> the event time after which its split waits, too; None: as before.
     ceilings: dict[int, int] | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is anything."""
+        """Return whether there is anything."""
         found = self.assigned or self.grown or self.final or self.retired or self.ended
         return bool(found) or self.held is not None or self.ceilings is not None
 
 
 class SplitEnumerator:
-    """Assigns the splits of a run to tasks that live on.
+    """Assigns the splits of a run to long-running tasks.
 
     Contract:
       1. ``start`` first, then ``begin``, then all else, then ``close``; from one thread.  The first
@@ -351,8 +351,8 @@ class SplitEnumerator:
       2. What an ``Update`` says is told to the slots in the order of updates.  (caller)
       3. A task acknowledges all splits that it had been assigned when it was told to take the
          checkpoint, but for those whose end it has acknowledged before, also for a checkpoint that
-         was given up.  (slot)
-      4. What is read is every record once, whatever checkpoints are gone on from, by whichever
+         was aborted.  (slot)
+      4. What is read is every record once, whatever checkpoints are resumed from, by whichever
          engine.  (``tests/execution/test_split_turns_of_engines.py``)
 
     Args:
@@ -413,7 +413,7 @@ class SplitEnumerator:
                 self._with(reading, reading.source.start, is_unwanted)
 
     def _first_of(self, reading: Reading, split: Split) -> int:
-        """Where a split begins; its source is not busy."""
+        """Return where a split begins; its source is not busy."""
         return self._with(reading, partial(reading.source.start_offset, split))
 
     def _with(
@@ -552,7 +552,7 @@ class SplitEnumerator:
         return update
 
     def progress(self, splits: Mapping[int, SplitProgress]) -> None:
-        """Take how far splits are, by channel."""
+        """Record how far splits are, by channel."""
         for channel, told in splits.items():
             reading = self._by_channel.get(channel)
             if reading is None:
@@ -572,7 +572,7 @@ class SplitEnumerator:
 
     @property
     def is_over(self) -> bool:
-        """Whether all sources are, and the slots were told so."""
+        """Return whether all sources are, and the slots were told so."""
         return bool(self._readings) and all(reading.ended for reading in self._readings)
 
     def _catch_up(self, reading: Reading, now: int, made: list[SplitAssignment]) -> None:
@@ -582,7 +582,7 @@ class SplitEnumerator:
     # -- splits --------------------------------------------------------------------------------
 
     def _ask(self, reading: Reading, now: int, made: list[SplitAssignment], update: Update) -> None:
-        """Ask a source what is due to be asked, and take what it has answered."""
+        """Ask a source what is to be asked, and take what it has answered."""
         if reading.asked is None:
             question = self._question(reading, now)
             if question is None:
@@ -612,7 +612,7 @@ class SplitEnumerator:
 
     @property
     def waits_for_checkpoint(self) -> bool:
-        """Whether a source waits for a checkpoint that shows that others are processed."""
+        """Return whether a source waits for a checkpoint that shows that others are processed."""
         ended = {each.planned.uid for each in self._readings if each.ended}
         return any(
             each.untaken and self._waits(each) and each.planned.after <= ended
@@ -746,7 +746,7 @@ class SplitEnumerator:
                 _LOG.warning("%s could not be stopped: %r", label, stop.error)
 
     def triggered(self, epoch: int) -> None:
-        """Take that the slots are told now to take a checkpoint, behind all that they were told."""
+        """Note that the slots are told now to take a checkpoint, after all that they were told."""
         ended = frozenset(each.planned.uid for each in self._readings if each.ended)
         self._triggered[epoch] = Triggered(self._next_channel, ended)
 
@@ -765,7 +765,7 @@ class SplitEnumerator:
                 states.setdefault(state.source_uid, []).append(state)
         told = self._triggered.pop(epoch)
         for older in [number for number in self._triggered if number < epoch]:
-            del self._triggered[older]  # of checkpoints that were given up
+            del self._triggered[older]  # of checkpoints that were aborted
         positions: dict[str, object] = {}
         self._over_in[epoch] = told.ended
         for reading in self._readings:
@@ -776,7 +776,7 @@ class SplitEnumerator:
             reading.position.untold = over and not final and uid not in told.ended
             positions[uid] = reading.position.to_json()
         self._time = max(self._time, time)
-        # It is not published yet: splits are let go of by ``committed``.
+        # It is not published yet: splits are released by ``committed``.
         return {
             "epoch": epoch,
             "time": self._time,
@@ -792,7 +792,7 @@ class SplitEnumerator:
         *,
         is_aligned: bool = True,
     ) -> None:
-        """Take that a checkpoint is published: a run may go on from it, and from older ones kept.
+        """Note that a checkpoint is published: a run may resume from it, and from older ones kept.
 
         Only now may the log drop what was read before it.  The sources are told how far they are
         read, for their monitoring.

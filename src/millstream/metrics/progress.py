@@ -285,20 +285,20 @@ def format_progress(progress: Progress) -> str:
 
 
 def format_running(records: int, age_seconds: float | None) -> str:
-    """How far tasks are between two checkpoints, in a few words."""
+    """Return how far tasks are between two checkpoints, in a few words."""
     if age_seconds is None:
         return f"{records:,} records | no checkpoint yet"
     return f"{records:,} records | last checkpoint {age_seconds:.0f} s ago"
 
 
 def format_pending(committables: int, age_seconds: float) -> str:
-    """What is published and not committed, in a few words."""
+    """Return what is published and not committed, in a few words."""
     noun = "committable" if committables == 1 else "committables"
     return f"{committables:,} {noun} pending, the oldest for {age_seconds:.1f} s"
 
 
 def format_failure(reason: str) -> str:
-    """What a job waits for to be started again, in one line."""
+    """Return what a job waits for to be started again, in one line."""
     first, _, more = reason.partition("\n")
     return f"waiting to start again: {first}{' ...' if more else ''}"
 
@@ -365,7 +365,7 @@ def gauges(graph: JobGraph, labels: Mapping[str, str], times: Times) -> dict[str
 
 
 def describe_times(graph: JobGraph, labels: Mapping[str, str], times: Times) -> str:
-    """What is busiest, and what waits most for others; empty if nothing is known.
+    """Return what is busiest, and what waits most for others; empty if nothing is known.
 
     A chain counts as its subtask that has most of it, and is called by its first operator.
     """
@@ -442,7 +442,7 @@ class EventTimeReader:
         return {each.uid for each in upstream if self._makes_time(each)}
 
     def _makes_time(self, node: StreamNode) -> bool:
-        """Whether a node is a source, or an assigner of watermarks in mid-stream."""
+        """Return whether a node is a source, or an assigner of watermarks in mid-stream."""
         is_assigner = is_per_channel(node) and self._graph.level(node.id) > 0
         return node.kind == "source" or is_assigner
 

@@ -245,7 +245,7 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to drain."""
+        """Return whether it is time to drain."""
         return self._bytes >= _FLUSH_BYTES
 
     def drain(self) -> Iterator[pa.RecordBatch]:
@@ -559,7 +559,7 @@ class ExchangeWriter:
                 closing.callback(self._combiner.close)
 
     def switch_channel(self, channel: int, watermark: int, *, idle: bool = False) -> None:
-        """Flush, and go on in another channel that has reached ``watermark``.
+        """Flush, and continue in another channel that has reached ``watermark``.
 
         Args:
             channel: its number.
@@ -622,14 +622,14 @@ class ExchangeWriter:
                 self._pending[subtask].append(batch.take(positions))
 
     def emit_watermark(self, watermark: int) -> None:
-        """Send a watermark behind everything emitted so far, to every target."""
+        """Send a watermark after everything emitted so far, to every target."""
         if watermark <= self._watermark:
             return  # time that stands still would cost a frame per target
         if self._combiner is not None:
             # It may hold back what belongs to windows that this watermark does not fire.
             self._combiner.process_watermark(watermark)
-        # Records first: a watermark promises that nothing behind it is older.  Its own frame still
-        # has the time before it, so that readers sort it in front of all that comes after.
+        # Records first: a watermark promises that nothing after it is older.  Its own frame still
+        # has the time before it, so that readers sort it before all that comes after.
         self._send_pending()
         self._to_all(WATERMARK, encode_long(watermark))
         self._watermark = watermark
@@ -653,7 +653,7 @@ class ExchangeWriter:
 
     @property
     def holds_records(self) -> bool:
-        """Whether records are gathered that no frame has yet."""
+        """Return whether records are gathered that no frame has yet."""
         return self._pending_records > 0 or self._combiner is not None
 
     def flush(self) -> None:
@@ -706,7 +706,7 @@ class ExchangeWriter:
 
 
 class _CombinerOutput:
-    """Where a combiner's partial results go: back into the writer, behind the combiner."""
+    """Where a combiner's partial results go: back into the writer, after the combiner."""
 
     def __init__(self, writer: ExchangeWriter) -> None:
         self._writer = writer

@@ -87,7 +87,7 @@ def cut_of(graph: JobGraph, edge: StreamEdge) -> str:
 
 
 def is_other_aggregation(cut: str, graph: JobGraph, edge: StreamEdge) -> bool:
-    """Whether partial aggregates cannot be merged by the reader of an edge.
+    """Return whether partial aggregates cannot be merged by the reader of an edge.
 
     Args:
         cut: of the edge in the program that has made them.
@@ -228,7 +228,7 @@ class RestoredFrames:
         self._frames = deque(found)
 
     def __len__(self) -> int:
-        """How many frames are left."""
+        """Return how many frames are left."""
         return len(self._frames)
 
     def left(self) -> list[RestoredFrame]:
@@ -241,7 +241,7 @@ class RestoredFrames:
         return {key: time for key, time in self.channels.items() if edges[key[0]].target == node}
 
     def process_next(self, process: Callable[[RestoredFrame], Batch | None]) -> None:
-        """Have a frame processed, ahead of the others; behind the last, time goes on.
+        """Have a frame processed, ahead of the others; after the last, time continues.
 
         Args:
             process: gives it to its operator, or some of its records, and returns the others.
@@ -336,7 +336,7 @@ class RestoredFrames:
         return [frame for frame in frames if not any(frame is each for each in early)]
 
     def _is_all(self, edge: StreamEdge, handle: FramesInFlight, name: EdgeName) -> bool | None:
-        """Whether all that an old subtask had on an edge is this task's; None: nothing is.
+        """Return whether all that an old subtask had on an edge is this task's; None: nothing is.
 
         Cases, the first that applies:
 

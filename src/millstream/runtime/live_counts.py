@@ -104,7 +104,7 @@ class _Publisher:
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether it was not inherited by a fork, which has no thread of it."""
+        """Return whether it was not inherited by a fork, which has no thread of it."""
         return self._pid == os.getpid()
 
     def add(self, task: _Published) -> None:
@@ -168,7 +168,7 @@ def published(
 
 
 def read_counts(storage: CheckpointStorage) -> list[RunningMetrics]:
-    """What tasks have published; what cannot be read is left out, for it is only shown."""
+    """Return what tasks have published; what cannot be read is left out, for it is only shown."""
     found = []
     try:
         for name in storage.list_names(COUNTS):

@@ -59,7 +59,7 @@ class SplitAssignment:
 
     @property
     def starts_idle(self) -> bool:
-        """Whether its channels begin the epoch as idle ones.
+        """Return whether its channels begin the epoch as idle ones.
 
         Not if it is known that records come: what others say must not move time past them.
         """
@@ -71,7 +71,7 @@ class SplitAssignment:
 
     @property
     def is_end_of_input(self) -> bool:
-        """Whether it only carries the maximum watermark of a source that is over."""
+        """Return whether it only carries the maximum watermark of a source that is over."""
         return self.split.id.startswith(END_OF_INPUT)
 
 
@@ -131,19 +131,19 @@ class EpochPlan:
         return min(restore.watermarks)
 
     def subtask_idle(self, uid: str, subtask: int, parallelism: int) -> bool:
-        """Whether an operator was idle at the end of the previous epoch."""
+        """Return whether an operator was idle at the end of the previous epoch."""
         restore = self.operators.get(uid)
         if restore is None or len(restore.idle) != parallelism:
             return False
         return restore.idle[subtask]
 
     def operator_states(self, uid: str, subtask: int) -> dict[str, list[StatePart]]:
-        """What an operator's subtask is given of operator state."""
+        """Return what an operator's subtask is given of operator state."""
         restore = self.operators.get(uid)
         return restore.operator_states[subtask] if restore is not None else {}
 
     def handles(self, uid: str) -> list[StateHandle]:
-        """Where the keyed state of an operator lies."""
+        """Return where the keyed state of an operator lies."""
         restore = self.operators.get(uid)
         return [] if restore is None else [handle for handle in restore.handles if handle]
 
@@ -184,7 +184,7 @@ def restore_time(
 
 
 def is_restored_by_split(instance: StageInstance, node: StreamNode) -> bool:
-    """Whether an operator keeps time per split: it is restored anew with each."""
+    """Return whether an operator keeps time per split: it is restored again with each."""
     return instance.level == 0 and is_per_channel(node)
 
 
@@ -295,10 +295,10 @@ def acknowledged_watermark(
     node: StreamNode,
     reached: Mapping[tuple[int, int], int],
 ) -> int:
-    """What the manifest says of an operator's time.
+    """Return what the manifest says of an operator's time.
 
     In stage 0 it is that of the slowest split of all subtasks, as far as it is known here: when
-    the parallelism changes the operator may go on behind an exchange, where it gets them all.
+    the parallelism changes the operator may continue after an exchange, where it gets them all.
 
     Args:
         instance: of the subtask.

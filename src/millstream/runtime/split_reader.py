@@ -92,7 +92,7 @@ class SplitReader:
             self.splits.append(self.state_of(chain, assignment, states, records))
         for writer in chain.writers:
             if assignment.finished:
-                # Behind everything that the split has: its readers stop waiting for it.
+                # After everything that the split has: its readers stop waiting for it.
                 writer.emit_finished()
             writer.flush()
 
@@ -104,13 +104,13 @@ class SplitReader:
         Args:
             chain: of its source.
             assignment: of the split.
-            resumes: a task that goes on enters it for the first time.
+            resumes: a long-running task enters it for the first time.
         """
         operators = self._instance.operators
         restore_split_time(self._instance, assignment, chain)
         for node in chain.per_channel:
             operators[node.id].restore(self._restore_context(node, assignment, resumes=resumes))
-        for node in reversed(chain.per_channel):  # as in a task: those behind it are restored now
+        for node in reversed(chain.per_channel):  # as in a task: those after it are restored now
             operators[node.id].process_processing_time(self._plan.processing_time)
 
     def _restore_context(
@@ -211,7 +211,7 @@ class SplitReader:
         states: dict[str, tuple[int, ChannelStates]],
         records: int,
     ) -> SplitState:
-        """Where a split stands that was left.
+        """Return where a split stands that was left.
 
         Args:
             chain: of its source.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def is_per_channel(node: StreamNode) -> bool:
-    """Whether a stage-0 node keeps one watermark per channel (source split)."""
+    """Return whether a stage-0 node keeps one watermark per channel (source split)."""
     return node.kind == "source" or operator.is_per_channel(node.factory)
 
 
@@ -180,7 +180,7 @@ class StageInstance:
         self.writers: list[ExchangeWriter] = []
         #: Of edges that lead here.
         self._asked: list[Partitioner] = []
-        #: Set anew at the start of each epoch; in stage 0 at the start of each split, and only for
+        #: Set again at the start of each epoch; in stage 0 at the start of each split, and only for
         #: operators with several inputs.
         self.valves: dict[int, WatermarkValve] = {}
         self.watermarks: dict[int, int] = {}
@@ -291,7 +291,7 @@ class StageInstance:
             raise errors[0]
 
     def give_up(self) -> None:
-        """Close the user functions behind an error: it matters, not what they raise now."""
+        """Close the user functions after an error: it matters, not what they raise now."""
         with contextlib.suppress(Exception):
             self.close()
 
@@ -330,7 +330,7 @@ class StageInstance:
         """Tell an operator what its valve says now, which was idle ``before`` or was not."""
         valve = self.valves[node]
         # An operator is active when its time moves: told so before the watermark, and told that it
-        # is idle only behind it.
+        # is idle only after it.
         if before and not valve.idle:
             self.operators[node].process_idle(False)  # noqa: FBT003 - the contract's signature
         if combined is not None:
@@ -339,7 +339,7 @@ class StageInstance:
             self.operators[node].process_idle(True)  # noqa: FBT003 - the contract's signature
 
     def is_exchange_input(self, edge: StreamEdge) -> bool:
-        """Whether an edge comes from an earlier stage."""
+        """Return whether an edge comes from an earlier stage."""
         return self._levels[edge.source] < self.level
 
     def source_level(self, edge: StreamEdge) -> int:

@@ -73,7 +73,7 @@ _NO_RECORDS: Final = frozenset({PRODUCER_ATTEMPT, WATERMARK, IDLE, FINISHED})
 
 @dataclass(slots=True)
 class _Gathered:
-    """Batches of an edge that wait for others, and the frames behind them that hold no records."""
+    """Batches of an edge that wait for others, and the frames after them that hold no records."""
 
     edge: StreamEdge
     batches: list[Batch] = field(default_factory=list)
@@ -141,7 +141,7 @@ class FrameReader:
     def _take(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
         """Process a frame, or gather it: some operators do less for one large batch.
 
-        What is behind records on their edge stays behind them.
+        What is after records on their edge stays after them.
         """
         gathered = self._gathered.get(edge_id)
         if gathered is None:
@@ -273,7 +273,7 @@ class TaskState:
         which outputs must know before anything is emitted; the operators; processing time, by which
         timers fire and emit into operators that are restored by now, those of consumers first, for
         their timers were due before what comes in now; then event time again where channels became
-        idle, unless there are frames in flight: that comes behind them.
+        idle, unless there are frames in flight: that comes after them.
         """
         instance, plan = self._instance, self._plan
         self.in_flight = RestoredFrames(instance, plan)
@@ -330,7 +330,7 @@ class TaskState:
         """Have all operators take their snapshots; returns those by node, of the others empty ones.
 
         First all operators, in the order of the chain, for a snapshot may emit a watermark or
-        records, which belong to this epoch in those behind.  Then the writers, whose combiners hold
+        records, which belong to this epoch in those after.  Then the writers, whose combiners hold
         such records back.  Stores come after this: an upload takes long.
         """
         snapshots: dict[int, OperatorSnapshot] = defaultdict(OperatorSnapshot)

@@ -219,9 +219,9 @@ def user_error(
     Args:
         context: Names the operator.
         error: What the user's code raised.
-        record: The record at hand, if there was one.
+        record: The record, if there was one.
         doing: What was going on: "processing", "the timer for 1000 of".
-        key: The key at hand, if there was one.
+        key: The key, if there was one.
     """
     if isinstance(error, UserFunctionError) or getattr(error, "is_located", False):
         return error  # type: ignore[return-value] # of an operator behind, or a nested call
@@ -309,7 +309,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def user_line(error: BaseException) -> str | None:
-    """Where user code raised: the last frame that lies outside this package and libraries.
+    """Return where user code raised: the last frame that lies outside this package and libraries.
 
     Returns:
         "/path/job.py:12 in function: the line"; None if no such frame is there.

@@ -140,7 +140,7 @@ class LocalEngine(Engine):
             )
 
             def run_tasks(plan: EpochPlan) -> list[TaskAck]:
-                # The timer of an epoch may have run out just behind its end.
+                # The timer of an epoch may have run out just after its end.
                 pool.giving_up.clear()
                 return tasks.run(plan)
 

@@ -43,7 +43,7 @@ _FAILED: Final = -1
 #: Seconds between two looks whether the driver lives, should its end of the socket be held open by
 #: a process that the program has forked.
 _LOOK_SECONDS: Final = 1.0
-#: What the nursery imports, while the driver goes on.
+#: What the fork server imports, while the driver continues.
 _IMPORTED_BEFORE: Final = (
     "millstream.engines.local.worker",
     "millstream.state.backends.rocksdb",
@@ -85,7 +85,7 @@ class ForkServer:
         """A new worker: its process id and the connection to it.
 
         Raises:
-            OSError: the nursery is gone.
+            OSError: the fork server is gone.
             WorkerLostError: the system has no room for another process.
         """
         here, there = socket.socketpair()
@@ -149,15 +149,15 @@ def _run_fork_server(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         finally:
-            # Whatever happens: a forked process must not go on as the user's program.
+            # Whatever happens: a forked process must not continue as the user's program.
             os._exit(0)
 
 
 def _prepare() -> None:
-    """Let go of what is the driver's, and import what workers need."""
+    """Release what is the driver's, and import what workers need."""
     for end in list(_driver_ends):
         end.close()
-    # Interrupts are for the driver; who ends the nursery ends its workers.
+    # Interrupts are for the driver; who ends the fork server ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody can wait for workers
@@ -197,7 +197,7 @@ def _answer_until_it_ends(
 def _new_interpreter(
     control: socket.socket, serve: Callable[[Connection], None], *, orphans_die: bool
 ) -> subprocess.Popen[bytes]:
-    """A nursery that has nothing of this process but what it can import."""
+    """A fork server that has nothing of this process but what it can import."""
     program = (
         f"import sys; sys.path[:] = {sys.path!r}\n"
         f"from {__name__} import be_nursery\n"
@@ -208,7 +208,7 @@ def _new_interpreter(
 
 
 def run_fork_server(descriptor: int, module: str, name: str, orphans_die: bool) -> None:  # noqa: FBT001
-    """What a new interpreter runs.
+    """Return what a new interpreter runs.
 
     Args:
         descriptor: of the socket to the driver.

@@ -208,7 +208,7 @@ def _ends(connection: Connection) -> bool:
 
 
 def how_it_ended(code: int | None) -> str:
-    """How a process ended, in words."""
+    """Return how a process ended, in words."""
     if code is None:
         return "ended"
     if code == -signal.SIGKILL:

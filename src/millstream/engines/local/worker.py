@@ -86,11 +86,11 @@ class TaskHost:
             self._instances[key] = instance
 
     def holds(self, level: int, subtask: int) -> bool:
-        """Whether an instance of that subtask lives here."""
+        """Return whether an instance of that subtask lives here."""
         return (level, subtask) in self._instances
 
     def forget(self, level: int, subtask: int) -> None:
-        """Close the instance of a subtask, which goes on elsewhere."""
+        """Close the instance of a subtask, which continues elsewhere."""
         instance = self._instances.pop((level, subtask), None)
         if instance is not None:
             instance.close()
@@ -189,7 +189,7 @@ class StageFrames:
         """Give the frames for one subtask, in processing order, as slices of what is mapped."""
         begin, end = np.searchsorted(self._targets, [subtask, subtask + 1]).tolist()
         origins, rows = self._origins[begin:end], self._rows[begin:end]
-        # Neighbors that were neighbors before go on together.
+        # Neighbors that were neighbors before continue together.
         apart = (np.diff(origins) != 0) | (np.diff(rows) != 1)
         for first, last in itertools.pairwise([0, *(np.flatnonzero(apart) + 1), len(rows)]):
             if first < last:
@@ -273,13 +273,13 @@ class _GiveUpError(BaseException):
 
 
 def serve(connection: Connection) -> None:
-    """What a worker does; it ends with the driver."""
+    """Return what a worker does; it ends with the driver."""
     threading.Thread(target=_end_with, args=(connection.fileno(),), daemon=True).start()
     serve_and_outlive(connection)
 
 
 def serve_and_outlive(connection: Connection) -> None:
-    """What a worker does; a task that is at work when the driver ends is run to its end."""
+    """Return what a worker does; a task that is at work when the driver ends is run to its end."""
     signal.signal(signal.SIGTERM, _give_up)
     if "numpy.random" in sys.modules:
         # Else all workers would draw the same numbers; Python's own does this by itself.

@@ -45,7 +45,7 @@ class PendingCheckpoint:
     triggered: float
     #: Seconds since the one before was triggered, or the run began: what it holds.
     span: float
-    #: When it is given up if not all is acknowledged.
+    #: When it is aborted if not all is acknowledged.
     expires: float
     #: None follows it.
     is_last: bool = False
@@ -85,7 +85,7 @@ class Checkpoints:
         self._min_pause = configuration.get(options.CHECKPOINTING_MIN_PAUSE) / 1000
         self._timeout = configuration.get(options.CHECKPOINTING_TIMEOUT) / 1000
         self._tolerated = configuration.get(options.TOLERABLE_FAILURES)
-        # As in Flink, a pause behind each leaves no room for two at a time.
+        # As in Flink, a pause after each leaves no room for two at a time.
         most = configuration.get(options.MAX_CONCURRENT_CHECKPOINTS)
         self._most = 1 if self._min_pause else most
         #: Milliseconds after which barriers overtake; None: they never do.
@@ -103,14 +103,14 @@ class Checkpoints:
         self._triggered = now
         self._committed = now - self._min_pause
         self._pending: list[PendingCheckpoint] = []
-        #: Numbers of those that were given up; tasks may still acknowledge them.
+        #: Numbers of those that were aborted; tasks may still acknowledge them.
         self._failed: set[int] = set()
         self._failures = 0
         self._is_over = False
 
     @property
     def is_over(self) -> bool:
-        """Whether the last was triggered."""
+        """Return whether the last was triggered."""
         return self._is_over
 
     @property
@@ -120,7 +120,7 @@ class Checkpoints:
 
     @property
     def pending(self) -> int:
-        """How many are under way."""
+        """Return how many are under way."""
         return len(self._pending)
 
     def begin(self, now: float) -> None:
@@ -128,7 +128,7 @@ class Checkpoints:
         self._triggered = now
 
     def is_due(self, now: float) -> bool:
-        """Whether the next is to be triggered."""
+        """Return whether the next is to be triggered."""
         return (
             not self._is_over
             and len(self._pending) < self._most
@@ -167,7 +167,7 @@ class Checkpoints:
         return message
 
     def acknowledge(self, ack: TaskAck) -> PendingCheckpoint | None:
-        """Take what a task has acknowledged; the checkpoint, if that was the last of its tasks.
+        """Record what a task has acknowledged; the checkpoint, if that was the last of its tasks.
 
         Raises:
             EngineError: the checkpoint is not under way, or the task acknowledges it twice.
@@ -199,12 +199,12 @@ class Checkpoints:
         return oldest
 
     def expired(self, now: float) -> list[tuple[int, str]]:
-        """The checkpoints that have taken too long and are given up, and what to say of each.
+        """The checkpoints that have taken too long and are aborted, and what to say of each.
 
-        As in Flink, the tasks go on, and the next is triggered; so many in a row are tolerated.
+        As in Flink, the tasks continue, and the next is triggered; so many in a row are tolerated.
 
         Raises:
-            CheckpointExpiredError: one too many, or the last, behind which there is none.
+            CheckpointExpiredError: one too many, or the last, after which there is none.
         """
         found = []
         for each in [each for each in self._pending if not each.is_acknowledged]:
@@ -223,7 +223,7 @@ class Checkpoints:
         return found
 
     def declined(self, epoch: int, task: tuple[int, int], error: Exception) -> str | None:
-        """Take that a task cannot make its part durable: the checkpoint is given up.
+        """Note that a task cannot make its part durable: the checkpoint is aborted.
 
         Tolerated as one that has expired.
 
@@ -233,10 +233,10 @@ class Checkpoints:
             error: what the task says.
 
         Returns:
-            What to say of it; None: it was given up before.
+            What to say of it; None: it was aborted before.
 
         Raises:
-            Exception: ``error``: one too many, or the last, behind which there is none.
+            Exception: ``error``: one too many, or the last, after which there is none.
             EngineError: the checkpoint is not under way.
         """
         if epoch in self._failed:
@@ -422,11 +422,11 @@ class CommittingThread:
         self._thread.start()
 
     def complete(self, metadata: EpochMetadata, acks: list[TaskAck]) -> None:
-        """Publish and commit a checkpoint, behind those that wait; does not wait."""
+        """Publish and commit a checkpoint, after those that wait; does not wait."""
         self._waiting.put(partial(self._complete, metadata, acks))
 
     def drop(self, sinks: frozenset[str], region: int, attempt: int) -> None:
-        """Drop what the stopped tasks of a region have left, behind what waits; does not wait.
+        """Drop what the stopped tasks of a region have left, after what waits; does not wait.
 
         Args:
             sinks: uids of the sinks of the region.

@@ -62,7 +62,7 @@ _RECEIVE_BYTES: Final = 1 << 18
 #: Connections, beyond those of the slots, that have not shown yet that they belong to the run;
 #: more wait to be accepted: a slot may be among them.
 _MOST_STRANGERS: Final = 64
-#: Seconds of one turn of a main loop that are worth a word.
+#: Seconds of one step of a main loop that are worth a word.
 _LONG_STEP: Final = 10.0
 #: Seconds that a process of this machine may be silent though the system says that it is at work.
 _BUSY: Final = 30.0
@@ -87,7 +87,7 @@ class _Slot:
     counts: tuple[RunningMetrics, ...] = ()
     #: A long turn was spoken of.
     warned: bool = False
-    #: Fenced, while others go on.
+    #: Fenced, while others continue.
     lost: bool = False
     #: Takes the place of a lost one, and was not told to join the others.
     is_new: bool = False
@@ -103,7 +103,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class LostSlot:
-    """A slot is lost and fenced; the others go on."""
+    """A slot is lost and fenced; the others continue."""
 
     slot: int
     error: WorkerLostError
@@ -121,7 +121,7 @@ class ControlServer:
         hand_on: called in another thread with each message, in the order of its slot; with a
             WorkerLostError, or where slots outlive others a LostSlot, when one is lost.
         listen_at: the address to listen at, if it is another.
-        outlive: slots go on when others are lost.
+        outlive: slots continue when others are lost.
 
     Raises:
         OSError: nobody can listen at that address.
@@ -169,7 +169,7 @@ class ControlServer:
 
     @property
     def address(self) -> Address:
-        """Where slots find it."""
+        """Return where slots find it."""
         return self._host, int(self._listener.getsockname()[1])
 
     @property
@@ -192,11 +192,11 @@ class ControlServer:
 
     @property
     def are_gone(self) -> bool:
-        """Whether every slot that was there has closed its connection."""
+        """Return whether every slot that was there has closed its connection."""
         return all(slot.ended for slot in list(self._slots.values()))
 
     def send(self, slot: int, message: DriverMessage) -> None:
-        """Say something to a slot; never waits.
+        """Send a message to a slot; never waits.
 
         Args:
             slot: one that is there.  If it is gone, nothing happens: it is lost anyway.  Nor if it
@@ -216,7 +216,7 @@ class ControlServer:
             self._wake()
 
     def broadcast(self, message: DriverMessage) -> None:
-        """Say something to all slots."""
+        """Send a message to all slots."""
         for slot in sorted(self._slots):
             self.send(slot, message)
 
@@ -238,7 +238,7 @@ class ControlServer:
         self._wake()
 
     def close(self) -> None:
-        """Fence, and let go of everything."""
+        """Fence, and release everything."""
         self._closed = True
         self.fence()
         self._thread.join()
@@ -446,7 +446,7 @@ def _send(slot: _Slot) -> None:
 
 
 def _is_at_work(slot: Registered | None) -> bool:
-    """Whether a slot on this machine runs, as the system sees it: neither stopped nor dead.
+    """Return whether a slot on this machine runs, as the system sees it: neither stopped nor dead.
 
     One call that holds Python's lock, such as sorting a long list, keeps heartbeats back.  To run
     the job again would only come to the same call.

@@ -117,7 +117,7 @@ class LocalSlots(SlotHost):
         self._fork(dataclasses.replace(settings, careful=True))
 
     def lost_slot(self, slot: int) -> BaseException | None:
-        """How the process of a slot has ended."""
+        """Return how the process of a slot has ended."""
         process = self._process(slot)
         if process.gone or not _has_ended(process.connection):
             return None
@@ -127,7 +127,7 @@ class LocalSlots(SlotHost):
         return next(each for each in self._processes if each.slot == slot)
 
     def lost(self) -> BaseException | None:
-        """How a process has ended; one that was killed before all others."""
+        """Return how a process has ended; one that was killed before all others."""
         for process in self._processes:
             if not process.gone and _has_ended(process.connection):
                 self._note(process, self._bury(process))
@@ -141,7 +141,7 @@ class LocalSlots(SlotHost):
                 self._note(process, self._end(process, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Let the nursery end, which kills what is left."""
+        """Let the fork server end, which kills what is left."""
         self._fork_server.close()
 
     def _end(self, process: _Process, patience: float) -> WorkerLostError | None:
@@ -174,7 +174,7 @@ class LocalSlots(SlotHost):
 
 
 def serve_slot(connection: Connection) -> None:
-    """What the process of a slot does.
+    """Return what the process of a slot does.
 
     Args:
         connection: to the driver's host of slots; the settings come through it.
@@ -206,7 +206,7 @@ def serve_slot(connection: Connection) -> None:
 
 
 def _has_ended(connection: Connection, wait: float = 0.0) -> bool:
-    """Whether the other end is closed; nothing is ever said through it."""
+    """Return whether the other end is closed; nothing is ever said through it."""
     try:
         return connection.poll(wait)
     except OSError:
@@ -218,7 +218,7 @@ def _named(process: _Process) -> tuple[int, int]:
 
 
 def why_not_pipelined(graph: JobGraph) -> str | None:
-    """Why a job cannot run with tasks that live on, and what to do; None if it can."""
+    """Return why a job cannot run with long-running tasks, and what to do; None if it can."""
     for node in graph.nodes.values():
         if node.spark_index is not None:
             return (
@@ -231,7 +231,7 @@ def why_not_pipelined(graph: JobGraph) -> str | None:
 
 
 def require_pipelined(graph: JobGraph) -> None:
-    """Check that a job can run with tasks that live on.
+    """Check that a job can run with long-running tasks.
 
     Raises:
         ProgramError: it cannot; says why.
@@ -295,7 +295,7 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
 
 
 def slots_of(graph: JobGraph) -> int:
-    """How many slots a job has: one for each subtask of its widest stage."""
+    """Return how many slots a job has: one for each subtask of its widest stage."""
     return graph.width
 
 
@@ -331,18 +331,18 @@ class PipelinedEngine(Engine):
             self._loop = None
 
     def task_times(self) -> Mapping[tuple[int, int], SubtaskTimes]:
-        """What each task has done in the last second."""
+        """Return what each task has done in the last second."""
         loop = self._loop
         return {} if loop is None else loop.task_times
 
     def task_counts(self, run: Run) -> list[RunningMetrics]:
-        """What the tasks have counted since the last complete checkpoint."""
+        """Return what the tasks have counted since the last complete checkpoint."""
         del run
         loop = self._loop
         return [] if loop is None else loop.task_counts
 
     def original_error(self, error: BaseException) -> BaseException:
-        """What a task raised, where the host tells of it in its own way."""
+        """Return what a task raised, where the host tells of it in its own way."""
         return self._host.original_error(error)
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class SlotHost(ABC):
     """Starts the slots of a job, run after run.
 
     Contract:
-      1. ``require`` before ``start``; ``stop`` behind each ``start``, also one that has failed;
+      1. ``require`` before ``start``; ``stop`` after each ``start``, also one that has failed;
          ``close`` once, at the end of the job.  All from one thread.  (engine)
       2. When ``stop`` returns no process of the run's slots is at work, whatever they were doing.
          (host)
@@ -95,11 +95,11 @@ class SlotHost(ABC):
 
     @property
     def replaces_slots(self) -> bool:
-        """Whether the others go on when one slot has ended, and a new one can take its place."""
+        """Whether the others continue when one slot has ended, and a new one can take its place."""
         return False
 
     def end_slot(self, slot: int) -> BaseException | None:
-        """See that one slot of a run is gone.
+        """Ensure that one slot of a run is gone.
 
         Returns:
             How it had ended, if it was not ended here and that says anything.
@@ -138,7 +138,7 @@ class SlotHost(ABC):
 
     @abstractmethod
     def lost(self) -> BaseException | None:
-        """How a slot of the run has ended before it was told to, as far as is known now.
+        """Return how a slot of the run has ended before it was told to, as far as is known now.
 
         Best is what says most: that a process was killed rather than that one ended.
         """
@@ -152,11 +152,11 @@ class SlotHost(ABC):
         """
 
     def original_error(self, error: BaseException) -> BaseException:
-        """What happened, if ``error`` is the host's way to tell of it; else ``error``."""
+        """Return what happened, if ``error`` is the host's way to tell of it; else ``error``."""
         return error
 
     def close(self) -> None:
-        """Let go of what only this job needs."""
+        """Release what only this job needs."""
 
 
 #: Seconds in which one of two slots whose connection has ended must turn out to be lost.
@@ -189,21 +189,21 @@ class Replacements:
         self._ended: dict[tuple[int, int], float] = {}
 
     def begin(self, settings: Sequence[SlotSettings]) -> None:
-        """Take what slots are started with, in order."""
+        """Record what slots are started with, in order."""
         self._settings = settings
 
     @property
     def under_way(self) -> bool:
-        """Whether a slot is being replaced."""
+        """Return whether a slot is being replaced."""
         return bool(self._vacant)
 
     @property
     def too_late(self) -> bool:
-        """Whether new slots are meeting the others: none may be lost now."""
+        """Return whether new slots are meeting the others: none may be lost now."""
         return self._notified
 
     def end(self, slot: int) -> BaseException | None:
-        """See that nothing of a lost slot is at work; how it has ended, if that is known."""
+        """Ensure that nothing of a lost slot is at work; how it has ended, if that is known."""
         return self._host.end_slot(slot)
 
     def replace(self, slot: int) -> None:
@@ -216,7 +216,7 @@ class Replacements:
         self._host.replace(self._settings[slot])
 
     def registered(self, event: Registered) -> frozenset[int]:
-        """Take that a new slot is there; when all are, they are told to join the others.
+        """Note that a new slot is there; when all are, they are told to join the others.
 
         Returns:
             Those that were told: from now on they hear all, and answer.
@@ -241,12 +241,12 @@ class Replacements:
         return frozenset(self._vacant)
 
     def connected(self, event: Connected) -> None:
-        """Take that a slot is connected with a new one."""
+        """Note that a slot is connected with a new one."""
         self._unconnected.discard((event.slot, event.other))
         self._end_if_done()
 
     def running(self, slot: int) -> None:
-        """Take that a new slot runs."""
+        """Note that a new slot runs."""
         self._waiting.discard(slot)
         self._end_if_done()
 
@@ -255,13 +255,13 @@ class Replacements:
             self._vacant, self._registered, self._notified = set(), {}, False
 
     def unreachable(self, event: Unreachable) -> None:
-        """Take that the connection of two slots has ended: one of them is lost, or soon will be."""
+        """Note that the connection of two slots has ended: one of them is lost, or soon will be."""
         if not self._vacant & {event.slot, event.other}:
             pair = event.slot, event.other
             self._ended.setdefault(pair, time.monotonic() + _GRACE)
 
     def check(self) -> None:
-        """See whether a place stays empty.
+        """Check whether a place stays empty.
 
         Raises:
             WorkerLostError: a new slot is lost, or does not come; or two slots that live are not
@@ -356,12 +356,12 @@ class Regions:
             )
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return len(self._regions)
 
     @property
     def all_run(self) -> bool:
-        """Whether no region is on its way back."""
+        """Return whether no region is on its way back."""
         return all(region.state is RegionState.RUNS for region in self._regions.values())
 
     @property
@@ -371,7 +371,7 @@ class Regions:
 
     @property
     def has_begun(self) -> bool:
-        """Whether all slots have, once."""
+        """Return whether all slots have, once."""
         return self._begun
 
     def in_slot(self, slot: int) -> list[Region]:
@@ -379,7 +379,7 @@ class Regions:
         return [region for region in self._regions.values() if slot < region.width]
 
     def gone(self, slot: int) -> None:
-        """Take that a slot is lost: it has no tasks, and its answers are not waited for."""
+        """Note that a slot is lost: it has no tasks, and its answers are not waited for."""
         self._gone.add(slot)
         for region in self._regions.values():
             if region.state is RegionState.STOPS:
@@ -388,7 +388,7 @@ class Regions:
                 self.running(region.number, region.attempt, slot)
 
     def taken(self, slot: int) -> None:
-        """Take that the place of a lost slot is taken."""
+        """Note that the place of a lost slot is taken."""
         self._gone.discard(slot)
 
     def get(self, number: int, attempt: int) -> Region | None:
@@ -426,7 +426,7 @@ class Regions:
         region.due = now + delay
 
     def stopped(self, number: int, attempt: int, slot: int) -> None:
-        """Take that a slot has no task of the older attempts of a region."""
+        """Note that a slot has no task of the older attempts of a region."""
         region = self.get(number, attempt)
         # One that takes a lost slot's place may say so when nobody waits for it any more.
         stops = region is not None and region.state is RegionState.STOPS
@@ -457,7 +457,7 @@ class Regions:
             raise region.error
 
     def _pending_step(self, region: Region) -> str:
-        """What slots were to do by the deadline of a region."""
+        """Return what slots were to do by the deadline of a region."""
         patience = f"within {self._patience:g} s ({options.SLOT_REQUEST_TIMEOUT.key})"
         if region.state is RegionState.BEGINS:
             return f"opened and restored the tasks of {region.title} again {patience}"
@@ -466,7 +466,7 @@ class Regions:
         return f"begun {patience} of a failure of {region.title}"
 
     def due(self, now: float) -> list[Region]:
-        """The regions that may go on now; they drop what they have left."""
+        """The regions that may continue now; they drop what they have left."""
         found = []
         for region in self._regions.values():
             if region.state is RegionState.WAITS and now >= region.due:
@@ -486,7 +486,7 @@ class Regions:
         region.missing = set(range(self._slots)) - self._gone
 
     def running(self, number: int, attempt: int, slot: int) -> Region | None:
-        """Take that a slot has restored the tasks of a region; the region, if all have."""
+        """Note that a slot has restored the tasks of a region; the region, if all have."""
         region = self.get(number, attempt)
         if region is None or not self._answered(region, slot):
             return None
@@ -516,11 +516,11 @@ class Readers:
 
     @property
     def all_is_read(self) -> bool:
-        """Whether all splits that were assigned are read to their ends."""
+        """Return whether all splits that were assigned are read to their ends."""
         return not self._open
 
     def note(self, assignments: Iterable[SplitAssignment]) -> None:
-        """Take that slots are told, by a plan or a message, to read splits."""
+        """Note that slots are told, by a plan or a message, to read splits."""
         for each in assignments:
             self._slots[each.channel] = each.subtask
             self._open.add(each.channel)
@@ -544,7 +544,7 @@ class Readers:
         return assignments
 
     def progress(self, splits: Mapping[int, SplitProgress]) -> None:
-        """Take how far splits are, by channel."""
+        """Record how far splits are, by channel."""
         self._sources.progress(splits)
         self._open.difference_update(c for c, split in splits.items() if split.over)
 
@@ -587,7 +587,7 @@ _LOG: Final = logging.getLogger("millstream")
 
 
 class Failover:
-    """Restarts regions while others go on.
+    """Restarts regions while others continue.
 
     Contract:
       1. All is called by the run loop, in its thread.  (run loop)
@@ -629,11 +629,11 @@ class Failover:
 
     @property
     def all_run(self) -> bool:
-        """Whether no region is on its way back, and no slot is being replaced."""
+        """Return whether no region is on its way back, and no slot is being replaced."""
         return self._regions.all_run and not self._replacements.under_way
 
     def begun(self, now: float) -> None:
-        """Take that all slots have begun.
+        """Note that all slots have begun.
 
         Args:
             now: monotonic seconds.
@@ -686,10 +686,10 @@ class Failover:
     def handle(
         self, event: Stopped | Dropped | LostSlot | Registered | Connected | Unreachable
     ) -> None:
-        """Take what has happened to a region or a slot.
+        """Record what has happened to a region or a slot.
 
         Raises:
-            BaseException: the run cannot go on.
+            BaseException: the run cannot continue.
         """
         if isinstance(event, Stopped):
             self._regions.stopped(event.region, event.attempt, event.slot)
@@ -706,11 +706,11 @@ class Failover:
             self._replacements.unreachable(event)
 
     def taken(self, slot: int) -> None:
-        """Take that a slot runs that takes the place of a lost one."""
+        """Note that a slot runs that takes the place of a lost one."""
         self._replacements.running(slot)
 
     def running(self, event: Running) -> None:
-        """Take that a slot has restored the tasks of a region."""
+        """Note that a slot has restored the tasks of a region."""
         number = cast("int", event.region)
         region = self._regions.running(number, event.attempt, event.slot)
         if region is not None:
@@ -719,13 +719,13 @@ class Failover:
                 self._run.on_resumed()
 
     def check(self) -> None:
-        """See whether regions may go on, or take too long."""
+        """Check whether regions may continue, or take too long."""
         self._replacements.check()
         if self._regions.all_run:
             return
         now = time.monotonic()
         self._regions.require_answers(now)
-        # What all tasks have acknowledged will be published: the region goes on from there.
+        # What all tasks have acknowledged will be published: the region resumes from there.
         if self._checkpoints.pending or self._replacements.under_way:
             return
         for region in self._regions.due(now):

@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 #: Seconds that pass from one look at the clock to the next.
 _POLL_SECONDS: Final = 0.0005
-#: While the clock is moved a look takes next to nothing, a turn so many seconds, and there are so
+#: While the clock is moved a poll takes next to nothing, a step so many seconds, and there are so
 #: many turns: more than one tick of every slot, and never a millisecond between two turns of a
 #: task, as silence is judged up to the last but one.
 _SHORT_POLL: Final = 1e-6
 _SHORT_STEP: Final = 0.0003
 _SHORT_STEPS: Final = 18
 #: Turns after which looks take next to nothing in every other turn: a task among many has less time
-#: than it takes to look at all its splits, and would never come to the last.
+#: than it takes to check all its splits, and would never come to the last.
 _PATIENT_STEPS: Final = 500
 #: Turns after which a checkpoint hangs: there is nothing to wait for.
 _MOST_STEPS: Final = 1_000_000
@@ -100,7 +100,7 @@ class PipelinedTasks:
     """
 
     #: Milliseconds after which barriers overtake; None: they never do.  What the job's options say
-    #: of it is not heeded: tasks would go on behind a plan, while their output is committed.
+    #: of it is not heeded: tasks would continue after a plan, while their output is committed.
     patience: ClassVar[int | None] = None
 
     def __init__(self, graph: bytes, files: JobFiles, slots: int, tasks: int, seed: int) -> None:
@@ -111,7 +111,7 @@ class PipelinedTasks:
         self._random = random.Random(seed)  # noqa: S311 - a seeded test
         self._loops: list[MainLoop] = []
         self._messages: list[list[DriverMessage]] = [[] for _ in range(slots)]
-        #: The clock for short times, and what a look at it takes.
+        #: The clock for short times, and the duration of a poll.
         self._seconds = 0.0
         self._step = _POLL_SECONDS
         self._now = 0
@@ -205,7 +205,7 @@ class PipelinedTasks:
         graph = cast("JobGraph", cloudpickle.loads(self._pickled))
         for node in graph.nodes.values():
             if node.source is not None:
-                # The plan says how far is read: a cursor that finds records itself would go on.
+                # The plan says how far is read: a cursor that finds records itself would continue.
                 node.source.open_cursor = partial(RangeCursor, node.source)  # type: ignore[method-assign]
         return graph
 

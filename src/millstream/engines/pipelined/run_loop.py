@@ -7,7 +7,7 @@ How a run ends, and what holds then, in each case with no slot left when ``run``
 
 1. All is read, or the job is to stop -> the last checkpoint is triggered when no other is under
    way, and committed; slots close their functions and end.  Where barriers overtake, others go on
-   behind the end of the sources until nothing is on its way.  Is it to stop, without draining,
+   after the end of the sources until nothing is on its way.  Is it to stop, without draining,
    before its sources have said what there is to read, or its slots have come -> nothing was read,
    and the last checkpoint is the one that there is.
 2. The job is cancelled -> slots close their functions and end; what is not published is dropped by
@@ -112,7 +112,7 @@ class Stopping:
         self._waited: int | None = None
 
     def is_late(self, now: float) -> bool:
-        """Whether it has taken as long as it may."""
+        """Return whether it has taken as long as it may."""
         return now >= self._deadline
 
     def report(self, now: float, times: Mapping[tuple[int, int], SubtaskTimes]) -> str | None:
@@ -146,7 +146,7 @@ _MOST_IN_VAIN: Final = 10
 
 
 class Draining:
-    """What is on its way behind the end of all sources.
+    """What is on its way after the end of all sources.
 
     Args:
         overtakes: whether barriers overtake records.
@@ -154,7 +154,7 @@ class Draining:
 
     def __init__(self, *, overtakes: bool) -> None:
         self._overtakes = overtakes
-        #: The first checkpoint that was triggered behind the end of the sources.
+        #: The first checkpoint that was triggered after the end of the sources.
         self._first: int | None = None
         self._is_empty = False
         #: (stage, negative, and its bytes in flight), those ahead of others first, at the least.
@@ -168,12 +168,12 @@ class Draining:
 
     @property
     def is_done(self) -> bool:
-        """Whether the sources are over, and the last checkpoint may be triggered."""
+        """Return whether the sources are over, and the last checkpoint may be triggered."""
         ends = self._is_empty or self._in_vain >= _MOST_IN_VAIN or not self._overtakes
         return self._first is not None and ends
 
     def is_due(self, now: float) -> bool:
-        """Whether a checkpoint is to be triggered ahead of its interval.
+        """Return whether a checkpoint is to be triggered ahead of its interval.
 
         Args:
             now: monotonic seconds.
@@ -181,11 +181,11 @@ class Draining:
         return now >= self._due
 
     def triggered(self) -> None:
-        """Take that one is under way.  If it fails, the next comes as it would have without it."""
+        """Note that one is under way.  If it fails, the next comes as it would have without it."""
         self._due = math.inf
 
     def update(self, coming: int, now: float, *, is_over: bool) -> None:
-        """Take whether the sources are over; they are not again where a region begins anew.
+        """Record whether the sources are over; they are not again where a region begins again.
 
         Args:
             coming: the number of the next checkpoint.
@@ -221,7 +221,7 @@ class Draining:
 
 
 _LOG: Final = logging.getLogger("millstream")
-#: Seconds between two looks at the sources and the clock; a message is heard at once.
+#: Seconds between two checks of the sources and the clock; a message is heard at once.
 _POLL_SECONDS: Final = 0.01
 #: Seconds that slots may take to close their functions: at the end of the input, when the job is
 #: cancelled, when the run has failed.
@@ -323,7 +323,7 @@ class RunLoop:
 
     @property
     def task_counts(self) -> list[RunningMetrics]:
-        """What the tasks have counted; from any thread."""
+        """Return what the tasks have counted; from any thread."""
         return self._server.counts
 
     def run(self, cancelled: threading.Event) -> bool:
@@ -389,7 +389,7 @@ class RunLoop:
         return True
 
     def _first_splits(self, cancelled: threading.Event) -> list[SplitAssignment] | None:
-        """What is read first; None: nothing is to be read any more."""
+        """Return what is read first; None: nothing is to be read any more."""
         sources, last = self._sources, self._run.last
 
         def is_unwanted() -> bool:
@@ -440,7 +440,7 @@ class RunLoop:
                 raise WorkerLostError(message)
         return found
 
-    # -- a turn --------------------------------------------------------------------------------
+    # -- a step --------------------------------------------------------------------------------
 
     def _next(self, wait: float = _POLL_SECONDS) -> _Event | None:
         try:
@@ -465,7 +465,7 @@ class RunLoop:
             raise lost
 
     def _handle_events(self, wait: float) -> bool:
-        """Hear what has come, and nothing behind the commit of the last checkpoint.
+        """Hear what has come, and nothing after the commit of the last checkpoint.
 
         Args:
             wait: seconds that the first may take to come.
@@ -514,7 +514,7 @@ class RunLoop:
     # -- checkpoints ---------------------------------------------------------------------------
 
     def _stop(self) -> None:
-        """Let the job end behind a last checkpoint, as somebody has asked for."""
+        """Let the job end after a last checkpoint, as somebody has asked for."""
         drains = self._run.stop.drains
         if not self._failover.all_run:
             return  # its tasks would not hear of it
@@ -536,7 +536,7 @@ class RunLoop:
             self._triggers.trigger(now, final=True, last=True)
 
     def _trigger_while_stopping(self, stopping: Stopping, now: float) -> None:
-        """Trigger the last checkpoint, where barriers overtake behind others.
+        """Trigger the last checkpoint, where barriers overtake after others.
 
         What is processed meanwhile is committed, and nothing is in flight in the last one.
         """
@@ -559,7 +559,7 @@ class RunLoop:
 
     @property
     def _all_run(self) -> bool:
-        """Whether all tasks are restored; no checkpoint is triggered before.
+        """Return whether all tasks are restored; no checkpoint is triggered before.
 
         What a run needs for that, such as packages, is not time that a checkpoint takes.  And a
         slot that is late would put its barrier ahead of all that it reads: the checkpoint would
@@ -569,14 +569,14 @@ class RunLoop:
 
     def _check_checkpoints(self) -> None:
         checkpoints, draining, now = self._checkpoints, self._draining, time.monotonic()
-        # What a region goes on from, which begins anew, may be in flight again.
+        # What a region resumes from, which begins again, may be in flight again.
         is_over = self._all_run and self._sources.is_over
         draining.update(checkpoints.next, now, is_over=is_over)
         if not self._all_run:
             return
         self._triggers.give_up_expired()
         if draining.is_done:
-            # Behind it nothing may follow, so nothing may be under way that could fail.
+            # After it nothing may follow, so nothing may be under way that could fail.
             if checkpoints.pending == 0:
                 self._triggers.trigger(now, final=True, last=True)
         elif checkpoints.is_due(now) or (
@@ -662,7 +662,7 @@ class RunLoop:
                 _LOG.warning("a slot ended with an error: %r", _unpickled(event))
 
     def _end_failed(self, error: BaseException) -> BaseException:
-        """See that nothing is at work any more behind an error; returns what says most of it."""
+        """Ensure that nothing is at work any more after an error; returns what says most of it."""
         other: Exception | None = None
         try:
             with contextlib.ExitStack() as ending:
@@ -691,11 +691,11 @@ class RunLoop:
             self._sources.close()
 
     def _cause(self, error: WorkerLostError) -> BaseException:
-        """What says most: that a slot was killed rather than that a connection ended."""
+        """Return what says most: that a slot was killed rather than that a connection ended."""
         return self._host.lost() or self._task_error(error)
 
     def _task_error(self, error: WorkerLostError) -> BaseException:
-        """What a task said before its slot, or another's connection with it, ended."""
+        """Return what a task said before its slot, or another's connection with it, ended."""
         while not self._events.empty():
             event = self._events.get()
             if isinstance(event, Failed):

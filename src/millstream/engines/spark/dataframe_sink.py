@@ -59,7 +59,7 @@ class EpochNumber(int):
         return number
 
     def __reduce__(self) -> tuple[type[EpochNumber], tuple[int, str]]:
-        """What a copy is made of: writers may send the number to the workers."""
+        """Return what a copy is made of: writers may send the number to the workers."""
         return EpochNumber, (int(self), self.application_id)
 
 
@@ -127,7 +127,7 @@ def _require_readable(type_info: TypeInformation, place: str) -> None:
 
 
 def _has_unreadable(kind: Any) -> bool:
-    """Whether a type is, or contains, a time of day, a duration or nanoseconds."""
+    """Return whether a type is, or contains, a time of day, a duration or nanoseconds."""
     if pa.types.is_nested(kind):
         return any(_has_unreadable(kind.field(number).type) for number in range(kind.num_fields))
     nanoseconds = pa.types.is_timestamp(kind) and kind.unit == "ns"

@@ -111,7 +111,7 @@ def is_worker_lost(error: BaseException) -> bool:
     return _WORKER_LOST in str(error)
 
 
-#: Where the text of an error goes on with what only helps those who know Spark.
+#: Where the text of an error continues with what only helps those who know Spark.
 _DETAILS: Final = re.compile(
     r"\n\s*at |\nDriver stacktrace|\nTraceback |\n=== Streaming Query|\n\nJVM stacktrace"
 )
@@ -127,12 +127,12 @@ def one_line(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-#: The end of a traceback: the first line behind the places, which are indented.
+#: The end of a traceback: the first line after the places, which are indented.
 _PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<said>\S.*)")
 
 
 def raised_in_python(error: BaseException) -> str | None:
-    """What a Python worker raised, in a line, if an error of Spark's tells of that."""
+    """Return what a Python worker raised, in a line, if an error of Spark's tells of that."""
     found = [match["said"] for match in _PYTHON.finditer(str(error))]
     # The last one is what was raised; those before it are its causes.
     return found[-1].strip()[:_LONGEST] if found else None
@@ -382,7 +382,7 @@ class QueryEpochs:
         self.cancel_jobs()  # asked here, when it is known
 
     def _is_before_all(self, stop: Offset) -> bool:
-        """Whether nothing is planned yet: Spark's first micro-batch reads up to any offset.
+        """Return whether nothing is planned yet: Spark's first micro-batch reads up to any offset.
 
         Even up to the one before the first epoch, which is all there is to say of sources that have
         nothing yet.
@@ -390,9 +390,9 @@ class QueryEpochs:
         return cast("int", stop["epoch"]) < 0
 
     def _is_overtaken(self, stop: Offset) -> bool:
-        """Whether another engine has gone on since Spark logged the micro-batch that it replays.
+        """Whether another engine has continued since Spark logged the micro-batch that it replays.
 
-        Spark's own runs publish the very offset that Spark has logged for an epoch, and none behind
+        Spark's own runs publish the very offset that Spark has logged for an epoch, and none after
         it before Spark has logged the end of its micro-batch.
         """
         last = self._run.last
@@ -434,7 +434,7 @@ def require_one_history(
 
     Behind them it may be, for another engine may have gone on; but not if Spark has rows of its own
     to read: only its log says which rows an epoch has, so it would read those of an epoch that
-    stands anew, beside others, and they would be skipped as a replay.
+    stands again, beside others, and they would be skipped as a replay.
 
     Args:
         storage: of the job.
@@ -469,7 +469,7 @@ def require_one_history(
 
 
 def _read_offset(storage: CheckpointStorage, batch: int) -> tuple[Offset, int]:
-    """What Spark has logged for a micro-batch: our offset, and the time in milliseconds."""
+    """Return what Spark has logged for a micro-batch: our offset, and the time in milliseconds."""
     content = storage.read(f"spark/offsets/{batch}").decode()
     entries = [json.loads(line) for line in content.splitlines() if line.startswith("{")]
     moment = max((entry.get(_BATCH_TIME, 0) for entry in entries), default=0)
@@ -606,7 +606,7 @@ class SparkEngine(Engine):
         return self._java.lost()
 
     def original_error(self, error: BaseException) -> BaseException:
-        """What a task raised, out of Spark's text."""
+        """Return what a task raised, out of Spark's text."""
         return original_error(error)
 
     def one_line(self, error: BaseException) -> str:

@@ -153,7 +153,7 @@ def _packaged_java() -> Path | None:
 
 
 def cache_directory() -> Path:
-    """Where Millstream keeps what it can make anew, of this user; need not exist."""
+    """Return where Millstream keeps what it can make again, of this user; need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream"
 
 
@@ -234,7 +234,7 @@ class JavaProcess:
         return EngineError(f"Spark's JVM (process {self.pid}) {self._end()} {_RESTART_HINT}")
 
     def _end(self) -> str:
-        """How the process ended, and what to do about it."""
+        """Return how the process ended, and what to do about it."""
         if self._process is None:
             return "does not answer any more; it was killed or has crashed."
         try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-#: Of a JVM that uses an archive: it goes on without one that does not fit, or is not as it was
+#: Of a JVM that uses an archive: it continues without one that does not fit, or is not as it was
 #: written, and says nothing of it.
 QUIET: Final = (
     *("-Xshare:auto", "-XX:+UnlockDiagnosticVMOptions", "-XX:+VerifySharedSpaces"),

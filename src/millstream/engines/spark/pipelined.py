@@ -68,7 +68,7 @@ class TaskSlots:
 
     @property
     def on_this_machine(self) -> bool:
-        """Whether executors are on the machine of the driver, as the master says."""
+        """Return whether executors are on the machine of the driver, as the master says."""
         return self._master.startswith("local")
 
     def require(self, slots: int) -> None:
@@ -85,13 +85,13 @@ class TaskSlots:
             raise EngineError(reason)
 
     def total(self) -> int:
-        """How many there are now, on executors that have registered, taken or not."""
+        """Return how many there are now, on executors that have registered, taken or not."""
         context: Any = self._context._jsc.sc()  # noqa: SLF001 - PySpark has no way of its own
         profile = context.resourceProfileManager().defaultResourceProfile()
         return int(context.maxNumConcurrentTasks(profile))
 
     def has_started(self, slots: int, own: str) -> bool:
-        """Whether Spark has started so many tasks of a job group, as far as it tells.
+        """Return whether Spark has started so many tasks of a job group, as far as it tells.
 
         How many tasks a job has at work its store knows late; how many there are in all it does
         know, and of a barrier stage all are started at once.
@@ -108,7 +108,7 @@ class TaskSlots:
         return self.total() >= slots and bool(self._jobs_but(own))
 
     def shortage(self, slots: int, own: str) -> str:
-        """Why so many slots do not come, as far as Spark tells, and what to do.
+        """Return why so many slots do not come, as far as Spark tells, and what to do.
 
         Args:
             slots: how many are wanted.
@@ -140,7 +140,7 @@ class TaskSlots:
         )
 
     def _executors(self) -> str:
-        """Where the cores are."""
+        """Return where the cores are."""
         store: Any = self._context._jsc.sc().statusStore()  # noqa: SLF001
         active_only = True
         found = [each for each in _items(store.executorList(active_only)) if each.maxTasks()]
@@ -178,7 +178,7 @@ def _group_of(job: Any) -> str:
 
 
 def _items(sequence: Any) -> list[Any]:
-    """What a Scala sequence holds."""
+    """Return what a Scala sequence holds."""
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
@@ -300,7 +300,7 @@ class SparkSlotHost(SlotHost):
             self._job.stop(patience)
 
     def original_error(self, error: BaseException) -> BaseException:
-        """What a task raised, out of Spark's text."""
+        """Return what a task raised, out of Spark's text."""
         return original_error(error)
 
 
@@ -338,7 +338,7 @@ class _BarrierJob:
         self._presence = presence
         #: The slots that had crashed before Spark was told to kill what is left.
         self._crashed: list[int] | None = None
-        #: Why the run cannot go on, once that is known.
+        #: Why the run cannot continue, once that is known.
         self.error: BaseException | None = None
 
     @property
@@ -386,7 +386,7 @@ class _BarrierJob:
             self._cancel()
             deadline = time.monotonic() + _KILL
             self._presence.wait_until_gone(_KILL)
-        # Their ends, for what they hold of the JVM's they let go of by then.
+        # Their ends, for what they hold of the JVM's they release by then.
         self._running.join(max(_POLL, deadline - time.monotonic()))
         if self._running.is_alive():
             self._cancel()
@@ -426,7 +426,7 @@ class _BarrierJob:
             self._over.set()
 
     def _watch(self, timeout: float) -> None:
-        """Say why slots do not come; after ``timeout`` seconds the run is given up for that."""
+        """Say why slots do not come; after ``timeout`` seconds the run is aborted for that."""
         began = time.monotonic()
         limit = max(timeout / 2, timeout - _AHEAD)
         said = min(_SLOTS_WARNING, limit)

@@ -46,7 +46,7 @@ class Presence:
     """The processes of the slots of one run.
 
     Contract:
-      1. ``close`` is called once, behind all else.  (host)
+      1. ``close`` is called once, after all else.  (host)
       2. After ``refuse`` no slot can come any more, however late Spark starts it.  (here)
 
     Args:
@@ -72,7 +72,7 @@ class Presence:
 
     @property
     def came(self) -> int:
-        """How many slots have come, gone or not."""
+        """Return how many slots have come, gone or not."""
         with self._changed:
             return len(self._came)
 
@@ -108,7 +108,7 @@ class Presence:
         self._listener.close()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Release the connections."""
         self.refuse()
         with self._changed:
             for connection in self._here:
@@ -192,7 +192,7 @@ def say_goodbye() -> None:
 
 
 def _wait_for_end(connection: socket.socket) -> bytes:
-    """What a process has said before it ended."""
+    """Return what a process has said before it ended."""
     said = b""
     with contextlib.suppress(OSError):  # reset, or no answer: it is gone as well
         while word := connection.recv(1):

@@ -173,7 +173,7 @@ class ClassArchive:
             _LOG.debug("no archive of Spark's classes will be made", exc_info=True)
 
     def make(self) -> None:
-        """Behind the end of the JVM: start the process that makes the archive."""
+        """After the end of the JVM: start the process that makes the archive."""
         if self._task is None or self._loaded is None:
             return
         # The directory of this run goes with it.
@@ -196,12 +196,12 @@ class ClassArchive:
             _LOG.debug("no archive of Spark's classes is made", exc_info=True)
         else:
             _LOG.debug("process %d makes %s", process.pid, self.path)
-            # Nobody waits for it: it goes on when this process has ended.
+            # Nobody waits for it: it continues when this process has ended.
             process.returncode = 0
 
 
 def key_of(java: Path, home: Path, options_and_paths: Iterable[str]) -> str:
-    """What an archive depends on, as a part of its name.
+    """Return what an archive depends on, as a part of its name.
 
     Args:
         java: the executable.
@@ -229,7 +229,7 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit runs this program."""
+    """Return whether spark-submit runs this program."""
     return _SUBMITTED in os.environ
 
 
@@ -304,7 +304,7 @@ class SlotLimits:
         )
 
     def _most(self) -> tuple[int | None, str]:
-        """How many there will ever be, if that is known, and why."""
+        """Return how many there will ever be, if that is known, and why."""
         cpus = self.task_cpus
         each = "" if cpus == 1 else f", spark.task.cpus {cpus}"
         if self._in_one_process:
@@ -331,7 +331,7 @@ class SlotLimits:
         return None if cores is None else int(cores[1] or 1) // self.task_cpus
 
     def remedy(self, slots: int) -> str:
-        """What a user can do who wants so many."""
+        """Return what a user can do who wants so many."""
         cores = slots * self.task_cpus
         words = f"Lower its parallelism, or give the session {counted(cores, 'core')}"
         if self._in_one_process:
@@ -530,7 +530,7 @@ def _home_without_archive(directory: Path) -> Path:
     """Spark's home, but for PySpark's archive: Python finds the installed files in its place.
 
     Of what is in an archive Python keeps no compiled files: each process that Spark starts would
-    compile PySpark anew, for a second.
+    compile PySpark again, for a second.
 
     It is in the user's cache: the JVM only takes classes from an archive (``session.py``) if
     their files have the same names.
@@ -579,7 +579,7 @@ def _linked(links: Mapping[Path, Path], directory: Path) -> Path:
 
 
 def _has_log_configuration() -> bool:
-    """Whether the user has told Spark's JVMs how to log."""
+    """Return whether the user has told Spark's JVMs how to log."""
     place = os.environ.get("SPARK_CONF_DIR") or str(Path(_find_spark_home()) / "conf")
     return any(Path(place).glob("log4j2.*"))
 
@@ -676,7 +676,7 @@ STREAMING_OPTIONS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.streaming.stopTimeout": "30s",
     # Spark's default for its logs of offsets and commits starts a process for each permission and
-    # each link that it looks at where Hadoop's native library is missing, as on most machines: some
+    # each link that it checks where Hadoop's native library is missing, as on most machines: some
     # 40 ms a file, two files an epoch.  What they are needed for is in the manifests as well.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing"

@@ -73,7 +73,7 @@ class Recording:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all barriers have come."""
+        """Return whether all barriers have come."""
         return not self._missing
 
     def begin(self, link: InLink, barrier: Barrier | None) -> None:
@@ -89,7 +89,7 @@ class Recording:
         else:
             self.attempts[link.link.source] = barrier.attempt
             if not any(f.kind == BARRIER and f.number == self.number for f in link.frames):
-                return  # what lies there is behind it
+                return  # what lies there is after it
         for frame in link.frames:
             if frame.kind != BARRIER:
                 self._keep(frame)
@@ -113,13 +113,13 @@ class Recording:
         self._frames.append(frame)
 
     def end(self, link: InLink, barrier: Barrier) -> None:
-        """The barrier of a link has come; nothing behind it is in flight."""
+        """The barrier of a link has come; nothing after it is in flight."""
         link.recorders.remove(self)
         self._missing.remove(link.link)
         self.attempts[link.link.source] = barrier.attempt
 
     def drop(self, links: Iterable[InLink]) -> None:
-        """Let go of all, and record no more: the checkpoint was given up.
+        """Release all, and record no more: the checkpoint was aborted.
 
         Args:
             links: into the task.
@@ -204,7 +204,7 @@ class Alignment:
                 self._complete()
                 return
         if frame.number <= self._taken:
-            return  # that of a checkpoint which was given up while it was recorded
+            return  # that of a checkpoint which was aborted while it was recorded
         self._come.setdefault(frame.number, {})[link.link] = barrier
 
     def deadline(self, number: int) -> int:
@@ -213,14 +213,14 @@ class Alignment:
         return min(barrier.deadline for barrier in come.values()) if come else NEVER
 
     def is_urgent(self, number: int) -> bool:
-        """Whether the barriers of a checkpoint wait no longer."""
+        """Return whether the barriers of a checkpoint wait no longer."""
         deadline = self.deadline(number)
         return deadline < NEVER and self._clock() >= deadline
 
     def can_overtake(self, number: int) -> bool:
-        """Whether nothing is left that the barriers of a checkpoint do not overtake.
+        """Return whether nothing is left that the barriers of a checkpoint do not overtake.
 
-        What is left is put in front of all else.
+        What is left is processed before all else.
         """
         if self._sorted[0] != number:
             self._sorted = number, set()

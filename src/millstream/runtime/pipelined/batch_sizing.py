@@ -121,7 +121,7 @@ class BatchSizer:
 
     @property
     def is_costly(self) -> bool:
-        """Whether a call costs more than its records in the target time."""
+        """Return whether a call costs more than its records in the target time."""
         return self._least > 1 or self._resume is not None or self._fixed > self._target / 2
 
     def polled(self, seconds: float) -> None:
@@ -191,7 +191,7 @@ class BatchSizer:
 
     @property
     def _knows_fixed(self) -> bool:
-        """Whether the lengths that are known differ enough."""
+        """Return whether the lengths that are known differ enough."""
         lengths = [cost.records for cost in self._costs.values()]
         return max(lengths) >= _SPAN * min(lengths)
 
@@ -318,7 +318,7 @@ class WorkClock:
         return int(os.pread(self._file, _MOST_BYTES, 0).split()[1]) * 1e-9
 
     def close(self) -> None:
-        """Close the file; the clock goes on as a monotonic one."""
+        """Close the file; the clock continues as a monotonic one."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

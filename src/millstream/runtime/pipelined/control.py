@@ -95,7 +95,7 @@ class SlotSettings:
     files: JobFiles
     #: Whether a region is restarted alone when one of its tasks fails.
     restarts_regions: bool = False
-    #: Whether the slot goes on when others are lost; new ones take their places.
+    #: Whether the slot continues when others are lost; new ones take their places.
     outlives_others: bool = False
     #: Whether a process was lost that did the same (``runtime/last_given.py``).
     careful: bool = False
@@ -138,7 +138,7 @@ class Newcomer:
 
 @dataclass(frozen=True, slots=True)
 class StopRegion:
-    """Close the tasks of a region, one of which has failed; all others go on."""
+    """Close the tasks of a region, one of which has failed; all others continue."""
 
     region: int
     #: The number of the attempt that will follow; the first was 0.
@@ -201,7 +201,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """How far splits may run in event time before they wait, too, until they are told anew."""
+    """How far splits may run in event time before they wait, too, until they are told again."""
 
     #: Channel -> milliseconds; a split that is not here may run as far as it likes.
     by_channel: Mapping[int, int]
@@ -214,7 +214,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class TakeCheckpoint:
-    """Let a barrier flow behind all that was read."""
+    """Let a barrier flow after all that was read."""
 
     #: Its number; all that is processed since the one before belongs to it.
     epoch: int
@@ -235,7 +235,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A checkpoint was given up: nothing more is kept for it alone."""
+    """A checkpoint was aborted: nothing more is kept for it alone."""
 
     epoch: int
 
@@ -351,7 +351,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """One task's part of a checkpoint cannot be made durable; the task goes on."""
+    """One task's part of a checkpoint cannot be made durable; the task continues."""
 
     slot: int
     epoch: int
@@ -397,7 +397,7 @@ class Beat:
     times: dict[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
     #: What each task has counted.
     counts: tuple[RunningMetrics, ...] = ()
-    #: Seconds that the main loop has been at one turn.
+    #: Seconds that the main loop has been at one step.
     step: float = 0.0
 
 
@@ -415,7 +415,7 @@ SlotMessage = (
 )
 
 
-#: Exit code of a slot whose driver has let go of it, or is gone.
+#: Exit code of a slot whose driver has released it, or is gone.
 FENCED: Final = 113
 #: Seconds between two heartbeats.
 _BEAT: Final = 0.3
@@ -438,7 +438,7 @@ class InterruptedSlotError(BaseException):
     """The driver wants the slot to end, and its main loop is at something else for too long."""
 
 
-#: Called right before the process ends because its driver has let go of it; they must not wait.
+#: Called right before the process ends because its driver has released it; they must not wait.
 before_exit: Final[list[Callable[[], None]]] = []
 
 
@@ -457,7 +457,7 @@ class ControlConnection:
     Contract:
       1. ``register``, then ``begin``, then all else, then ``close``.  (slot)
       2. When the driver's end is closed, before ``close``, the process ends.  (here)
-      3. Heartbeats say that the process runs, and for how long its main loop has been at one turn.
+      3. Heartbeats say that the process runs, and for how long its main loop has been at one step.
          A loop that is at work for long does not end the run: it may be in a user's function, and
          its checkpoint expires.  (driver)
       4. A main loop that does not hear that it is to end is interrupted, if it has said that it can
@@ -543,7 +543,7 @@ class ControlConnection:
         self.alive()  # it has heard: what it closes now is not to be interrupted
 
     def messages(self) -> list[DriverMessage]:
-        """What the driver has said since it was asked last; never waits."""
+        """Return what the driver has said since it was asked last; never waits."""
         found: list[DriverMessage] = []
         while True:
             try:
@@ -554,14 +554,14 @@ class ControlConnection:
                 found.append(message)
 
     def send(self, message: SlotMessage) -> None:
-        """Tell the driver something; from any thread."""
+        """Send the driver a message; from any thread."""
         content = packed(message)
         # If nobody takes it, the thread finds the connection ended.
         with contextlib.suppress(OSError), self._sending:
             self._socket.sendall(content)
 
     def alive(self, times: Mapping[tuple[int, int], SubtaskTimes] | None = None) -> None:
-        """The main loop has made a turn.
+        """The main loop has made a step.
 
         Args:
             times: (stage, subtask) -> what it has done in the last second, if that is known again.
@@ -571,7 +571,7 @@ class ControlConnection:
             self._times = times
 
     def report(self, counts: Callable[[], tuple[RunningMetrics, ...]]) -> None:
-        """Send with heartbeats what tasks have counted, also while the main loop is at one turn.
+        """Send with heartbeats what tasks have counted, also while the main loop is at one step.
 
         Args:
             counts: returns it; called in another thread.
@@ -579,7 +579,7 @@ class ControlConnection:
         self._count = counts
 
     def close(self) -> None:
-        """Let go of the driver: the slot ends by itself."""
+        """Release the driver: the slot ends by itself."""
         self._closing = True
         with contextlib.suppress(OSError):  # the driver was first
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -594,7 +594,7 @@ class ControlConnection:
         except BaseException:  # noqa: BLE001 - there is nobody to raise it to
             traceback.print_exc()
         finally:
-            # Whatever happened: a slot that cannot hear its driver must not go on.
+            # Whatever happened: a slot that cannot hear its driver must not continue.
             if not self._closing:
                 self._ended()
             self._messages.put(None)

@@ -152,7 +152,7 @@ class OutLink:
 
     @property
     def has_credit(self) -> bool:
-        """Whether the producer may go on."""
+        """Return whether the producer may continue."""
         return self.in_flight < self.limit
 
 
@@ -162,7 +162,7 @@ class Recorder(Protocol):
     number: int
 
     def take(self, frame: Frame) -> None:
-        """Take a frame that is not behind the barrier."""
+        """Take a frame that is not after the barrier."""
 
     def end(self, link: InLink, barrier: Barrier) -> None:
         """The barrier has come."""
@@ -202,7 +202,7 @@ class InLink:
         self.recorders: list[Recorder] = []
 
     def put(self, frame: Frame) -> None:
-        """Take what has come."""
+        """Record what has come."""
         self.frames.append(frame)
         if frame.kind == BARRIER:
             self.on_barrier(self, frame)
@@ -236,7 +236,7 @@ class InLink:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is something to process."""
+        """Return whether there is something to process."""
         return bool(self.frames) and not self.blocked
 
     def take_credit(self) -> int:
@@ -339,22 +339,22 @@ class LinkOutbox(Outbox):
         return length + _FRAME_BYTES if kind in RECORDS else 0
 
     def barrier(self, number: int, barrier: Barrier) -> None:
-        """Send a barrier on all links, behind all that was sent: it overtakes where that waits."""
+        """Send a barrier on all links, after all that was sent: it overtakes where that waits."""
         payload = barrier.encode()
         for target in self._links:
             self._send(target, Frame(BARRIER, -1, -1, number, payload, 0))
 
     @property
     def has_credit(self) -> bool:
-        """Whether the task may be run: all its consumers keep up."""
+        """Return whether the task may be run: all its consumers keep up."""
         return all(link.has_credit for link in self._links.values())
 
     def processed(self, records: int) -> None:
-        """Take that the task has processed records: for them it sends something, now or later."""
+        """Note that the task has processed records: for them it sends something, now or later."""
         self._unsent += records
 
     def flushed(self) -> None:
-        """Take that nothing is gathered: all was sent that comes of the records so far."""
+        """Note that nothing is gathered: all was sent that comes of the records so far."""
         self._taken += self._unsent
         self._unsent = 0
         if self._taken > _REMEMBERED_RECORDS:
@@ -367,7 +367,7 @@ class LinkOutbox(Outbox):
         return least - self._unsent * self._sent / self._taken
 
     def allowed(self, records: int) -> int:
-        """How many of so many records the task may process at a time; at least one.
+        """Return how many of so many records the task may process at a time; at least one.
 
         Where little is left, it is a part of the whole credit: credit comes back in small portions,
         and batches would stay as small as these.
@@ -380,7 +380,7 @@ class LinkOutbox(Outbox):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether what is gathered and not sent takes all credit."""
+        """Return whether what is gathered and not sent takes all credit."""
         return self._unsent > 0 and self._room <= 0
 
     @property
@@ -487,13 +487,13 @@ class Debloater:
         self._rate: float | None = None
 
     def processed(self, link: InLink, size: int, records: int) -> None:
-        """Take what was processed of a link; bytes of the records alone, without their frames."""
+        """Record what was processed of a link; bytes of the records alone, without their frames."""
         self._bytes += size
         self._records += records
         self._busy.add(id(link))
 
     def adjust(self, now: float, *, has_input: bool, batch: int) -> list[InLink]:
-        """Take the time, and set the credit anew if it is due.
+        """Take the time, and set the credit again if it is due.
 
         Args:
             now: seconds of the clock for short times.

@@ -102,7 +102,7 @@ _WORK: Final = 0.01
 _LEAST_WORK: Final = 0.001
 #: Seconds that a slot with nothing to do waits for something to come: sources are asked again then.
 _IDLE: Final = 0.002
-#: Seconds between two looks at what is due by time.
+#: Seconds between two runs of timers and other periodic work.
 _TICK: Final = 0.005
 #: Seconds that tasks may write, at each of these, of what the next snapshot would have to.
 _WRITE: Final = 0.001
@@ -178,7 +178,7 @@ class _Region:
 
     stages: list[Stage]
     attempt: int = 0
-    #: One of its tasks has failed, here or in another slot: none is run until it begins anew.
+    #: One of its tasks has failed, here or in another slot: none is run until it begins again.
     is_lost: bool = False
 
     @property
@@ -195,23 +195,23 @@ class MainLoop:
          thread.  (runner)
       2. After an exception it is closed, and nothing else.  (runner)
       3. Where regions are restarted, what a task raises is told to the driver, and raised by no
-         method: no task of its region has another turn, all others go on.  (here)
+         method: no task of its region has another turn, all others continue.  (here)
 
     What happens to a region, one of whose tasks has raised:
 
-    1. ``StopRegion`` comes -> its uploads are given up; when none is at work its tasks are closed,
+    1. ``StopRegion`` comes -> its uploads are aborted; when none is at work its tasks are closed,
        and its links are gone.  What still comes on them is dropped, by the number of its attempt.
     2. Frames of the next attempt come ahead of ``BeginRegion`` -> they are kept for it.
-    3. ``BeginRegion`` comes -> its tasks are made anew and restored.  If that fails, as before 1.
+    3. ``BeginRegion`` comes -> its tasks are made again and restored.  If that fails, as before 1.
     4. The driver gives up, and ``End`` comes -> what is there is closed.
 
     Args:
         number: of the slot.
-        graph: makes the job's graph, anew for each task: functions share nothing.
-        make_plan: makes the plan to restore from, anew for each task; None: others of the run are
+        graph: makes the job's graph, again for each task: functions share nothing.
+        make_plan: makes the plan to restore from, again for each task; None: others of the run are
             at work, and the tasks of this slot begin with their regions.
         transport: to the other slots.
-        send: tells the driver something.
+        send: sends a message to the driver.
         finish: takes what a checkpoint leaves to be finished.
         clock: milliseconds since 1970.
         seconds: a clock for short times.
@@ -219,7 +219,7 @@ class MainLoop:
             what is done every few milliseconds must not take all of the time that is left.  None:
             ``seconds``.
         restarts_regions: whether a region is restarted alone when one of its tasks fails.
-        do_aside: has something done behind what ``finish`` was given before.
+        do_aside: has something done after what ``finish`` was given before.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class MainLoop:
             if make_plan is not None:
                 self._make_tasks(shape.stages, make_plan, shape)
         except BaseException:
-            # Behind an error it matters that functions are closed, not what they raise now.
+            # After an error it matters that functions are closed, not what they raise now.
             with contextlib.suppress(Exception):
                 self.close()
             raise
@@ -342,7 +342,7 @@ class MainLoop:
         return task.subtask == self._number
 
     def restore(self) -> None:
-        """Put all tasks back to the last checkpoint: what one emits waits for those behind it."""
+        """Put all tasks back to the last checkpoint: what one emits waits for those after it."""
         for task in self.tasks:
             self._guarded(task.id, task.restore)
 
@@ -448,7 +448,7 @@ class MainLoop:
             size = LinkOutbox.size_of(kind, len(payload))
             end.put(Frame(kind, edge, channel, number, payload, size))
 
-    # -- a turn --------------------------------------------------------------------------------
+    # -- a step --------------------------------------------------------------------------------
 
     def step(self, messages: Sequence[DriverMessage], timeout: float) -> float:
         """One turn.
@@ -496,7 +496,7 @@ class MainLoop:
         return worked
 
     def _work_time(self, now: float) -> float:
-        """What the clock for work says, where the clock for short times says ``now``."""
+        """Return what the clock for work says, where the clock for short times says ``now``."""
         return now if self._work_seconds is self._seconds else self._work_seconds()
 
     def _spend(self, task: PipelinedTask, work: Callable[[], object]) -> None:
@@ -523,7 +523,7 @@ class MainLoop:
             took = self._work_seconds() - now
             self._next_tick = now + _TICK
             if took > _TICK:
-                # Behind timers that take long tasks have as long, too, up to a turn of all of them.
+                # After timers that take long tasks have as long, too, up to a turn of all of them.
                 self._next_tick = now + took + min(_WORK, took)
             deadline = _WRITE + (now if self._work_seconds is self._seconds else self._seconds())
             # Whether there is work or not: what is not written by now is in the next pause.
@@ -540,7 +540,7 @@ class MainLoop:
                 self._send(Progress(self._number, news))
 
     def times(self) -> dict[tuple[int, int], SubtaskTimes] | None:
-        """What the tasks have done in the last second; None if it is not over."""
+        """Return what the tasks have done in the last second; None if it is not over."""
         now = self._seconds()
         if now < self._next_times:
             return None
@@ -638,7 +638,7 @@ class Newcomers:
     Args:
         settings: of the slot.
         transport: to the other slots.
-        send: tells the driver something.
+        send: sends a message to the driver.
         fail: told why a newcomer cannot be reached; in another thread.
     """
 
@@ -656,7 +656,7 @@ class Newcomers:
         self._made: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
 
     def take_newcomers(self, messages: Sequence[DriverMessage]) -> list[DriverMessage]:
-        """Take what the driver says of newcomers, and those that are connected by now.
+        """Record what the driver says of newcomers, and those that are connected by now.
 
         Args:
             messages: what the driver has said.

@@ -41,7 +41,7 @@ class _OpenSplit:
     """A split that is read here."""
 
     def __init__(self, assignment: SplitAssignment, chain: SourceChain) -> None:
-        # Its operators are told, and do not find out by a clock that went on while nothing ran.
+        # Its operators are told, and do not find out by a clock that continued while nothing ran.
         assignment.idle = assignment.was_idle and assignment.start >= assignment.stop
         self.assignment = assignment
         self.chain = chain
@@ -60,7 +60,7 @@ class _OpenSplit:
         #: What was raised when the source was asked for more than what is being processed.
         self.failure: Exception | None = None
         #: While there is such: the last position known, and whether all before it was fed and
-        #: nothing behind it.
+        #: nothing after it.
         self.known = assignment.start
         self.is_exact = True
         #: As it was left last; None while it has the operators.
@@ -72,7 +72,7 @@ class _OpenSplit:
         self.active = 0
         self.last_polled = 0
         self.due: int | None = None
-        #: Whether the driver says that it waits, and the watermark behind which it waits besides.
+        #: Whether the driver says that it waits, and the watermark after which it waits besides.
         self.held = False
         self.ceiling = MAX_TIMESTAMP
         #: Whether there was nothing more to read when it was looked at last.
@@ -82,7 +82,7 @@ class _OpenSplit:
 
     @property
     def settled(self) -> bool:
-        """Whether ``position`` is exact now."""
+        """Return whether ``position`` is exact now."""
         return self.is_exact if self.rest else self.cursor.settled
 
     @property
@@ -92,7 +92,7 @@ class _OpenSplit:
 
     @property
     def is_over(self) -> bool:
-        """Whether the operators have all of it."""
+        """Return whether the operators have all of it."""
         return not self.rest and self.cursor.is_over
 
     @property
@@ -103,7 +103,7 @@ class _OpenSplit:
 
 
 class SplitScheduler:
-    """Reads the splits of one subtask of stage 0, by turns.
+    """Reads the splits of one subtask of stage 0, round robin.
 
     Invariant: at most one split is *current*: the per-channel operators, the outputs and the
     writers of its source have its state and time.  All others have been left.
@@ -153,7 +153,7 @@ class SplitScheduler:
         self._over: dict[int, SplitProgress] = {}
 
     def begin(self) -> None:
-        """Take over the splits that have begun; the operators behind them are restored."""
+        """Take over the splits that have begun; the operators downstream of them are restored."""
         mine = [
             each
             for each in self._plan.assignments
@@ -180,7 +180,7 @@ class SplitScheduler:
         # the next checkpoint though nothing was read.
         self._enter(split, resumes=True)
         if not assignment.idle:
-            # What comes must not be overtaken by the time of others, which go on sooner.
+            # What comes must not be overtaken by the time of others, which continue sooner.
             for node in split.chain.per_channel:
                 self._instance.operators[node.id].process_idle(False)  # noqa: FBT003
         if not announced:
@@ -376,7 +376,7 @@ class SplitScheduler:
             )
 
     def retire(self, channels: Iterable[int]) -> None:
-        """What follows these splits is assigned: their readers stop waiting for them.
+        """Return what follows these splits is assigned: their readers stop waiting for them.
 
         Args:
             channels: of splits that are read to their ends, here or by other subtasks.
@@ -457,7 +457,7 @@ class SplitScheduler:
 
     @property
     def settled(self) -> bool:
-        """Whether a checkpoint can be taken: all positions are exact."""
+        """Return whether a checkpoint can be taken: all positions are exact."""
         return all(split.settled for split in self._splits.values())
 
     def settle(self, deadline: float) -> None:
@@ -470,7 +470,7 @@ class SplitScheduler:
         self._is_settling = False
 
     def snapshot(self) -> list[SplitState]:
-        """Where all splits stand; those that are over are told once."""
+        """Return where all splits stand; those that are over are told once."""
         self._leave()
         found, self._finished = self._finished, []
         for split in self._splits.values():
@@ -484,7 +484,7 @@ class SplitScheduler:
         return min((each.due for each in self._splits.values() if each.due), default=None)
 
     def progress(self) -> dict[int, SplitProgress]:
-        """What the driver does not know yet of how far splits are, by channel."""
+        """Return what the driver does not know yet of how far splits are, by channel."""
         news, self._over = self._over, {}
         for channel, split in self._splits.items():
             now = SplitProgress(
@@ -501,12 +501,12 @@ class SplitScheduler:
         return split.state.watermark
 
     def _waits(self, split: _OpenSplit) -> bool:
-        """Whether it is too far ahead of others to be read on."""
+        """Return whether it is too far ahead of others to be read on."""
         if split.held or split.ceiling == MAX_TIMESTAMP:
             return split.held
         return not split.assignment.idle and self._watermark(split) > split.ceiling
 
     def close(self) -> None:
-        """Let go of what is read."""
+        """Release what is read."""
         while self._splits:
             self._splits.popitem()[1].cursor.close()

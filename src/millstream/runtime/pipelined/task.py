@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from millstream.state.operator_state import PendingStates
 
 
-#: Seconds of work behind which something else may come: a barrier, above all.
+#: Seconds of work after which something else may come: a barrier, above all.
 _BATCH_SECONDS: Final = 0.02
 _MOST_RECORDS: Final = 1 << 20
 
@@ -137,9 +137,9 @@ class PipelinedTask:
         #: Epoch -> producer -> its attempt, of the barriers that were reached.
         self._barriers: dict[int, dict[TaskId, str]] = {}
         self._alignment = Alignment(instance, inputs, clock, self._release)
-        #: Snapshots that wait for what is in flight to be recorded, and those behind them.
+        #: Snapshots that wait for what is in flight to be recorded, and those after them.
         self._held: deque[PendingAck] = deque()
-        #: Checkpoints that were given up before their snapshots were taken here.
+        #: Checkpoints that were aborted before their snapshots were taken here.
         self._abandoned: set[int] = set()
         self._first_barrier = 0.0
         #: Snapshots that it does not know to be published; and files of states that could not be
@@ -160,7 +160,7 @@ class PipelinedTask:
         self._began = seconds()
         #: When it had its last turn but one with credit, and its last.
         self._steps = self._began, self._began
-        #: It had a turn without credit since; seconds that it waited so, since the last tick.
+        #: It had a step without credit since; seconds that it waited so, since the last tick.
         self._is_held = False
         self._paused = 0.0
         #: Those that look at the clock, consumers first; those of splits are told by them.
@@ -195,12 +195,12 @@ class PipelinedTask:
 
     @property
     def has_credit(self) -> bool:
-        """Whether its consumers keep up."""
+        """Return whether its consumers keep up."""
         return self._outbox.has_credit
 
     @property
     def may_run(self) -> bool:
-        """Whether it may be given time: a barrier waits for no credit.
+        """Return whether it may be given time: a barrier waits for no credit.
 
         What is read until the positions are exact is the rest of a piece, so it is bounded.
         """
@@ -212,15 +212,15 @@ class PipelinedTask:
 
     @property
     def is_ready(self) -> bool:
-        """Whether something has come that it may process."""
+        """Return whether something has come that it may process."""
         return bool(self._state.in_flight) or any(link.is_ready for link in self._inputs)
 
     def hold(self) -> None:
-        """Take that it has no credit: nothing of what has come is processed."""
+        """Note that it has no credit: nothing of what has come is processed."""
         self._is_held = True
 
     def begin_step(self, now: float) -> None:
-        """Take that it has its turn, by the clock for short times."""
+        """Note that it has its step, by the clock for short times."""
         self._set_credit(now)
         if not self.has_credit:
             self.hold()
@@ -285,7 +285,7 @@ class PipelinedTask:
         return True
 
     def _next_ready(self) -> InLink | None:
-        """Links by turns, so that none starves, but one first that a checkpoint waits for."""
+        """Links round robin, so that none starves, but one first that a checkpoint waits for."""
         wanted = self._alignment.first_link()
         if wanted is not None:
             return wanted
@@ -375,9 +375,9 @@ class PipelinedTask:
         self._outbox.processed(len(batch))
 
     def _is_early_end(self, link: InLink, frame: Frame) -> bool:
-        """Whether a source's end waits for the ends of other producers of its edge.
+        """Return whether a source's end waits for the ends of other producers of its edge.
 
-        Each says it behind its last record, but a link may be slower than another, and time that
+        Each says it after its last record, but a link may be slower than another, and time that
         has ended makes late what is still under way there.
         """
         if frame.kind != WATERMARK or frame.channel < END_CHANNEL:
@@ -392,7 +392,7 @@ class PipelinedTask:
     # -- barriers ------------------------------------------------------------------------------
 
     def trigger(self, message: TakeCheckpoint) -> None:
-        """Take a checkpoint behind all that was read: for tasks without links into them."""
+        """Take a checkpoint after all that was read: for tasks without links into them."""
         if self._waiting or (self.splits is not None and not self.splits.settled):
             self._waiting.append(message)
             return
@@ -401,7 +401,7 @@ class PipelinedTask:
 
     @property
     def is_root(self) -> bool:
-        """Whether the driver triggers its checkpoints: nothing leads to it."""
+        """Return whether the driver triggers its checkpoints: nothing leads to it."""
         return not self._inputs
 
     def _settle(self, deadline: float) -> bool:
@@ -450,7 +450,7 @@ class PipelinedTask:
         return True
 
     def _held_back(self) -> list[RestoredFrame | Frame]:
-        """What lies in no link any more, and was not given to operators."""
+        """Return what lies in no link any more, and was not given to operators."""
         found: list[RestoredFrame | Frame] = []
         for edge, producers in self._ended.items():
             source = self._instance.edges[edge].source
@@ -464,7 +464,7 @@ class PipelinedTask:
         return found
 
     def _release(self) -> None:
-        """Let go of the snapshots of which all is known."""
+        """Release the snapshots of which all is known."""
         while self._held:
             recording = self._held[0].recording
             if recording is not None:
@@ -476,7 +476,7 @@ class PipelinedTask:
     def _checkpoint(
         self, epoch: int, deadline: int, *, final: bool, recording: Recording | None = None
     ) -> None:
-        """The synchronous part of a snapshot, and the barrier behind it."""
+        """The synchronous part of a snapshot, and the barrier after it."""
         if epoch != self._plan.epoch:
             message = f"task {self.id} is asked for checkpoint {epoch} in epoch {self._plan.epoch}"
             raise MillstreamError(message)
@@ -505,7 +505,7 @@ class PipelinedTask:
         self._release()
 
     def _begin_epoch(self, epoch: int, attempt: str) -> None:
-        """What is processed from here on belongs to the next epoch."""
+        """Return what is processed from here on belongs to the next epoch."""
         self._plan.epoch, self._attempt = epoch, attempt
         if self.splits is not None:
             self.splits.reader.attempt = attempt
@@ -575,10 +575,10 @@ class PipelinedTask:
             self.splits.tick(now)
 
     def confirm(self, epoch: int) -> list[Callable[[], None]]:
-        """Take that checkpoint ``epoch`` is published and committed, and those before it are.
+        """Note that checkpoint ``epoch`` is published and committed, and those before it are.
 
         Returns:
-            What is to be done about it aside, behind what was to be uploaded before.
+            What is to be done about it aside, after what was to be uploaded before.
         """
         self._unconfirmed.confirm(epoch)
         self._confirmed = epoch
@@ -592,7 +592,7 @@ class PipelinedTask:
         return [order for order in orders if order is not None]
 
     def counts(self) -> RunningMetrics:
-        """What it has counted since the last checkpoint that it knows to be complete."""
+        """Return what it has counted since the last checkpoint that it knows to be complete."""
         total: dict[str, MetricValue] = {}
         for metrics in [*(kept for _, kept in self._counted), self._metrics_of_epoch()]:
             for name, value in metrics.items():
@@ -603,12 +603,12 @@ class PipelinedTask:
         return metrics_of(self._instance, None if self.splits is None else self.splits.reader)
 
     def abandon(self, epoch: int) -> list[Callable[[], None]]:
-        """Take that checkpoint ``epoch`` was given up: no more is recorded for it.
+        """Note that checkpoint ``epoch`` was aborted: no more is recorded for it.
 
         A barrier that is late, or never comes, would have all recorded that comes before it.
 
         Returns:
-            What is to be done about it aside, behind what was to be uploaded before.
+            What is to be done about it aside, after what was to be uploaded before.
         """
         if epoch >= self._plan.epoch:
             self._abandoned.add(epoch)
@@ -649,7 +649,7 @@ class PipelinedTask:
 
     @property
     def is_uploading(self) -> bool:
-        """Whether something of its snapshots is not finished."""
+        """Return whether something of its snapshots is not finished."""
         return not all(each.is_done for each in self._taken)
 
     def raise_failure(self) -> None:

@@ -70,7 +70,7 @@ class Transport(Protocol):
     """
 
     def send(self, slot: int, header: bytes, payload: bytes | memoryview | pa.Buffer) -> None:
-        """Send a frame to another slot, behind all that was sent there before.
+        """Send a frame to another slot, after all that was sent there before.
 
         Args:
             slot: which; not the own one.
@@ -111,7 +111,7 @@ class TcpTransport(Transport):
         slot: the own number.
         connections: to all other slots, authenticated; closed with the transport.
         header_size: bytes of a header.
-        on_lost: told of a slot that is lost, in ``poll``, which goes on; what is sent there is
+        on_lost: told of a slot that is lost, in ``poll``, which continues; what is sent there is
             dropped until ``connected``.
     """
 
@@ -150,7 +150,7 @@ class TcpTransport(Transport):
 
     def _let_go(self, connection: _Connection) -> None:
         """Hear nothing more of a connection, and drop what is to be sent on it."""
-        # It is not watched any more behind a goodbye.
+        # It is not watched any more after a goodbye.
         if connection.sock.fileno() >= 0 and connection.sock in self._selector.get_map():
             self._selector.unregister(connection.sock)
         connection.abandon()
@@ -227,7 +227,7 @@ class _Connection:
         #: Bytes of ``_outgoing``.
         self.queued = 0
         self._outgoing: deque[bytes | memoryview] = deque()
-        #: Nothing more can be written.  Reading goes on: what came before tells whether the other
+        #: Nothing more can be written.  Reading continues: what came before tells whether the other
         #: slot is lost or has said goodbye.
         self._is_mute = False
         self._prefix = _LENGTH.size + header_size
@@ -322,11 +322,11 @@ class _Connection:
         return False
 
     def _receive(self) -> tuple[int, int]:
-        """How many bytes were wanted, and how many came."""
+        """Return how many bytes were wanted, and how many came."""
         free = self._buffer[self._filled :]
         try:
             if self._missing:
-                # What comes behind the payload as well, so that a row of large frames costs no
+                # What comes after the payload as well, so that a row of large frames costs no
                 # more calls than bytes of any other kind.
                 rest = self._payload[-self._missing :]
                 wanted = len(rest) + len(free)
@@ -380,7 +380,7 @@ class _Connection:
         return False
 
     def _begin_payload(self, header: bytes, size: int, body: int) -> None:
-        """Let a payload be read to where it stays, behind what has come of it."""
+        """Let a payload be read to where it stays, after what has come of it."""
         have = self._filled - body
         self._header = header
         self._payload = memoryview(pa.allocate_buffer(size)).cast("B")
@@ -586,7 +586,7 @@ class _Wire:
         self._sock.sendall(data)
 
     def receive(self, size: int) -> bytes:
-        """Exactly ``size`` bytes; what comes behind them stays where it is."""
+        """Exactly ``size`` bytes; what comes after them stays where it is."""
         data = b""
         while len(data) < size:
             self._arm()
@@ -686,7 +686,7 @@ def join_slots(
     """
     deadline = time.monotonic() + timeout
     made: dict[int, socket.socket] = {}
-    # Accepting goes on while this slot connects: whoever waits for its answer has a deadline.
+    # Accepting continues while this slot connects: whoever waits for its answer has a deadline.
     accepting = _Accepting(slot, listener, token, run_id, frozenset(accept))
     try:
         for other, address in connect.items():

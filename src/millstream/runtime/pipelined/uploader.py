@@ -66,14 +66,14 @@ class PendingAck:
     #: Seconds from the first barrier to the last; in which nothing was processed.
     aligning: float = 0.0
     pause: float = 0.0
-    #: It was given up, or its task is to be stopped: nobody wants it any more.
+    #: It was aborted, or its task is to be stopped: nobody wants it any more.
     is_given_up: bool = False
-    #: Its checkpoint was given up: it will never be published.
+    #: Its checkpoint was aborted: it will never be published.
     is_lost: bool = False
     #: Its task is to be stopped: its output will be written again.
     is_stopped: bool = False
     #: Why output of its task could not be pre-committed; the same list for all its snapshots, of
-    #: which none may be acknowledged behind one whose records are lost.
+    #: which none may be acknowledged after one whose records are lost.
     failures: list[Exception] = field(default_factory=list)
     #: The uploader has done with it.
     is_done: bool = False
@@ -112,12 +112,12 @@ class PendingAck:
         self.is_uploaded = True
 
     def tidy(self) -> None:
-        """Behind ``finish``: do what the acknowledgement need not wait for."""
+        """After ``finish``: do what the acknowledgement need not wait for."""
         for _, snapshot in self.snapshots:
             snapshot.tidy()
 
     def give_up(self) -> None:
-        """Let go of what is held for it; what the task owes comes with its next checkpoint."""
+        """Release what is held for it; what the task owes comes with its next checkpoint."""
         self.recording = None
         if self.is_stopped:
             for _, output in self.outputs:
@@ -173,7 +173,7 @@ def finished(slot: int, pending: PendingAck) -> Acknowledged:
 
 
 def declined(slot: int, pending: PendingAck, error: Exception) -> Declined:
-    """What the driver is told of a snapshot that cannot be finished."""
+    """Return what the driver is told of a snapshot that cannot be finished."""
     task = (pending.ack.stage, pending.ack.subtask)
     return Declined(slot, pending.ack.epoch, task, portable_error(error))
 
@@ -183,7 +183,7 @@ class Uploader:
 
     Args:
         slot: the number of the slot.
-        tell: tells the driver.
+        send: sends a message to the driver.
         fail: told what went wrong with the slot; nothing is finished after it.
     """
 
@@ -202,11 +202,11 @@ class Uploader:
         self._thread.start()
 
     def take(self, pending: PendingAck) -> None:
-        """Take a snapshot to be finished behind those before it."""
+        """Take a snapshot to be finished after those before it."""
         self._pending.put(pending)
 
     def do(self, order: Callable[[], None]) -> None:
-        """Do something else, behind what was taken before."""
+        """Do something else, after what was taken before."""
         self._pending.put(order)
 
     def close(self) -> None:
