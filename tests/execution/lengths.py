@@ -8,7 +8,7 @@ from millstream.checkpoint.local_storage import LocalStorage
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.execution.planned_source import Offset, PlannedSource, SplitLog, initial_offset
 from millstream.execution.split_enumerator import SplitEnumerator
-from millstream.runtime.pipelined.control import SplitProgress
+from millstream.runtime.plan import SplitProgress
 from millstream.types.types import Types
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from millstream.execution.planner import SourcePlanner
 from millstream.execution.source_requests import Inquiries, Inquiry
 from millstream.execution.split_enumerator import SplitEnumerator, Update
 from millstream.functions.watermark_strategy import WatermarkAlignment
-from millstream.runtime.pipelined.control import SplitProgress
+from millstream.runtime.plan import SplitProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

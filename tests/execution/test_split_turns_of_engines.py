@@ -20,7 +20,7 @@ from millstream.execution.planned_source import (
 )
 from millstream.execution.planner import SourcePlanner
 from millstream.execution.split_enumerator import SplitEnumerator, Update
-from millstream.runtime.pipelined.control import SplitProgress
+from millstream.runtime.plan import SplitProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

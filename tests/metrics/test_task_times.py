@@ -9,8 +9,8 @@ import pytest
 from millstream.common import Configuration, Types
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.metrics.progress import Progress, describe_times, format_progress, gauges
-from millstream.runtime.pipelined.control import SubtaskTimes
 from millstream.runtime.pipelined.main_loop import _Times
+from millstream.runtime.task_metrics import SubtaskTimes
 
 if TYPE_CHECKING:
     from millstream.graph.model import JobGraph

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.environments import environments, wait_until
 
-from millstream.engines.pipelined import in_process
-from millstream.engines.pipelined.in_process import PipelinedTasks
 from millstream.runtime.pipelined import main_loop
 from millstream.runtime.pipelined.task import PipelinedTask
-from millstream.testing.mini_cluster import MiniCluster
+from millstream.testing import mini_cluster
+from millstream.testing.mini_cluster import MiniCluster, PipelinedTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,7 +50,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         return self._instance.level not in closed and process_next(self)
 
     monkeypatch.setattr(PipelinedTask, "_process_next", gated)
-    monkeypatch.setattr(in_process, "_MOST_STEPS", 2000)
+    monkeypatch.setattr(mini_cluster, "_MOST_STEPS", 2000)
     # All that is read has room in front of them.
     monkeypatch.setattr(main_loop, "_FIRST_CREDIT", main_loop._CREDIT)
     return closed

@@ -33,10 +33,10 @@ from millstream.runtime.pipelined.control import (
     Progress,
     Registered,
     SlotSettings,
-    SplitProgress,
     packed,
 )
 from millstream.runtime.pipelined.transport import Party, Role, prove
+from millstream.runtime.plan import SplitProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,8 +19,8 @@ from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.execution.monitor import CompletedCheckpoint
 from millstream.metrics.progress import LineProgressReporter, Progress
 from millstream.runtime import live_counts
-from millstream.runtime.live_counts import RunningMetrics, delete_counts, published, read_counts
 from millstream.runtime.pipelined import control
+from millstream.runtime.task_metrics import RunningMetrics, delete_counts, published, read_counts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from millstream.datastream.connectors import FileSink
 from millstream.engines.pipelined import run_loop
 from millstream.engines.pipelined.run_loop import Stopping
 from millstream.errors import JobError
-from millstream.runtime.pipelined.control import SubtaskTimes
+from millstream.runtime.task_metrics import SubtaskTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

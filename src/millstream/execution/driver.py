@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from millstream.execution.monitor import CompletedCheckpoint, JobStart
     from millstream.graph.model import JobGraph
     from millstream.metrics.progress import OperatorTime
-    from millstream.runtime.live_counts import RunningMetrics
+    from millstream.runtime.task_metrics import RunningMetrics
 
 
 _LOG: Final = logging.getLogger("millstream")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from millstream.runtime.live_counts import read_counts
+from millstream.runtime.task_metrics import read_counts
 
 if TYPE_CHECKING:
     import threading
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from millstream.errors import EngineError
     from millstream.execution.run import Run
-    from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.control import SubtaskTimes
+    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
 
 class Engine(ABC):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millstream.contracts.metrics import Measure
     from millstream.graph.model import JobGraph
     from millstream.metrics.progress import OperatorTime, ProgressReporter, Times
-    from millstream.runtime.live_counts import RunningMetrics
+    from millstream.runtime.task_metrics import RunningMetrics
 
     Records = Mapping[str, OperatorRecord]
 

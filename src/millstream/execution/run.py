@@ -18,8 +18,8 @@ from millstream.execution.job import delete_older_files, describe_start, fit, pr
 from millstream.execution.planned_source import SplitLog, initial_offset
 from millstream.execution.planner import SourcePlanner, plan_sources
 from millstream.graph import model
-from millstream.runtime.live_counts import delete_counts
 from millstream.runtime.plan import EpochPlan, OperatorRestore
+from millstream.runtime.task_metrics import delete_counts
 from millstream.state.rescale import own_states, redistribute
 from millstream.types.pickling import loads
 

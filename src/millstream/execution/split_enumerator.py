@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from millstream.execution.planned_source import Offset, PlannedSource, SplitLog
     from millstream.execution.planner import TimeOfSplit
     from millstream.execution.source_requests import Answer, Inquiry
-    from millstream.runtime.pipelined.control import SplitProgress
+    from millstream.runtime.plan import SplitProgress
 
 
 #: A subtask that read all it had within so many milliseconds is given more splits at a time, so

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest
     from millstream.graph.model import JobGraph, StreamNode
-    from millstream.runtime.pipelined.control import SubtaskTimes
+    from millstream.runtime.task_metrics import SubtaskTimes
 
     Times = Mapping[tuple[int, int], SubtaskTimes]
 

@@ -35,6 +35,19 @@ ChannelStates = dict[str, tuple[str, list[bytes]]] | None
 END_OF_INPUT: Final = "end-of-input"
 
 
+@dataclass(frozen=True, slots=True)
+class SplitProgress:
+    """How far a split is."""
+
+    #: All before it was handed to the operators.
+    position: int
+    #: Milliseconds; of the split's head.
+    watermark: int
+    idle: bool
+    #: Read to its last end.
+    over: bool
+
+
 @dataclass(slots=True)
 class SplitAssignment:
     """One split as it takes part in an epoch (also when nothing of it is read)."""

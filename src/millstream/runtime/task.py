@@ -38,7 +38,6 @@ from millstream.runtime.exchange import (
     decode_long,
 )
 from millstream.runtime.frames_in_flight import RestoredFrames
-from millstream.runtime.live_counts import RunningMetrics, metrics_of, published
 from millstream.runtime.plan import (
     acknowledged_watermark,
     is_restored_by_split,
@@ -46,6 +45,7 @@ from millstream.runtime.plan import (
     restore_time,
 )
 from millstream.runtime.split_reader import SplitReader
+from millstream.runtime.task_metrics import RunningMetrics, metrics_of, published
 from millstream.state.backend import open_store
 from millstream.state.key_codec import key_group_range
 from millstream.state.operator_state import StateReader, prepare_states

@@ -48,13 +48,12 @@ from millstream.runtime.pipelined.transport import Party, Role, listen, require_
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.control import (
         Address,
         DriverMessage,
         SlotMessage,
-        SubtaskTimes,
     )
+    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
 
 _LOG: Final = logging.getLogger("millstream")

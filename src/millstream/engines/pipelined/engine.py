@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from millstream.execution.driver import JobDriver
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
-    from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.control import SlotSettings, SubtaskTimes
+    from millstream.runtime.pipelined.control import (
+        SlotSettings,
+    )
+    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
 
 _LOG: Final = logging.getLogger("millstream")

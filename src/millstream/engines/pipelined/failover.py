@@ -51,10 +51,9 @@ if TYPE_CHECKING:
         Failed,
         Running,
         SlotSettings,
-        SplitProgress,
         Unreachable,
     )
-    from millstream.runtime.plan import SplitAssignment
+    from millstream.runtime.plan import SplitAssignment, SplitProgress
 
 
 class SlotHost(ABC):

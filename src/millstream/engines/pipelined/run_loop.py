@@ -83,9 +83,11 @@ if TYPE_CHECKING:
     from millstream.engines.pipelined.failover import SlotHost
     from millstream.execution.run import Run
     from millstream.execution.source_requests import Inquiries
-    from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.pipelined.control import SlotMessage, SubtaskTimes
+    from millstream.runtime.pipelined.control import (
+        SlotMessage,
+    )
     from millstream.runtime.plan import SplitAssignment
+    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from millstream.graph.job_files import JobFiles
-    from millstream.runtime.live_counts import RunningMetrics
-    from millstream.runtime.plan import SplitAssignment
+    from millstream.runtime.plan import SplitAssignment, SplitProgress
+    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
 
 _LENGTH: Final = struct.Struct("!Q")
@@ -316,19 +316,6 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitProgress:
-    """How far a split is."""
-
-    #: All before it was handed to the operators.
-    position: int
-    #: Milliseconds; of the split's head.
-    watermark: int
-    idle: bool
-    #: Read to its last end.
-    over: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """How far the splits of a slot are; those only that have moved since it was said last."""
 
@@ -371,21 +358,6 @@ class Failed:
     #: Whose task it was; the slot goes on with all others.  None: nobody's, or there is one region.
     region: int | None = None
     attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskTimes:
-    """Milliseconds of the last second that a subtask was at work, waiting, or without credit.
-
-    Their sum is 1000.  The subtasks of a slot share its thread: one that has to wait for another's
-    turn to be over is backpressured if it feeds others, else busy.
-    """
-
-    busy: float
-    idle: float
-    backpressured: float
-    #: Bytes of records that have come and are not processed.
-    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,6 @@ from millstream.runtime.pipelined.control import (
     SourceEnded,
     Stopped,
     StopRegion,
-    SubtaskTimes,
     TakeCheckpoint,
     Unreachable,
 )
@@ -77,6 +76,7 @@ from millstream.runtime.pipelined.transport import (
 )
 from millstream.runtime.pipelined.uploader import Uploader
 from millstream.runtime.stage import StageInstance
+from millstream.runtime.task_metrics import SubtaskTimes
 from millstream.runtime.user_code import exit_error, portable_error
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph, Stage
-    from millstream.runtime.live_counts import RunningMetrics
     from millstream.runtime.pipelined.control import Begin, DriverMessage, SlotMessage, SlotSettings
     from millstream.runtime.pipelined.links import Link
     from millstream.runtime.pipelined.splits import SplitScheduler
     from millstream.runtime.pipelined.transport import Transport
     from millstream.runtime.pipelined.uploader import PendingAck
     from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.task_metrics import RunningMetrics
 
 
 _T = TypeVar("_T")

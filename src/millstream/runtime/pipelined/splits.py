@@ -16,8 +16,7 @@ from millstream.contracts.source import SourceBatch, Split
 from millstream.errors import SourceError
 from millstream.graph.validation import connector_label
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
-from millstream.runtime.pipelined.control import SplitProgress
-from millstream.runtime.plan import END_OF_INPUT, SourceChain, SplitAssignment
+from millstream.runtime.plan import END_OF_INPUT, SourceChain, SplitAssignment, SplitProgress
 from millstream.runtime.split_reader import SplitReader
 from millstream.runtime.user_code import reading
 

@@ -37,7 +37,6 @@ from millstream.runtime.exchange import (
     encode_long,
     runs,
 )
-from millstream.runtime.live_counts import RunningMetrics, metrics_of
 from millstream.runtime.pipelined.barrier_alignment import Alignment
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.links import (
@@ -55,6 +54,7 @@ from millstream.runtime.pipelined.uploader import PendingAck
 from millstream.runtime.plan import acknowledged_watermark
 from millstream.runtime.stage import is_per_channel
 from millstream.runtime.task import FrameReader, TaskState, attempt_name, this_worker
+from millstream.runtime.task_metrics import RunningMetrics, metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -45,6 +45,21 @@ class RunningMetrics:
     subtask: int
 
 
+@dataclass(frozen=True, slots=True)
+class SubtaskTimes:
+    """Milliseconds of the last second that a subtask was at work, waiting, or without credit.
+
+    Their sum is 1000.  The subtasks of a slot share its thread: one that has to wait for another's
+    turn to be over is backpressured if it feeds others, else busy.
+    """
+
+    busy: float
+    idle: float
+    backpressured: float
+    #: Bytes of records that have come and are not processed.
+    waiting: int = 0
+
+
 def metrics_of(instance: StageInstance, splits: SplitReader | None) -> dict[str, MetricValue]:
     """Return what the operators of a task have counted and measured since the last snapshot.
 
