@@ -18,7 +18,7 @@ from millstream.datastream.connectors import DiscardingSink
 from millstream.datastream.window import TumblingEventTimeWindows
 from millstream.execution.monitor import CompletedCheckpoint
 from millstream.metrics.progress import LineProgressReporter, Progress
-from millstream.runtime import live_counts
+from millstream.runtime import task_metrics
 from millstream.runtime.pipelined import control
 from millstream.runtime.task_metrics import RunningMetrics, delete_counts, published, read_counts
 
@@ -79,7 +79,7 @@ def test_counts_are_there_before_the_first_checkpoint(
     tmp_path: Path, execution: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "_COUNTS", 0.05)
-    monkeypatch.setattr(live_counts, "_INTERVAL", 0.05)
+    monkeypatch.setattr(task_metrics, "_INTERVAL", 0.05)
     client = start(tmp_path, execution, free=50)
     # At once, whatever tasks do.
     assert client.get_metrics()["numbers.numRecordsIn"] in range(101)
@@ -134,7 +134,7 @@ def test_late_records_are_counted_before_the_checkpoint(
     tmp_path: Path, execution: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "_COUNTS", 0.05)
-    monkeypatch.setattr(live_counts, "_INTERVAL", 0.05)
+    monkeypatch.setattr(task_metrics, "_INTERVAL", 0.05)
     engine = {"execution.target": "local", "millstream.execution": execution}
     interval = "1 h" if execution == "pipelined" else "0"
     slow = {"execution.checkpointing.interval": interval, "millstream.batch.size": "1"}
@@ -166,7 +166,7 @@ def test_the_age_of_a_checkpoint_is_that_of_its_publishing() -> None:
 def test_counts_are_written_while_a_task_runs_and_not_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_counts, "_INTERVAL", 0.01)
+    monkeypatch.setattr(task_metrics, "_INTERVAL", 0.01)
     storage = LocalStorage(tmp_path / "kept", fsync=False)
     written = threading.Event()
 

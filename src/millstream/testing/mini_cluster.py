@@ -2,8 +2,8 @@
 
 The test chooses where checkpoints fall; tasks run in any order, workers forget their instances, and
 the job can be stopped after any checkpoint and resumed, at another parallelism too.
-Tasks of the pipelined engine live from plan to plan, take snapshots at barriers, and are scheduled in
-a seeded order.
+Tasks of the pipelined engine live from plan to plan, take snapshots at barriers, and are scheduled
+in a seeded order.
 """
 
 from __future__ import annotations
