@@ -21,7 +21,7 @@ from tests.runtime.table_operators.strategies import appends, batches, cuts
 from tests.support.examples import examples
 from tests.support.query_running import changelog, environment, materialised, table_of
 
-from millstream.errors import ProgramError, UnsupportedSqlError
+from millstream.errors import ProgramError
 from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
 from millstream.runtime.operators.table.aggregate_calls import (
@@ -428,11 +428,3 @@ def test_partial_aggregates_of_no_whole_windows_are_refused(
     with pytest.raises(ProgramError, match="partial aggregates cannot be added up"):
         factory.create()
     assert dataclasses.replace(factory, merges=False).create()
-
-
-def test_sessions_of_first_values_are_refused() -> None:
-    env = environment()
-    env.execute_sql(_EVENTS)
-    query = f"SELECT a, FIRST_VALUE(b) FROM {_SESSION} GROUP BY a, window_start, window_end"
-    with pytest.raises(UnsupportedSqlError, match="FIRST_VALUE"):
-        env.session.collected(env.sql_query(query).plan, "unused")

@@ -18,6 +18,7 @@ from millstream.errors import ProgramError
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, WindowSpec
 from millstream.runtime.operators.table import window_aggregate
 from millstream.runtime.operators.table.factories import (
+    SessionFunctionFactory,
     WindowAggregateFactory,
     WindowFunctionFactory,
     WindowRankFactory,
@@ -313,6 +314,8 @@ class SessionModel:
     """Sessions of rows that come one by one."""
 
     gap: int
+    #: Whether there is a DISTINCT aggregate: rows are kept then, not accumulators.
+    distinct: bool = False
     watermark: int = -(10**6)
     late: int = 0
     sessions: list[tuple[int, int, Any, list[Any]]] = field(default_factory=list)
@@ -336,22 +339,30 @@ class SessionModel:
         self.watermark = max(self.watermark, watermark)
         over = [each for each in self.sessions if each[1] - 1 <= self.watermark]
         self.sessions = [each for each in self.sessions if each not in over]
-        functions = [Aggregate("SUM", 0), Aggregate("MAX", 0), Aggregate("COUNT")]
         return [
-            (key, *(each.result(values) for each in functions), at(start), at(end), at(end - 1))
+            (key, *self.results(values), at(start), at(end), at(end - 1))
             for start, end, key, values in over
         ]
+
+    def results(self, values: list[Any]) -> list[Any]:
+        """What is computed of a session."""
+        functions = [Aggregate("SUM", 0), Aggregate("MAX", 0), Aggregate("COUNT")]
+        found = [each.result(values) for each in functions]
+        return [*found, len({*values} - {None})] if self.distinct else found
 
 
 @pytest.mark.parametrize("long_lived", [False, True])
 @examples(25)
-@given(plan=steps, gap=st.integers(1, 4))
-def test_sessions_are_given_when_they_are_over(long_lived: bool, plan: list[Any], gap: int) -> None:
-    model = SessionModel(gap)
+@given(plan=steps, gap=st.integers(1, 4), distinct=st.booleans())
+def test_sessions_are_given_when_they_are_over(
+    long_lived: bool, plan: list[Any], gap: int, distinct: bool
+) -> None:
+    model = SessionModel(gap, distinct)
+    calls = [*SHARED.values(), *[DISTINCT] * distinct]
     names = ("window_start", "window_end", "window_time")
     spec = WindowSpec(WindowKind.SESSION, gap)
-    factory = WindowAggregateFactory(ROWS, spec, 1, (0,), tuple(SHARED.values()), names)
-    types = [VarCharType(5), *(call.type for call in SHARED.values()), PLAIN, PLAIN, TIME]
+    factory = WindowAggregateFactory(ROWS, spec, 1, (0,), tuple(calls), names)
+    types = [VarCharType(5), *(call.type for call in calls), PLAIN, PLAIN, TIME]
     with TableHarness(factory, ROWS, types, long_lived=long_lived) as harness:
         for step in [*plan, 100]:
             if step == "snapshot":
@@ -370,11 +381,42 @@ def test_sessions_are_given_when_they_are_over(long_lived: bool, plan: list[Any]
         assert list(harness.state_entries()) == []
 
 
-def test_sessions_refuse_what_cannot_be_put_together() -> None:
+def test_sessions_of_changes_keep_what_is_not_retracted() -> None:
     spec = WindowSpec(WindowKind.SESSION, 5)
-    factory = WindowAggregateFactory(ROWS, spec, 1, (0,), (DISTINCT,), ())
-    with pytest.raises(ProgramError, match="DISTINCT, lists, FIRST_VALUE"):
-        factory.create()
+    calls = (SHARED["MAX"], DISTINCT, SHARED["COUNT"])
+    factory = WindowAggregateFactory(ROWS, spec, 1, (0,), calls, ("window_end",), retracts=True)
+    types = [VarCharType(5), *(call.type for call in calls), PLAIN]
+    with TableHarness(factory, ROWS, types) as harness:
+        harness.feed([(I, ("a", at(1), 7)), (I, ("a", at(3), 2)), (I, ("b", at(1), 4))])
+        harness.end_epoch()
+        harness.feed([(D, ("a", at(1), 7)), (I, ("a", at(9), 2)), (D, ("b", at(1), 4))])
+        harness.feed([(I, ("a", at(6), 1))])  # joins both
+        harness.watermark(20)
+        assert harness.changes == [(I, ("a", 2, 2, 3, at(14)))]
+        harness.end_epoch()
+        assert list(harness.state_entries()) == []
+
+
+def test_the_session_function_gives_rows_as_they_came() -> None:
+    factory = SessionFunctionFactory(ROWS, WindowSpec(WindowKind.SESSION, 3), 1, (0,))
+    with TableHarness(
+        factory, ROWS, [*(each.type for each in ROWS), PLAIN, PLAIN, TIME]
+    ) as harness:
+        harness.feed([(I, ("a", at(6), 1)), (I, ("a", at(1), 2)), (I, ("a", None, 3))])
+        harness.end_epoch()
+        harness.feed([(I, ("a", at(4), 4)), (D, ("a", at(6), 1)), (I, ("b", at(2), 5))])
+        harness.watermark(7)
+        window = (at(2), at(5), at(4))
+        assert harness.changes == [(I, ("b", at(2), 5, *window))]
+        harness.feed([(I, ("a", at(2), 6)), (I, ("b", at(3), 7))])  # the second is late
+        harness.watermark(8)
+        window = (at(1), at(9), at(8))
+        rows = [(I, at(6), 1), (I, at(1), 2), (I, at(4), 4), (D, at(6), 1), (I, at(2), 6)]
+        assert harness.changes[1:] == [(kind, ("a", *row, *window)) for kind, *row in rows]
+        harness.end_epoch()
+        assert harness.metrics["numLateRecordsDropped"] == 1
+        assert harness.metrics["numNullRowTimeRecordsDropped"] == 1
+        assert list(harness.state_entries()) == []
 
 
 RANKED = RowType.of(k=VarCharType(5), t=TIME, n=BigIntType(), e=PLAIN)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from tests.integration.job_runs import SplitsSource
 from tests.sql.random.random_tables import env_stream
+from tests.support.tiers import sampled
 
 from millstream.common import Types
 from millstream.connectors.basic.collect import read_collected
@@ -136,6 +137,84 @@ def _window_question(drawn: random.Random) -> _Question:
         return made
 
     return _Question(query, answer)
+
+
+@dataclass
+class _Session:
+    key: str | None
+    start: int
+    end: int
+    rows: list[Row]
+
+
+def _sessions(rows: list[Row], gap: int) -> list[_Session]:
+    """The sessions of each key; a row is late if the session that it makes is over."""
+    open_: list[_Session] = []
+    over: list[_Session] = []
+    for row, watermark in _watermarked(rows):
+        over += [each for each in open_ if each.end <= watermark]
+        open_ = [each for each in open_ if each.end > watermark]
+        if row is None:
+            continue
+        made = _Session(row[1], row[0], row[0] + gap, [row])
+        met = [
+            each
+            for each in open_
+            if each.key == made.key and each.start <= made.end and each.end >= made.start
+        ]
+        for each in met:
+            made.start, made.end = min(made.start, each.start), max(made.end, each.end)
+            made.rows += each.rows
+        if made.end > watermark:
+            open_ = [each for each in open_ if each not in met] + [made]
+    return over
+
+
+def _session_question(drawn: random.Random) -> _Question:
+    gap = drawn.choice((10, 20, 50))
+    keyed = drawn.random() < 0.7
+    parted, key = (" PARTITION BY k", ", k") if keyed else ("", "")
+    table = f"SESSION(TABLE e{parted}, DESCRIPTOR(ts), INTERVAL '{gap}' SECOND)"
+
+    def over(rows: list[Row]) -> list[_Session]:
+        return _sessions(rows if keyed else [(t, None, v, n) for t, _, v, n in rows], gap)
+
+    def by_itself(rows: list[Row]) -> list[tuple[Any, ...]]:
+        found = over(rows)
+        return [(_at(each.start), _at(each.end), row[3]) for each in found for row in each.rows]
+
+    def ranked(rows: list[Row]) -> list[tuple[Any, ...]]:
+        found = []
+        for each in over(rows):
+            each.rows.sort(key=lambda row: (row[2] is None, -(row[2] or 0), row[3]))
+            found += [(_at(each.end), row[3]) for row in each.rows[:2]]
+        return found
+
+    def grouped(rows: list[Row]) -> list[tuple[Any, ...]]:
+        found = []
+        for each in over(rows):
+            values = _sum(list({row[2] for row in each.rows}))
+            last = max(row[3] for row in each.rows)
+            shown = [each.key] if keyed else []
+            found.append((_at(each.start), _at(each.end), *shown, len(each.rows), values, last))
+        return found
+
+    # Without keys, sessions do not overlap: the window alone is a partition of theirs.
+    rank = (
+        f"SELECT window_end, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, "
+        f"window_end{key} ORDER BY v DESC, id) AS n FROM {table}) WHERE n <= 2"
+    )
+    aggregates = (
+        f"SELECT window_start, window_end{key}, COUNT(*), SUM(DISTINCT v), LAST_VALUE(id) "
+        f"FROM {table} GROUP BY window_start, window_end{key}"
+    )
+    return drawn.choice(
+        (
+            _Question(f"SELECT window_start, window_end, id FROM {table}", by_itself),
+            _Question(rank, ranked),
+            _Question(aggregates, grouped),
+        )
+    )
 
 
 def _firsts(windows: dict[Any, list[Row]]) -> list[tuple[Any, ...]]:
@@ -263,11 +342,15 @@ def _found(rows: list[Row], query: str, drawn: random.Random, path: Path) -> lis
     return [tuple(row) for row in collected]
 
 
-def compare(seed: int, path: Path) -> None:
-    """Run the query of a seed."""
+def compare(
+    seed: int, path: Path, make: Callable[[random.Random], _Question] | None = None
+) -> None:
+    """Run the query of a seed; ``make`` None: of any kind."""
     drawn = random.Random(seed)
     rows = _rows(drawn)
-    make = drawn.choice((_window_question, _window_question, _over_question, _sorted_question))
+    if make is None:
+        kinds = (_window_question, _window_question, _over_question, _sorted_question)
+        make = drawn.choice((*kinds, _session_question))
     question = make(drawn)
     print(f"replay with MILLSTREAM_QUERY_SEEDS={seed}\n{question.query}\n{rows}")
     found, wanted = _found(rows, question.query, drawn, path), question.answer(rows)
@@ -298,6 +381,11 @@ def test_order_by_gives_a_row_after_the_watermark_unless_a_later_one_was_given(
     ]
     assert _found(rows, question.query, random.Random(1), tmp_path) == wanted
     assert question.answer(rows) == wanted
+
+
+@pytest.mark.parametrize("seed", [*sampled(range(60, 72), 4), *_SEEDS])
+def test_oracle_sessions_of_late_rows(seed: int, tmp_path: Path) -> None:
+    compare(seed, tmp_path, _session_question)
 
 
 @pytest.mark.soak

@@ -64,6 +64,7 @@ from millstream.sql.lowering.operators import (
     parallelism_of,
     regular_join,
     require_bounded,
+    session_function,
     sink_parallelism,
     sort_columns,
     temporal_join,
@@ -513,6 +514,10 @@ class Lowering:
         return self._one("Correlate", factory, self._calc(calc), stream_type(node.row))
 
     def _window_function(self, node: physical.WindowTableFunction) -> Transformation:
+        if node.window == "SESSION":
+            sessions = session_function(node, self.evaluation)
+            single, ticks = not node.partition, not sessions.is_rowtime
+            return self._stateful(node, sessions, single=single, ticks=ticks)
         factory, below = window_function(node, self.evaluation), self.stream(node.input)
         return self._one("WindowTableFunction", factory, below, stream_type(node.row))
 
@@ -571,7 +576,6 @@ class Lowering:
 
     def _window_aggregate(self, node: WindowAggregate) -> Transformation:
         factory = window_aggregate(node, self.evaluation)
-        factory.create()  # refuses aggregates that cannot be put together, before a job runs
         below = None
         if node.two_phase:
             local = local_window_aggregate(factory)

@@ -115,9 +115,21 @@ def _group(node: Any, texts: Texts) -> Details:
 
 
 def _window(node: Any, texts: Texts) -> Details:
+    return {"window": (_window_text(node, texts),), **_group(node, texts)}
+
+
+def _window_text(node: Any, texts: Texts) -> str:
     lengths = [length_text(each) for each in (node.size, node.step, node.offset) if each]
     time = texts.columns(node.input, [node.time])
-    return {"window": (f"{node.window}({', '.join([*time, *lengths])})",), **_group(node, texts)}
+    return f"{node.window}({', '.join([*time, *lengths])})"
+
+
+def _window_function(node: Any, texts: Texts) -> Details:
+    return {
+        "window": (_window_text(node, texts),),
+        "keys": texts.columns(node.input, node.partition),
+        "columns": texts.kept(node),
+    }
 
 
 def _over(node: Any, texts: Texts) -> Details:
@@ -201,6 +213,7 @@ _KINDS: Final[dict[type, Callable[[Any, Texts], Details]]] = {
     physical.SinkNode: lambda node, _: {"table": (node.name,)},
     physical.WatermarkAssigner: lambda node, texts: {"time": texts.columns(node, [node.rowtime])},
     physical.GroupAggregate: _group,
+    physical.WindowTableFunction: _window_function,
     WindowAggregate: _window,
     physical.OverAggregate: _over,
     Match: _match,
@@ -490,6 +503,10 @@ class Places:
         attached = "attached" if node.attached else ""
         return f"{self._window(node)} {attached} {self._group_aggregate(node)}"
 
+    def _window_function(self, node: Any) -> str:
+        keys = f" by [{self.columns(node.input, node.partition)}]" if node.partition else ""
+        return f"{self._window(node)}{keys}"
+
     def _window(self, node: Any) -> str:
         time = self.columns(node.input, [node.time])
         return f"{node.window} {time} {node.size} {node.step} {node.offset}"
@@ -689,7 +706,7 @@ _WORDS: Final[dict[type, Callable[[Places, Any], str]]] = {
     physical.Union: Places._union,  # noqa: SLF001
     physical.GroupAggregate: Places._group_aggregate,  # noqa: SLF001
     WindowAggregate: Places._window_aggregate,  # noqa: SLF001
-    physical.WindowTableFunction: Places._window,  # noqa: SLF001
+    physical.WindowTableFunction: Places._window_function,  # noqa: SLF001
     physical.OverAggregate: Places._over,  # noqa: SLF001
     Match: Places._match,  # noqa: SLF001
     physical.Deduplicate: Places._deduplicate,  # noqa: SLF001

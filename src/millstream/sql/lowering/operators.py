@@ -27,6 +27,7 @@ from millstream.runtime.operators.table.factories import (
     IntervalJoinFactory,
     LocalWindowAggregateFactory,
     MatchFactory,
+    SessionFunctionFactory,
     TemporalJoinFactory,
     WindowAggregateFactory,
     WindowFunctionFactory,
@@ -170,11 +171,25 @@ def sort_columns(order: Sequence[Any]) -> tuple[SortColumn, ...]:
 def window_function(
     node: WindowTableFunction, evaluation: EvaluationContext
 ) -> WindowFunctionFactory:
-    """The operator of a window TVF by itself."""
+    """The operator of TUMBLE, HOP or CUMULATE by itself."""
     return WindowFunctionFactory(
         input_type=node.input.row,
         window=WindowSpec(WindowKind[node.window], node.size, node.step, node.offset),
         time=node.time,
+        is_rowtime=is_rowtime(node.input.row.fields[node.time].type),
+        time_zone=evaluation.time_zone,
+    )
+
+
+def session_function(
+    node: WindowTableFunction, evaluation: EvaluationContext
+) -> SessionFunctionFactory:
+    """The operator of SESSION by itself."""
+    return SessionFunctionFactory(
+        input_type=node.input.row,
+        window=WindowSpec(WindowKind.SESSION, node.size),
+        time=node.time,
+        keys=node.partition,
         is_rowtime=is_rowtime(node.input.row.fields[node.time].type),
         time_zone=evaluation.time_zone,
     )

@@ -232,6 +232,9 @@ def _kinds_of(node: PhysicalNode) -> frozenset[str]:  # noqa: C901, PLR0911, PLR
             check_takes(reader, each, _INSERTS)
             if isinstance(node, Match):
                 return _INSERTS
+    if isinstance(node, physical.WindowTableFunction) and node.window == "SESSION":
+        # A row that is retracted later may be of a session that was given.
+        check_takes("SESSION", node.input, _INSERTS)
     if isinstance(node, TemporalJoin):
         # What is taken back later would meet another version than it did when it came.
         check_takes("The left of TemporalJoin", node.inputs[0], _INSERTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
@@ -78,9 +78,15 @@ def right_name(left: RowType, right: RowType, column: int) -> str:
 
 
 def window_text(
-    kind: str, row: RowType, time: int, size: int, step: int | None, offset: int
+    kind: str,
+    row: RowType,
+    time: int,
+    size: int,
+    step: int | None,
+    offset: int,
+    keys: Sequence[int] = (),
 ) -> str:
-    """``TUMBLE(time_col=[ts], size=[5 min])``."""
+    """``TUMBLE(time_col=[ts], size=[5 min])``; ``keys`` are of SESSION."""
     parts = [f"time_col=[{row.names[time]}]"]
     if kind == "SESSION":
         parts.append(f"gap=[{length_text(size)}]")
@@ -92,6 +98,8 @@ def window_text(
         parts.append(f"size=[{length_text(size)}]")
     if offset:
         parts.append(f"offset=[{length_text(offset)}]")
+    if keys:
+        parts.append(f"partition keys=[{columns_text(row, keys)}]")
     return f"{kind}({', '.join(parts)})"
 
 

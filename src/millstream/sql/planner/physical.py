@@ -346,7 +346,13 @@ class WindowTableFunction(PhysicalNode):
     def window_text(self) -> str:
         """The window as Flink writes it."""
         return window_text(
-            self.window, self.input.row, self.time, self.size, self.step, self.offset
+            self.window,
+            self.input.row,
+            self.time,
+            self.size,
+            self.step,
+            self.offset,
+            self.partition,
         )
 
     def details(self) -> str:
@@ -739,7 +745,9 @@ class WindowAggregate(TwoPhaseAggregate):
         """The window by the columns of the input, as Flink writes it."""
         below = self.input.row
         if self.attached is None:
-            return window_text(self.window, below, self.time, self.size, self.step, self.offset)
+            keys = self.keys if self.window == "SESSION" else ()
+            lengths = (self.size, self.step, self.offset)
+            return window_text(self.window, below, self.time, *lengths, keys)
         start, end = (below.names[each] for each in self.attached)
         return f"{self.window}(win_start=[{start}], win_end=[{end}])"
 

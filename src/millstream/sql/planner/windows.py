@@ -63,6 +63,8 @@ class WindowColumns:
     starts: frozenset[int]
     ends: frozenset[int]
     times: frozenset[int] = frozenset()
+    #: Of sessions, where each key of theirs stands; None: a projection has lost one.
+    partition: tuple[frozenset[int], ...] | None = ()
 
     def moved(self, places: Mapping[int, Sequence[int]]) -> WindowColumns | None:
         """The same behind a projection; None if it has lost the window."""
@@ -70,18 +72,24 @@ class WindowColumns:
         def behind(columns: frozenset[int]) -> frozenset[int]:
             return frozenset(place for each in columns for place in places.get(each, ()))
 
+        partition = tuple(map(behind, self.partition or ()))
         made = replace(
-            self, starts=behind(self.starts), ends=behind(self.ends), times=behind(self.times)
+            self,
+            starts=behind(self.starts),
+            ends=behind(self.ends),
+            times=behind(self.times),
+            partition=partition if self.partition is not None and all(partition) else None,
         )
         return made if made.starts and made.ends else None
 
     def shifted(self, by: int) -> WindowColumns:
         """The same with its columns further to the right."""
-        one, other, third = (
+        one, other, third, *keys = (
             frozenset(each + by for each in columns)
-            for columns in (self.starts, self.ends, self.times)
+            for columns in (self.starts, self.ends, self.times, *(self.partition or ()))
         )
-        return replace(self, starts=one, ends=other, times=third)
+        partition = None if self.partition is None else tuple(keys)
+        return replace(self, starts=one, ends=other, times=third, partition=partition)
 
     def with_all(self, other: WindowColumns) -> WindowColumns:
         """The columns of both."""
@@ -92,9 +100,25 @@ class WindowColumns:
             times=self.times | other.times,
         )
 
+    def are_grouped_by(self, columns: set[int], *, exactly: bool = False) -> bool:
+        """Whether rows with one value of these columns and one window are of one session.
 
-def _made_by(width: int, spec: WindowSpec | None) -> WindowColumns:
-    return WindowColumns(spec, frozenset({width}), frozenset({width + 1}), frozenset({width + 2}))
+        Sessions of several keys may have the same bounds.  Other windows always are.
+
+        Args:
+            columns: of the group, without those of the window.
+            exactly: whether the group must not be smaller than the session.
+        """
+        if self.spec is None or self.spec.kind != "SESSION":
+            return True
+        if self.partition is None or not all(each & columns for each in self.partition):
+            return False
+        return not exactly or columns <= frozenset().union(*self.partition)
+
+
+def _made_by(width: int, spec: WindowSpec | None, partition: Sequence[int] = ()) -> WindowColumns:
+    start, end, time = (frozenset({width + number}) for number in range(3))
+    return WindowColumns(spec, start, end, time, tuple(frozenset({each}) for each in partition))
 
 
 def _places(expressions: Sequence[Expression]) -> dict[int, list[int]]:
@@ -126,7 +150,7 @@ def _plain(kind: LogicalType) -> LogicalType:
 def windows_of(node: PhysicalNode) -> WindowColumns | None:
     """The windows of a node's rows; None if they are in none."""
     if isinstance(node, physical.WindowTableFunction):
-        return _made_by(len(node.input.row), _spec(node))
+        return _made_by(len(node.input.row), _spec(node), node.partition)
     if isinstance(node, WindowAggregate):
         return _aggregated(node)
     if isinstance(node, physical.Calc):
@@ -147,19 +171,22 @@ def _spec(node: Any) -> WindowSpec:
 
 def _aggregated(node: WindowAggregate) -> WindowColumns | None:
     spec = _spec(node)
+    partition: tuple[frozenset[int], ...] | None = ()
+    if node.window == "SESSION":  # of all keys, also if rows have their windows already
+        partition = tuple(frozenset({number}) for number in range(len(node.keys)))
     if node.attached is not None:
         below = windows_of(node.input)
         if below is None:
             return None
         spec = below.spec or spec
     first = len(node.keys) + len(node.calls)
-    columns = [
+    starts, ends, times = (
         frozenset(first + number for number, each in enumerate(node.properties) if each == name)
         for name in _PROPERTIES
-    ]
-    if not columns[0] or not columns[1]:
+    )
+    if not starts or not ends:
         return None
-    return WindowColumns(spec, *columns)
+    return WindowColumns(spec, starts, ends, times, partition)
 
 
 def _joined(node: WindowJoin) -> WindowColumns | None:
@@ -240,6 +267,11 @@ def _join_windows(
     starts = [n for n, (a, b) in enumerate(pairs) if a in left.starts and b in right.starts]
     ends = [n for n, (a, b) in enumerate(pairs) if a in left.ends and b in right.ends]
     if not starts or not ends:
+        return None
+    of_one_session = all(
+        side.are_grouped_by(set(columns)) for side, columns in zip((left, right), keys, strict=True)
+    )
+    if not of_one_session:
         return None
     if not left.spec.is_rowtime:
         message = "Processing time Window Join is not supported yet."
@@ -356,6 +388,8 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
     ends = [each for each in node.keys if each in windows.ends]
     if not starts or not ends:
         return None
+    if not windows.are_grouped_by({*node.keys} - {*names}, exactly=True):
+        return None  # as in Flink, whose groups of several sessions are updated
     time = next(iter(sorted(windows.times)), None)
     if time is None:
         if windows.spec.has_zone:
@@ -447,8 +481,7 @@ def window_function(converter: Converts, node: Any) -> PhysicalNode:
     below = converter.convert(node.input)
     check_window_time(below, node.time)
     if node.kind == "SESSION":
-        message = "SESSION is only in this release with GROUP BY window_start, window_end."
-        raise ValidationError(message)
+        below = exchange(below, node.partition)
     return physical.WindowTableFunction(
         row=node.row,
         inputs=(below,),
@@ -457,6 +490,7 @@ def window_function(converter: Converts, node: Any) -> PhysicalNode:
         size=node.size,
         step=node.step,
         offset=node.offset,
+        partition=node.partition,
     )
 
 
@@ -476,12 +510,6 @@ def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]
         readers = [each.condition] if is_filter else each.expressions
         # A filter leaves its columns to be read above it.
         if not reads_once(readers, columns, most=0 if is_filter else 1):
-            if below.kind == "SESSION":
-                message = (
-                    "A column over SESSION that is not deterministic and read in several places "
-                    "is not in this release; compute it in the table that SESSION takes."
-                )
-                raise ValidationError(message)
             return None, [], []
         if is_filter:
             conditions.append(substituted(each.condition, columns))
@@ -504,11 +532,14 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     for each in node.sets or ():
         if not {width, width + 1} <= {indexes[number] for number in each}:
             return None  # groups of several windows are never over, as in Flink
-    _check_reads(node, columns, [keys[n] for n, i in enumerate(indexes) if i is None], conditions)
     plain = [number for number, index in enumerate(indexes) if index not in places]
-    if window.kind == "SESSION":
-        _check_session(window, {indexes[number] for number in plain})
-        _check_one_set(node, plain)
+    read = [keys[number] for number in plain] + conditions
+    read += [columns[each] for call in node.calls for each in call.arguments]
+    read += [columns[call.filter] for call in node.calls if call.filter is not None]
+    if any(set(places) & columns_of(each) for each in read):
+        return None  # a window is known only after the window function
+    if window.kind == "SESSION" and not _has_whole_sessions(node, window, indexes, plain):
+        return None
     below = converter.convert(window.input)
     check_window_time(below, window.time)
     inputs: list[Expression] = [keys[number] for number in plain]
@@ -550,63 +581,15 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     return in_order(node, made, plain, used)
 
 
-def _check_one_set(node: Any, plain: list[int]) -> None:
-    """Refuse sets over sessions: those are of the rows of one value of all keys.
+def _has_whole_sessions(
+    node: Any, window: WindowNode, indexes: list[int | None], plain: list[int]
+) -> bool:
+    """Whether each group, of every set, is a session.
 
-    Raises:
-        ValidationError: a set has not all keys.
+    The aggregation makes such sessions: of the rows that pass the filters, as in Flink's plans.
     """
-    if any(not set(plain) <= set(each) for each in node.sets or ()):
-        message = (
-            "GROUPING SETS over SESSION must all have the columns of its PARTITION BY; use one "
-            "query per set, and UNION ALL."
-        )
-        raise ValidationError(message)
-
-
-def _check_reads(
-    node: Any, columns: list[Expression], computed: list[Expression], conditions: list[Expression]
-) -> None:
-    """Refuse what reads the columns of windows, which are not there before the aggregation.
-
-    Raises:
-        ValidationError: says where they are read.
-    """
-    window, _, _ = _through(node.input)
-    assert window is not None  # noqa: S101 - the caller has found it
-    width = len(window.input.row)
-    places = set(range(width, width + len(_PROPERTIES)))
-    filters = [columns[call.filter] for call in node.calls if call.filter is not None]
-    arguments = [columns[each] for call in node.calls for each in call.arguments]
-    readers = {
-        "Aggregates": arguments,
-        "FILTER with a condition": filters,
-        "Expressions in GROUP BY": computed,
-        "WHERE with a condition": conditions,
-    }
-    for what, expressions in readers.items():
-        if any(places & columns_of(each) for each in expressions):
-            names = ", ".join(_PROPERTIES[:-1])
-            message = f"{what} of {names} or {_PROPERTIES[-1]} is not in this release"
-            hint = "; HAVING can have it." if what.startswith("WHERE") else "."
-            raise ValidationError(message + hint)
-
-
-def _check_session(window: WindowNode, keys: set[int | None]) -> None:
-    """Refuse keys that would make other sessions than PARTITION BY does.
-
-    Sessions are made by the aggregation: of the rows that pass the filters, as in Flink's plans.
-
-    Raises:
-        ValidationError: the keys are not those of PARTITION BY.
-    """
-    if keys != set(window.partition):
-        names = ", ".join(window.input.row.names[each] for each in window.partition)
-        message = (
-            "GROUP BY over SESSION must have window_start, window_end and exactly the columns of "
-            f"its PARTITION BY; those are: {names or '(none)'}."
-        )
-        raise ValidationError(message)
+    is_all = all(set(plain) <= set(each) for each in node.sets or ())
+    return is_all and {indexes[number] for number in plain} == set(window.partition)
 
 
 def _calls(

@@ -333,6 +333,33 @@ class WindowFunctionPlan:
 
 
 @dataclass(frozen=True)
+class SessionFunctionPlan:
+    """SESSION by itself.  Gives each row when its session is over, columns as of the others.
+
+    Rows keep their kinds: a session of a changelog is of all changes.
+    """
+
+    input_type: RowType
+    window: WindowSpec
+    time: int
+    #: Rows of one session have the same values in these columns.
+    keys: tuple[int, ...]
+    is_rowtime: bool = True
+    time_zone: str = "UTC"
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [session_rows_section(self.input_type, self.window)]
+
+
+def session_rows_section(input_type: RowType, window: WindowSpec) -> StateSection:
+    """Return what operators keep that have the rows of sessions."""
+    details = {"columns": _columns_text(input_type), "windows": str(window)}
+    return StateSection("sessions", "packed rows by key and session", details=details)
+
+
+@dataclass(frozen=True)
 class WindowAggregatePlan:
     """GROUP BY a window and keys.  Gives the keys, the aggregates, then ``properties``."""
 

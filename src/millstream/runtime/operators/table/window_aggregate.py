@@ -62,9 +62,11 @@ if TYPE_CHECKING:
         OperatorSnapshot,
         Output,
         RestoreContext,
+        StateSection,
     )
     from millstream.runtime.operators.table.plans import (
         LocalWindowAggregatePlan,
+        SessionFunctionPlan,
         WindowAggregatePlan,
     )
     from millstream.state.key_codec import CacheKey
@@ -73,47 +75,42 @@ if TYPE_CHECKING:
     Slot = tuple[CacheKey, bytes]
 
 
-class WindowedAggregateOperator(LateRowsOperator):
-    """Keeps accumulators per key and window."""
+def weights_of(kinds: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Return +1 for rows that are added, -1 for those that are retracted."""
+    weights: NDArray[np.int64] = 1 - 2 * (kinds & 1).astype(np.int64)
+    return weights
+
+
+class WindowedOperator(LateRowsOperator):
+    """Takes rows with their times, and gives windows when they are over.
+
+    Args:
+        section: what is recorded of what it keeps.
+        plan: the windows, and the columns of keys and time.
+    """
 
     counted: ClassVar[Mapping[str, str]] = {
         **LateRowsOperator.counted,
         "numNullRowTimeRecordsDropped": "without_time",
     }
 
-    def __init__(self, plan: WindowAggregatePlan) -> None:
-        """Take the windows, and what to compute of each."""
-        super().__init__(plan.state_sections()[0])
-        self.plan = plan
-        self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
-        rows = pa.field("rows", pa.int64())
-        self.codec = RowCodec(pa.schema([rows, *self.aggregates.fields]))
-        self.fresh = self.codec.pack([pa.array([0], pa.int64()), *self.aggregates.fresh])[0]
+    def __init__(
+        self, section: StateSection, plan: WindowAggregatePlan | SessionFunctionPlan
+    ) -> None:
+        super().__init__(section)
         self.without_time = 0
+        self._windows = plan
         self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
-        self._time_type = pa.timestamp("ms", self._times.type.tz)
-        self._clock = self._times.clock
-
-    def setup(self, context: OperatorContext, output: Output) -> None:
-        super().setup(context, output)
-        self._accumulators = PackedValues(self.keyed_state, "\0windows")
-        self.aggregates.open(self.keyed_state, self.runtime_context)
+        self.time_type = pa.timestamp("ms", self._times.type.tz)
+        self.clock = self._times.clock
 
     # What kinds of windows add.
 
     @abstractmethod
     def take(
-        self, arrow: pa.RecordBatch, weights: NDArray[np.int64], times: NDArray[np.int64]
+        self, arrow: pa.RecordBatch, kinds: NDArray[np.int8], times: NDArray[np.int64]
     ) -> None:
-        """Add rows (or take them back, where the weight is -1) at these times to their windows."""
-
-    def merge(self, arrow: pa.RecordBatch) -> None:
-        """Add partial aggregates to the windows of their slices.
-
-        Raises:
-            NotImplementedError: these windows have no slices.
-        """
-        raise NotImplementedError
+        """Add rows, or retract them, at these times to their windows."""
 
     @abstractmethod
     def fire(self, fired: list[tuple[int, object, bytes]]) -> None:
@@ -122,11 +119,8 @@ class WindowedAggregateOperator(LateRowsOperator):
     # Time.
 
     def process_rows(self, batch: Batch) -> None:
-        if self.plan.merges:
-            self.merge(batch.arrow)
-            return
         kept = None
-        if not self.plan.is_rowtime:
+        if not self._windows.is_rowtime:
             arrow = batch.arrow
             times = np.full(len(batch), self.processing_time, dtype=np.int64)
             times = self._times.shown(times)
@@ -134,20 +128,20 @@ class WindowedAggregateOperator(LateRowsOperator):
             arrow, kept, times = self._times.of(batch.arrow, self.label)
             self.without_time += len(batch) - len(times)
         if len(times):
-            weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
-            self.take(arrow, weights if kept is None else weights[kept], times)
+            kinds = kinds_or_inserts(batch)
+            self.take(arrow, kinds if kept is None else kinds[kept], times)
 
     @property
     def _now(self) -> int:
-        return self._watermark if self.plan.is_rowtime else self.processing_time
+        return self._watermark if self._windows.is_rowtime else self.processing_time
 
     def fires_at(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return when windows with these ends are over.
 
         The watermark says so at their last millisecond; a clock that shows it may have rows of it.
         """
-        last = ends - 1 if self._clock is None else self._clock.absolute(ends - 1)
-        return last if self.plan.is_rowtime else last + 1
+        last = ends - 1 if self.clock is None else self.clock.absolute(ends - 1)
+        return last if self._windows.is_rowtime else last + 1
 
     def is_over(self, ends: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether windows with these ends are over."""
@@ -157,7 +151,7 @@ class WindowedAggregateOperator(LateRowsOperator):
     def register(self, key: object, window: bytes, time: int) -> None:
         """Have a window given at a time."""
         timers = self.keyed_state.timers
-        if self.plan.is_rowtime:
+        if self._windows.is_rowtime:
             timers.register_event_time(key, window, time)
         else:
             timers.register_processing_time(key, window, time)
@@ -165,7 +159,7 @@ class WindowedAggregateOperator(LateRowsOperator):
     def process_watermark(self, watermark: int) -> None:
         """Give the windows that are over."""
         before, self._watermark = self._watermark, watermark
-        if self.plan.is_rowtime:
+        if self._windows.is_rowtime:
             fired = list(self.keyed_state.timers.advance_event_time(watermark))
             self.give_over(before, fired)
         super().process_watermark(watermark)
@@ -178,7 +172,7 @@ class WindowedAggregateOperator(LateRowsOperator):
 
     def process_processing_time(self, now: int) -> None:
         super().process_processing_time(now)
-        if not self.plan.is_rowtime:
+        if not self._windows.is_rowtime:
             self._fire_until(now)
 
     def _fire_until(self, now: int) -> None:
@@ -192,8 +186,38 @@ class WindowedAggregateOperator(LateRowsOperator):
     def end_input(self) -> None:
         """Windows of processing time end with their input, too."""
         super().end_input()
-        if not self.plan.is_rowtime:
+        if not self._windows.is_rowtime:
             self._fire_until(MAX_TIMESTAMP)
+
+    def key_columns(self, keys: list[CacheKey], chosen: NDArray[np.int64]) -> list[pa.Array]:
+        """Return the key columns of these keys."""
+        schema = self._windows.input_type.to_arrow_schema()
+        kinds = [schema.field(index).type for index in self._windows.keys]
+        return columns_of_keys([keys[number] for number in chosen.tolist()], kinds)
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        due = self.due()
+        snapshot = super().snapshot(checkpoint)
+        snapshot.next_due = due
+        return snapshot
+
+
+class WindowedAggregateOperator(WindowedOperator):
+    """Keeps accumulators per key and window."""
+
+    def __init__(self, plan: WindowAggregatePlan) -> None:
+        """Take the windows, and what to compute of each."""
+        super().__init__(plan.state_sections()[0], plan)
+        self.plan = plan
+        self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
+        rows = pa.field("rows", pa.int64())
+        self.codec = RowCodec(pa.schema([rows, *self.aggregates.fields]))
+        self.fresh = self.codec.pack([pa.array([0], pa.int64()), *self.aggregates.fresh])[0]
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._accumulators = PackedValues(self.keyed_state, "\0windows")
+        self.aggregates.open(self.keyed_state, self.runtime_context)
 
     # State.
 
@@ -242,21 +266,9 @@ class WindowedAggregateOperator(LateRowsOperator):
             mine = [column.take(picked) for column in states[at : at + len(kernel.fields)]]
             columns.append(kernel.results(mine))
             at += len(kernel.fields)
-        made = window_columns(starts[chosen], ends[chosen], self._clock, self._time_type)
+        made = window_columns(starts[chosen], ends[chosen], self.clock, self.time_type)
         shown = [made[name] for name in self.plan.properties]
         self.emit_columns([*keys, *columns, *shown])
-
-    def key_columns(self, keys: list[CacheKey], chosen: NDArray[np.int64]) -> list[pa.Array]:
-        """Return the key columns of these keys."""
-        schema = self.plan.input_type.to_arrow_schema()
-        kinds = [schema.field(index).type for index in self.plan.keys]
-        return columns_of_keys([keys[number] for number in chosen.tolist()], kinds)
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        due = self.due()
-        snapshot = super().snapshot(checkpoint)
-        snapshot.next_due = due
-        return snapshot
 
 
 #: A slice is put together again when it has that many rows more than twice what it had.
@@ -471,10 +483,16 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         self._write_buffer()
         return super().snapshot(checkpoint)
 
+    def process_rows(self, batch: Batch) -> None:
+        if self.plan.merges:
+            self._merge(batch.arrow)
+        else:
+            super().process_rows(batch)
+
     def take(
-        self, arrow: pa.RecordBatch, weights: NDArray[np.int64], times: NDArray[np.int64]
+        self, arrow: pa.RecordBatch, kinds: NDArray[np.int8], times: NDArray[np.int64]
     ) -> None:
-        plan = self.plan
+        plan, weights = self.plan, weights_of(kinds)
         if plan.attached is not None:
             found = attached_windows(arrow, plan.attached)
         elif self._shares:
@@ -501,7 +519,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         _, _, added = self.aggregates.run(rows, at.segments, at.states[1:], last_only=True)
         self._keep(at, weights, added)
 
-    def merge(self, arrow: pa.RecordBatch) -> None:
+    def _merge(self, arrow: pa.RecordBatch) -> None:
         keys = len(self.plan.keys)
         starts, ends = (arrow.column(arrow.num_columns - at).to_numpy() for at in (2, 1))
         weights = arrow.column(keys).to_numpy()
@@ -774,7 +792,7 @@ class LocalWindowAggregateOperator(TableOperator):
         self.without_time += len(batch) - len(times)
         if not len(times):
             return
-        weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
+        weights = weights_of(kinds_or_inserts(batch))
         plan = self._plan
         if plan.attached is None:
             found = Windows.slices_of(times, plan.window)
