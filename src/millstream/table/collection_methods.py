@@ -11,6 +11,7 @@ from millstream.sql.parser import nodes
 from millstream.table.building import WindowProperty
 from millstream.table.expression_nodes import (
     BaseExpression,
+    FunctionProperty,
     JsonExistsOnError,
     JsonQueryOnEmptyOrError,
     JsonQueryWrapper,
@@ -33,30 +34,11 @@ class CollectionMethods(BaseExpression):
         """The object with other values of fields: names and values in turns."""
         return self._call("OBJECT_UPDATE", *kv)
 
-    @property
-    def cardinality(self) -> Self:
-        """How many elements it has."""
-        return self._call("CARDINALITY")
-
-    @property
-    def element(self) -> Self:
-        """The only element."""
-        return self._call("ELEMENT")
-
-    @property
-    def map_keys(self) -> Self:
-        """The keys of a map."""
-        return self._call("MAP_KEYS")
-
-    @property
-    def map_values(self) -> Self:
-        """The values of a map."""
-        return self._call("MAP_VALUES")
-
-    @property
-    def map_entries(self) -> Self:
-        """The entries of a map, as rows."""
-        return self._call("MAP_ENTRIES")
+    cardinality = FunctionProperty("CARDINALITY", "How many elements it has.")
+    element = FunctionProperty("ELEMENT", "The only element.")
+    map_keys = FunctionProperty("MAP_KEYS", "The keys of a map.")
+    map_values = FunctionProperty("MAP_VALUES", "The values of a map.")
+    map_entries = FunctionProperty("MAP_ENTRIES", "The entries of a map, as rows.")
 
     def array_append(self, addition: Any) -> Self:
         """With a further element at the end."""
@@ -295,75 +277,20 @@ def _value_behaviour(kind: JsonValueOnEmptyOrError, default: Any) -> nodes.JsonB
 class AggregateMethods(BaseExpression):
     """What can be made of the values of several rows, and of windows."""
 
-    @property
-    def sum(self) -> Self:
-        """The sum; NULL of no rows."""
-        return self._call("SUM")
-
-    @property
-    def sum0(self) -> Self:
-        """The sum; 0 of no rows."""
-        return self._call("$SUM0")
-
-    @property
-    def avg(self) -> Self:
-        """The average."""
-        return self._call("AVG")
-
-    @property
-    def min(self) -> Self:
-        """The least."""
-        return self._call("MIN")
-
-    @property
-    def max(self) -> Self:
-        """The greatest."""
-        return self._call("MAX")
-
-    @property
-    def count(self) -> Self:
-        """How many are not NULL."""
-        return self._call("COUNT")
-
-    @property
-    def first_value(self) -> Self:
-        """The first."""
-        return self._call("FIRST_VALUE")
-
-    @property
-    def last_value(self) -> Self:
-        """The last."""
-        return self._call("LAST_VALUE")
-
-    @property
-    def stddev_pop(self) -> Self:
-        """The standard deviation of all."""
-        return self._call("STDDEV_POP")
-
-    @property
-    def stddev_samp(self) -> Self:
-        """The standard deviation of a sample."""
-        return self._call("STDDEV_SAMP")
-
-    @property
-    def var_pop(self) -> Self:
-        """The variance of all."""
-        return self._call("VAR_POP")
-
-    @property
-    def var_samp(self) -> Self:
-        """The variance of a sample."""
-        return self._call("VAR_SAMP")
-
-    @property
-    def collect(self) -> Self:
-        """All values, as a multiset."""
-        return self._call("COLLECT")
-
-    @property
-    def array_agg(self) -> Self:
-        """All values, as an array."""
-        return self._call("ARRAY_AGG")
+    sum = FunctionProperty("SUM", "The sum; NULL of no rows.")
+    sum0 = FunctionProperty("$SUM0", "The sum; 0 of no rows.")
+    avg = FunctionProperty("AVG", "The average.")
+    min = FunctionProperty("MIN", "The least.")
+    max = FunctionProperty("MAX", "The greatest.")
+    count = FunctionProperty("COUNT", "How many are not NULL.")
+    first_value = FunctionProperty("FIRST_VALUE", "The first.")
+    last_value = FunctionProperty("LAST_VALUE", "The last.")
+    stddev_pop = FunctionProperty("STDDEV_POP", "The standard deviation of all.")
+    stddev_samp = FunctionProperty("STDDEV_SAMP", "The standard deviation of a sample.")
+    var_pop = FunctionProperty("VAR_POP", "The variance of all.")
+    var_samp = FunctionProperty("VAR_SAMP", "The variance of a sample.")
+    collect = FunctionProperty("COLLECT", "All values, as a multiset.")
+    array_agg = FunctionProperty("ARRAY_AGG", "All values, as an array.")
 
     @property
     def count_distinct(self) -> Self:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from millstream.errors import ProgramError
 from millstream.sql.parser import nodes
@@ -73,6 +74,34 @@ class BaseExpression:
     def sort_item(self) -> nodes.SortItem:
         """As an item of ORDER BY."""
         return nodes.SortItem(self.node, self.descending)
+
+
+_Expression = TypeVar("_Expression")
+
+
+class FunctionProperty(property):
+    """A function of SQL, called on the expression alone."""
+
+    def __init__(self, function: str, documentation: str) -> None:
+        """Take the name of the function and the docstring of the property."""
+        method = BaseExpression._call  # noqa: SLF001 - what the properties are short for
+
+        @wraps(method)
+        def call(expression: BaseExpression) -> BaseExpression:
+            return method(expression, function)
+
+        super().__init__(call)
+        self.__doc__ = documentation
+
+    if TYPE_CHECKING:  # the type of an expression's property is that of the expression
+
+        @overload
+        def __get__(self, instance: None, owner: type, /) -> Self: ...
+
+        @overload
+        def __get__(self, instance: _Expression, owner: type | None = None, /) -> _Expression: ...
+
+        def __get__(self, instance: object, owner: type | None = None, /) -> object: ...
 
 
 def function_node(name: str, *arguments: Any) -> nodes.FunctionCall:

@@ -8,6 +8,7 @@ from millstream.errors import ProgramError
 from millstream.sql.parser import nodes
 from millstream.table.expression_nodes import (
     BaseExpression,
+    FunctionProperty,
     as_node,
     function_node,
     interval_of,
@@ -24,115 +25,28 @@ if TYPE_CHECKING:
 class NumberMethods(BaseExpression):
     """What can be made of numbers."""
 
-    @property
-    def exp(self) -> Self:
-        """Euler's number to the power of it."""
-        return self._call("EXP")
-
-    @property
-    def log10(self) -> Self:
-        """The logarithm of base 10."""
-        return self._call("LOG10")
-
-    @property
-    def log2(self) -> Self:
-        """The logarithm of base 2."""
-        return self._call("LOG2")
-
-    @property
-    def ln(self) -> Self:
-        """The natural logarithm."""
-        return self._call("LN")
-
-    @property
-    def cosh(self) -> Self:
-        """The hyperbolic cosine."""
-        return self._call("COSH")
-
-    @property
-    def sinh(self) -> Self:
-        """The hyperbolic sine."""
-        return self._call("SINH")
-
-    @property
-    def sin(self) -> Self:
-        """The sine."""
-        return self._call("SIN")
-
-    @property
-    def cos(self) -> Self:
-        """The cosine."""
-        return self._call("COS")
-
-    @property
-    def tan(self) -> Self:
-        """The tangent."""
-        return self._call("TAN")
-
-    @property
-    def cot(self) -> Self:
-        """The cotangent."""
-        return self._call("COT")
-
-    @property
-    def asin(self) -> Self:
-        """The arc sine."""
-        return self._call("ASIN")
-
-    @property
-    def acos(self) -> Self:
-        """The arc cosine."""
-        return self._call("ACOS")
-
-    @property
-    def atan(self) -> Self:
-        """The arc tangent."""
-        return self._call("ATAN")
-
-    @property
-    def tanh(self) -> Self:
-        """The hyperbolic tangent."""
-        return self._call("TANH")
-
-    @property
-    def degrees(self) -> Self:
-        """An angle in degrees."""
-        return self._call("DEGREES")
-
-    @property
-    def radians(self) -> Self:
-        """An angle in radians."""
-        return self._call("RADIANS")
-
-    @property
-    def sqrt(self) -> Self:
-        """The square root."""
-        return self._call("SQRT")
-
-    @property
-    def abs(self) -> Self:
-        """Without its sign."""
-        return self._call("ABS")
-
-    @property
-    def sign(self) -> Self:
-        """Its sign: -1, 0 or 1."""
-        return self._call("SIGN")
-
-    @property
-    def bin(self) -> Self:
-        """In binary digits."""
-        return self._call("BIN")
-
-    @property
-    def hex(self) -> Self:
-        """In hexadecimal digits."""
-        return self._call("HEX")
-
-    @property
-    def unhex(self) -> Self:
-        """The bytes of hexadecimal digits."""
-        return self._call("UNHEX")
+    exp = FunctionProperty("EXP", "Euler's number to the power of it.")
+    log10 = FunctionProperty("LOG10", "The logarithm of base 10.")
+    log2 = FunctionProperty("LOG2", "The logarithm of base 2.")
+    ln = FunctionProperty("LN", "The natural logarithm.")
+    cosh = FunctionProperty("COSH", "The hyperbolic cosine.")
+    sinh = FunctionProperty("SINH", "The hyperbolic sine.")
+    sin = FunctionProperty("SIN", "The sine.")
+    cos = FunctionProperty("COS", "The cosine.")
+    tan = FunctionProperty("TAN", "The tangent.")
+    cot = FunctionProperty("COT", "The cotangent.")
+    asin = FunctionProperty("ASIN", "The arc sine.")
+    acos = FunctionProperty("ACOS", "The arc cosine.")
+    atan = FunctionProperty("ATAN", "The arc tangent.")
+    tanh = FunctionProperty("TANH", "The hyperbolic tangent.")
+    degrees = FunctionProperty("DEGREES", "An angle in degrees.")
+    radians = FunctionProperty("RADIANS", "An angle in radians.")
+    sqrt = FunctionProperty("SQRT", "The square root.")
+    abs = FunctionProperty("ABS", "Without its sign.")
+    sign = FunctionProperty("SIGN", "Its sign: -1, 0 or 1.")
+    bin = FunctionProperty("BIN", "In binary digits.")
+    hex = FunctionProperty("HEX", "In hexadecimal digits.")
+    unhex = FunctionProperty("UNHEX", "The bytes of hexadecimal digits.")
 
     def log(self, base: Any = None) -> Self:
         """The logarithm of a base; without one, the natural one."""
@@ -152,80 +66,21 @@ class NumberMethods(BaseExpression):
 class TextMethods(BaseExpression):
     """What can be made of text."""
 
-    @property
-    def char_length(self) -> Self:
-        """How many characters it has."""
-        return self._call("CHAR_LENGTH")
-
-    @property
-    def upper_case(self) -> Self:
-        """In capitals."""
-        return self._call("UPPER")
-
-    @property
-    def lower_case(self) -> Self:
-        """In small letters."""
-        return self._call("LOWER")
-
-    @property
-    def init_cap(self) -> Self:
-        """Each word with a capital at its beginning."""
-        return self._call("INITCAP")
-
-    @property
-    def from_base64(self) -> Self:
-        """The text that was written in base 64."""
-        return self._call("FROM_BASE64")
-
-    @property
-    def to_base64(self) -> Self:
-        """In base 64."""
-        return self._call("TO_BASE64")
-
-    @property
-    def ascii(self) -> Self:
-        """The number of its first character."""
-        return self._call("ASCII")
-
-    @property
-    def chr(self) -> Self:
-        """The character of the number."""
-        return self._call("CHR")
-
-    @property
-    def reverse(self) -> Self:
-        """The other way round."""
-        return self._call("REVERSE")
-
-    @property
-    def md5(self) -> Self:
-        """The hash of MD5, in hexadecimal digits."""
-        return self._call("MD5")
-
-    @property
-    def sha1(self) -> Self:
-        """The hash of SHA-1, in hexadecimal digits."""
-        return self._call("SHA1")
-
-    @property
-    def sha224(self) -> Self:
-        """The hash of SHA-224, in hexadecimal digits."""
-        return self._call("SHA224")
-
-    @property
-    def sha256(self) -> Self:
-        """The hash of SHA-256, in hexadecimal digits."""
-        return self._call("SHA256")
-
-    @property
-    def sha384(self) -> Self:
-        """The hash of SHA-384, in hexadecimal digits."""
-        return self._call("SHA384")
-
-    @property
-    def sha512(self) -> Self:
-        """The hash of SHA-512, in hexadecimal digits."""
-        return self._call("SHA512")
+    char_length = FunctionProperty("CHAR_LENGTH", "How many characters it has.")
+    upper_case = FunctionProperty("UPPER", "In capitals.")
+    lower_case = FunctionProperty("LOWER", "In small letters.")
+    init_cap = FunctionProperty("INITCAP", "Each word with a capital at its beginning.")
+    from_base64 = FunctionProperty("FROM_BASE64", "The text that was written in base 64.")
+    to_base64 = FunctionProperty("TO_BASE64", "In base 64.")
+    ascii = FunctionProperty("ASCII", "The number of its first character.")
+    chr = FunctionProperty("CHR", "The character of the number.")
+    reverse = FunctionProperty("REVERSE", "The other way round.")
+    md5 = FunctionProperty("MD5", "The hash of MD5, in hexadecimal digits.")
+    sha1 = FunctionProperty("SHA1", "The hash of SHA-1, in hexadecimal digits.")
+    sha224 = FunctionProperty("SHA224", "The hash of SHA-224, in hexadecimal digits.")
+    sha256 = FunctionProperty("SHA256", "The hash of SHA-256, in hexadecimal digits.")
+    sha384 = FunctionProperty("SHA384", "The hash of SHA-384, in hexadecimal digits.")
+    sha512 = FunctionProperty("SHA512", "The hash of SHA-512, in hexadecimal digits.")
 
     def sha2(self, hash_length: Any) -> Self:
         """The hash of SHA-2 of a length in bits."""
