@@ -248,7 +248,7 @@ def test_a_topic_that_was_made_anew_and_is_longer(
     ids.number = 2
     if restarted:
         cluster = MiniCluster(job(builder.build()), tmp_path)
-    with pytest.raises(SourceError, match=r"made anew since topic-.*-0 was found.*check\.topic"):
+    with pytest.raises(SourceError, match=r"recreated since topic-.*-0 was found.*check\.topic"):
         cluster.run_epoch()
     builder.set_property("check.topic.ids", "false")
     assert MiniCluster(job(builder.build()), tmp_path).run_epoch()
@@ -330,7 +330,7 @@ def test_records_that_retention_left(broker: Broker, reset: str) -> None:
 def test_an_offset_that_nobody_told_is_no_end(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """librdkafka gives -1001 where there is no answer: no sign of a topic that was made anew."""
+    """librdkafka gives -1001 where there is no answer: no sign of a topic that was recreated."""
     topic = broker.topic()
     cluster = KafkaCluster({"bootstrap.servers": broker.servers}, SourceError, "a test")
     partition = KafkaTopicPartition(topic, 0)

@@ -56,7 +56,7 @@ def require_outlives(configuration: Configuration, timeout: int, name: str, sink
 def overlapping_epochs(configuration: Configuration) -> int:
     """How many epochs of a subtask may be pre-committed and not committed at a time.
 
-    Where tasks go on, those whose checkpoints are in flight, and those whose checkpoints failed.
+    With long-running tasks, those of checkpoints in flight, and those of failed checkpoints.
     """
     if configuration.get(options.EXECUTION) != "pipelined":
         return 1
@@ -65,7 +65,7 @@ def overlapping_epochs(configuration: Configuration) -> int:
 
 
 def _waiting_for_barriers(configuration: Configuration) -> tuple[int, str]:
-    """Milliseconds that a transaction waits besides where tasks go on, and what for, in words."""
+    """Milliseconds that a transaction waits besides with long-running tasks, and why, as text."""
     if configuration.get(options.EXECUTION) != "pipelined":
         return 0, ""
     interval = configuration.get(options.CHECKPOINTING_INTERVAL)

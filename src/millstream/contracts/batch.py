@@ -104,7 +104,7 @@ class Batch:
 
     @property
     def is_columnar(self) -> bool:
-        """Whether the records are already at hand as Arrow columns."""
+        """Whether the records are already available as Arrow columns."""
         return self._arrow is not None
 
     @property
@@ -172,7 +172,7 @@ class Batch:
 
     @property
     def conformed(self) -> Batch:
-        """The records as a reader behind an exchange sees them, where 1 for a DOUBLE is 1.0."""
+        """The records as they are downstream of an exchange, where 1 for a DOUBLE is 1.0."""
         if not self._given or self.type_info.arrow_schema is None:
             return self
         arrow = self.arrow  # finds kinds that rows have

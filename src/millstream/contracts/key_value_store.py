@@ -53,7 +53,7 @@ class StateHandle(TypedDict):
 class PendingSnapshot(Protocol):
     """A snapshot whose content is fixed, but is not in the checkpoint storage yet.
 
-    ``finish`` or ``abandon`` is called, once, and ``tidy`` behind ``finish``; ``abandon`` may come
+    ``finish`` or ``abandon`` is called, once, and ``tidy`` after ``finish``; ``abandon`` may come
     behind these as well, if the snapshot is in no checkpoint.  All may come in another thread,
     while the store is read, written, and asked for its next snapshot, and the first two also when
     it is closed.
@@ -97,7 +97,7 @@ class KeyValueStore(Protocol):
          was restored from, also if that did not become part of a checkpoint.  So while the store is
          open, a file that it uploaded is deleted only once a checkpoint was published that was
          prepared later and does not name it: no later one will.  Where that is not kept to, the
-         store is closed, and opened anew from the last checkpoint.  (runtime)
+         store is closed, and opened again from the last checkpoint.  (runtime)
     """
 
     def get(self, key: bytes) -> bytes | None:
@@ -128,7 +128,7 @@ class KeyValueStore(Protocol):
     def published(self, identity: str) -> None:
         """Take that the snapshot of that id is in a published checkpoint, the last that is known.
 
-        Who fails goes back to it.  Not needed where the store is closed behind its snapshot.
+        Who fails goes back to it.  Not needed where the store is closed after its snapshot.
         """
 
     def snapshot(self) -> StateHandle:

@@ -31,7 +31,7 @@ def counter(count: int) -> Measure:
 
 
 def gauge(value: float) -> Measure:
-    """What a gauge says at the end of an epoch."""
+    """Make the report of a gauge's value at the end of an epoch."""
     return {"kind": "gauge", "value": value}
 
 
@@ -144,7 +144,7 @@ class MetricReporter(ABC):
     Contract:
       1. ``open`` is called once, then ``report`` any number of times, then ``close``, all in one
          thread of the driver.  (the runtime)
-      2. A report that fails raises; the job goes on without it.  (the runtime)
+      2. A report that fails raises; the job continues without it.  (the runtime)
     """
 
     @abstractmethod

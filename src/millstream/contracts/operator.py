@@ -176,7 +176,7 @@ FUNCTION_STATES: Final = StateSection("states of the function", "by key and name
 
 
 def section_to_json(section: StateSection) -> dict[str, object]:
-    """What a manifest, or a store, says of a section."""
+    """Description of a state entry in a manifest or a store."""
     return {
         "name": section.name,
         "layout": section.layout,
@@ -221,7 +221,7 @@ class Output(Protocol):
         """Send records on the side output called ``tag``; dropped if nobody reads it."""
 
     def emit_watermark(self, watermark: int) -> None:
-        """Send a watermark (milliseconds) behind everything emitted so far."""
+        """Send a watermark (milliseconds) after everything emitted so far."""
 
     def emit_idle(self, idle: bool) -> None:  # noqa: FBT001 - a status, named in the frame
         """Say that this output is idle (True) or active again (False)."""
@@ -257,7 +257,7 @@ class OperatorContext:
 
 @dataclass(slots=True)
 class RestoreContext:
-    """What an operator goes on from."""
+    """What an operator is restored from."""
 
     #: The epoch that begins: what is processed now belongs to the checkpoint of this number.
     epoch: int
@@ -269,7 +269,7 @@ class RestoreContext:
     #: it is ``processing_time`` until the operator is told another.
     clock: Callable[[], int] | None = field(default=None, kw_only=True)
     #: The store restored to the previous checkpoint; None if the operator keeps no keyed state.
-    #: It stays open until the operator is restored anew, or closed.
+    #: It stays open until the operator is restored again, or closed.
     store: KeyValueStore | None
     #: The operator's watermark at the previous checkpoint.
     watermark: int
@@ -278,7 +278,7 @@ class RestoreContext:
     #: What the planner knows of a source split: whether it is idle.  None where it does not know
     #: (a Spark DataFrame, an operator that is no source).
     source_idle: bool | None = None
-    #: Whether a task that goes on begins here, at the start of a run: the time since the checkpoint
+    #: Whether a long-running task begins here, at the start of a run: the time since the checkpoint
     #: was none in which an input could have been silent.
     resumes: bool = False
     job_id: str = ""
@@ -292,12 +292,12 @@ class RestoreContext:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What an operator is told when it is to take a snapshot."""
+    """What an operator gets for a snapshot."""
 
     #: The number of the checkpoint; that of the epoch which ends with it.
     epoch: int
     #: Names what is written from here on, in epoch ``epoch + 1``.  None: nothing is processed
-    #: behind this snapshot until the operator is restored.
+    #: after this snapshot until the operator is restored.
     next_attempt: str | None = None
 
 
@@ -305,7 +305,7 @@ class PendingOutput(Protocol):
     """Output of a sink that is fixed, and not pre-committed yet.
 
     ``finish`` or ``abandon`` is called, once, in another thread than that of the operator, which
-    may go on and be closed meanwhile.
+    may continue and be closed meanwhile.
     """
 
     def finish(self) -> list[object]:
@@ -321,7 +321,7 @@ class OperatorSnapshot:
 
     #: What the sink committer gets, pickled into the manifest.
     committables: list[object] = field(default_factory=list)
-    #: What these are still to be got from; only of operators that were restored to go on.
+    #: What these are still to be got from; only of operators that were restored to continue.
     output: PendingOutput | None = None
     #: Since the snapshot before, or since it was restored: numbers are what the operator counts by
     #: itself (``numRecordsIn``, ``numLateRecordsDropped``), measures are of user functions.
@@ -348,14 +348,14 @@ class Operator(ABC):
     Contract:
       1. ``setup`` then ``open`` are called once; ``close`` once at the end, also after a failure.
          (runtime)
-      2. ``restore`` comes before anything is processed.  It may come again behind a snapshot, with
+      2. ``restore`` comes before anything is processed.  It may come again after a snapshot, with
          this or any other snapshot of this operator: what the instance holds counts no more.
          (runtime; the test kit restores what it lost)
-      3. ``restore`` emits nothing: operators behind this one may not be restored yet.  Then
+      3. ``restore`` emits nothing: operators downstream of this one may not be restored yet.  Then
          ``process_processing_time`` is called, which may.  (test kit)
       4. Behind it come, in any mix, ``process_batch``, ``process_watermark``, ``process_idle``,
          ``process_processing_time`` and ``write_some``.  Watermarks and times only grow between two
-         ``restore``.  The first time behind it says what time it is; further ones say that time
+         ``restore``.  The first time after it says what time it is; further ones say that time
          passes while records flow: every few milliseconds, and at ``due``.  (runtime)
       5. ``snapshot`` may come at any moment between two of these calls, and again and again.  It
          may emit: that belongs to the checkpoint.  When it returns, everything that later results
@@ -363,7 +363,7 @@ class Operator(ABC):
          another instance, in the same one restored, or in the same one as it is)
       6. A snapshot counts from the one before it: committables and metrics of neither are in the
          other.  What an operator counts by itself is in ``counted``.  (test kit)
-      7. Nothing is processed behind a snapshot that names no next attempt, until ``restore``.
+      7. Nothing is processed after a snapshot that names no next attempt, until ``restore``.
          (runtime)
       8. An exception leaves the instance unusable: it is closed and built again.  (runtime)
       9. A batch that was received is not changed.  (nobody)
@@ -427,7 +427,7 @@ class Operator(ABC):
         """When the clock has something to do here, between snapshots; quick to say.
 
         Returns:
-            Milliseconds of processing time; at or behind it ``process_processing_time`` is to be
+            Milliseconds of processing time; at or after it ``process_processing_time`` is to be
             called.  None: not before something else was processed.
         """
         return None
@@ -450,8 +450,8 @@ class Operator(ABC):
     def flush(self) -> None:
         """Show or send what is held back to be handled in larger batches.
 
-        Where tasks go on, it comes every few milliseconds, between any two calls of rule 4; where
-        they end with each epoch, never: the snapshot has the same effect.
+        With long-running tasks, it comes every few milliseconds, between any two calls of rule 4;
+        in micro-batch execution never: the snapshot has the same effect.
         """
 
     def finish_pending(self) -> None:
@@ -461,7 +461,7 @@ class Operator(ABC):
         """
 
     def committed(self, epoch: int) -> Callable[[], None] | None:
-        """Take that checkpoint ``epoch`` is published and its output committed; where tasks go on.
+        """Learn that checkpoint ``epoch`` is committed; with long-running tasks.
 
         Returns:
             What is to be done about it in the thread of ``PendingOutput``; None: nothing.

@@ -60,7 +60,7 @@ class SerializationSchema(ABC):
         """
 
     def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes] | None:
-        """The bytes of each record of a batch that is at hand as columns.
+        """The bytes of each record of a batch that is available as columns.
 
         Returns:
             None: the schema has no way without Python objects; ``serialize`` is called instead.

@@ -102,8 +102,8 @@ class WriterContext:
 def fence_of(generation: int, epoch: int) -> int:
     """A number that is greater in each newer run, and within a run in each later epoch.
 
-    The epoch alone is not: where tasks go on a run writes epochs that are not published, and the
-    next one begins again behind the last that is, with others in each: a row of an epoch that never
+    The epoch alone is not: with long-running tasks a run writes epochs that are not published; the
+    next one begins again after the last that is, with others in each: a row of an epoch that never
     came to be would be safe from what the newer run writes earlier.
 
     Args:
@@ -156,7 +156,7 @@ class SinkWriter(ABC):
     """Writes the records of one epoch in one subtask.
 
     Contract:
-      1. Made anew for every epoch and attempt; ``write`` and ``flush``, in any mix, then
+      1. Made again for every epoch and attempt; ``write`` and ``flush``, in any mix, then
          ``prepare_commit`` or ``abort``, then ``close``.  (runtime)
       2. Nothing is visible to readers before the commit, for exactly-once sinks.  (conformance
          suite)
@@ -167,9 +167,9 @@ class SinkWriter(ABC):
       5. A writer without records changes nothing.  (suite)
       6. It may be made, written to and asked to pre-commit while output of earlier epochs of the
          same subtask is pre-committed and not committed, and it keeps no commit of those waiting:
-         where tasks go on, epoch N is committed while N + 1 is being written, and with several
-         checkpoints in flight N + 1 is pre-committed by then, too.  There is one open writer at a
-         time.  (suite)
+         with long-running tasks, epoch N is committed while N + 1 is being written, and with
+         several checkpoints in flight N + 1 is pre-committed by then, too.  There is one open
+         writer at a time.  (suite)
       7. With ``prepares_aside`` there may be a second one, to which nothing is written any more:
          ``seal`` was called, ahead of the first record of the next one.  If its
          ``prepare_commit`` fails the task fails; then, and if the task is stopped ahead of it,
@@ -177,8 +177,8 @@ class SinkWriter(ABC):
     """
 
     #: Whether ``prepare_commit`` and ``close`` may be called in another thread, while the next
-    #: writer of the subtask is made and written to: where tasks go on, records do not wait then for
-    #: what the target takes to answer.  Such calls come one at a time.
+    #: writer of the subtask is made and written to: with long-running tasks, records do not wait
+    #: for the target's answer.  Such calls come one at a time.
     prepares_aside: bool = False
 
     @abstractmethod
@@ -192,8 +192,8 @@ class SinkWriter(ABC):
     def flush(self) -> None:
         """Write what is held back, if readers may see it before the checkpoint is complete.
 
-        Where tasks go on, it is called soon after records came, within milliseconds, and not more
-        often than costs a tenth of the time.  A writer whose output waits for its commit has
+        With long-running tasks, it is called soon after records came, within milliseconds, and not
+        more often than costs a tenth of the time.  A writer whose output waits for its commit has
         nothing to do.
         """
 
@@ -238,7 +238,7 @@ class Committer(ABC):
       8. ``resume_from`` changes nothing, and raises only if it has *seen* later output of the same
          job and sink.  (author)
       9. Epochs are committed in order; numbers may be left out.  Output of a checkpoint that failed
-         while the tasks went on is committed with that of the next, in one call and as of that
+         while the tasks continued is committed with that of the next, in one call and as of that
          epoch, though its writers were told an earlier one.  (suite)
     """
 
@@ -308,8 +308,8 @@ class Sink(ABC):
     #: ``{PROGRESS: {"subtask", "parallelism", "run", "watermark", "idle", "ended", "now"}}``, the
     #: run by its generation, times in milliseconds, the watermark None before the run's first.
     wants_progress: bool = False
-    #: For so many milliseconds behind its last record a subtask is to have a snapshot though no
-    #: record comes, and one behind them; None: it need not.
+    #: For so many milliseconds after its last record a subtask is to have a snapshot though no
+    #: record comes, and one after them; None: it need not.
     wants_ticks: int | None = None
 
     @property
@@ -368,7 +368,7 @@ class Sink(ABC):
         return None
 
     def committed(self, epoch: int) -> None:
-        """Told, where tasks go on, that output of ``epoch`` and of all before it is committed.
+        """Learn, with long-running tasks, that output up to that of ``epoch`` is committed.
 
         Called in the worker, in the thread and in turn with ``SinkWriter.prepare_commit`` aside.
         It is a help, not a promise: it does not come for what an older run has written, nor where

@@ -55,14 +55,14 @@ class SourceBatch:
     values: list[object] | None = None
     #: Timestamps that the source itself knows, in milliseconds, if it does.
     timestamps: list[int] | None = None
-    #: What the source itself knows of time behind these records: none with a timestamp of up to
+    #: What the source itself knows of time after these records: none with a timestamp of up to
     #: so many milliseconds will follow in the split.  ``WatermarkStrategy.preserve`` takes it.
     watermark: int | None = None
     #: Dead letters: what could not be parsed, as (place such as ``file:line``, raw text, error).
     dead_letters: list[tuple[str, str, str]] = field(default_factory=list)
-    #: The offset behind these records, if the source knows it: reading from there gives the rest.
+    #: The offset after these records, if the source knows it: reading from there gives the rest.
     position: int | None = None
-    #: The same behind each record, where that is known; the last is ``position``.
+    #: The same after each record, where that is known; the last is ``position``.
     positions: Sequence[int] | None = None
 
     def __len__(self) -> int:
@@ -141,7 +141,7 @@ class SplitCursor(ABC):
     """Reads one split from a position on.  Used by one thread.
 
     Contract:
-      1. ``poll`` never waits for data; what it has at hand it gives within some milliseconds.
+      1. ``poll`` never waits for data; what it has available it gives within some milliseconds.
          The first may take longer, to open what it reads.  (``millstream.testing``)
       2. While ``settled``, ``Source.read`` and a new cursor from ``position`` on give exactly
          what this one has not given yet.  (``millstream.testing``)
@@ -190,7 +190,7 @@ class RangeReader(Protocol):
     """The part of a source that reads ranges."""
 
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
-        """A good place to stop that is about ``limit`` units behind ``start``."""
+        """A good place to stop that is about ``limit`` units after ``start``."""
 
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
         """The records of ``[start, stop)``."""
@@ -257,7 +257,7 @@ class RangeCursor(SplitCursor):
         self._end = position
         self._final = False
         self._sizer = PieceSizer()
-        #: The piece at hand; None between two.
+        #: The piece available; None between two.
         self._reading: Iterator[SourceBatch] | None = None
         self._start = self._stop = position
         self._seconds = 0.0
@@ -327,7 +327,7 @@ class RangeCursor(SplitCursor):
         return True
 
     def _look_ahead(self, most: int) -> None:
-        """Have the source take one step in the piece at hand."""
+        """Have the source take one step in the piece available."""
         if self._reading is None:
             return
         begun = time.perf_counter()
@@ -430,7 +430,7 @@ class Source(ABC):
          within an epoch.  (nobody)
       5. A record that does not parse is reported as the source's options say: an error naming
          the place, or a dead letter.  (tests of each connector)
-      6. In the driver it is asked one thing at a time.  While a job of tasks that live on runs,
+      6. In the driver it is asked one thing at a time.  While a job of long-running tasks runs,
          from ``start`` to ``stop`` and in all its runs, one thread asks, for each use in the
          program: what belongs to a thread (a connection of sqlite3's) may be kept.  A source that
          has no answer when its run ends is not told to stop, and has another thread in the next.

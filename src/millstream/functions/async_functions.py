@@ -254,11 +254,11 @@ class AsyncFunctionDescriptor:
         timeout: how long a record may take, with all its attempts; 0: as long as it takes.
         capacity: how many records are under way at most.
         async_retry_strategy: when a record is tried again.
-        output_mode: in which order results go on.
+        output_mode: in which order results are emitted.
     """
 
     class OutputMode(Enum):
-        """In which order results go on."""
+        """In which order results are emitted."""
 
         #: In that of the records.
         ORDERED = 0

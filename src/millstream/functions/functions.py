@@ -123,7 +123,7 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_attempt_number(self) -> int:
-        """Return 0: attempts are told apart by names, not numbers."""
+        """Return 0: attempts are distinguished by names, not numbers."""
 
     @abstractmethod
     def get_task_name_with_subtasks(self) -> str:
@@ -348,7 +348,7 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Evaluates a window over all its elements, with time and state at hand."""
+    """Evaluates a window over all its elements, with time and state available."""
 
     class Context(ElementContext, Generic[W2]):
         """What ``process`` is given beside the elements.  Not to be kept."""
@@ -392,7 +392,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Evaluates a window of a stream without keys, with time and state at hand."""
+    """Evaluates a window of a stream without keys, with time and state available."""
 
     #: What ``process`` is given beside the elements; state is that of the one subtask.
     Context = ProcessWindowFunction.Context

@@ -201,7 +201,7 @@ class MetricGroup:
         """Return the meter called ``name``, made at the first call.
 
         Args:
-            name: shown behind that of the operator.
+            name: shown after that of the operator.
             time_span_in_seconds: the rate is that of so long before the last epoch.
 
         Raises:

@@ -126,7 +126,7 @@ class Trigger(ABC, Generic[T, W]):
     def on_restore(self, window: W, ctx: Trigger.TriggerContext) -> None:
         """Take over a window with content that another trigger watched until now.
 
-        Called once for each window in flight when a program that goes on from a checkpoint has
+        Called once for each window in flight when a program that is restored from a checkpoint has
         this trigger in the place of another kind, whose state and timers are gone.  Register the
         timers without which the window would never fire.
         """
@@ -443,7 +443,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         del element, timestamp
         if self._state(ctx).get() is None:
             now = ctx.get_current_processing_time()
-            # The end of an event-time window may lie behind already in processing time: a timer
+            # The end of an event-time window may have passed already in processing time: a timer
             # there would fire at once, again and again.
             self._register_unless_over(now - now % self.interval, now - 1, window, ctx)
         return TriggerResult.CONTINUE

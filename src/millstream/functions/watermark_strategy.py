@@ -115,14 +115,14 @@ class WatermarkGenerator(ABC):
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         """Called now and then; may emit a watermark.
 
-        When: behind every batch of records, and at the end of an epoch without any; or as
+        When: after every batch of records, and at the end of an epoch without any; or as
         ``with_periodic_emit`` or ``pipeline.auto-watermark-interval`` say.  Not while the split
         is idle for lack of records.
         """
 
 
 class BoundedOutOfOrdernessWatermarks(WatermarkGenerator):
-    """The watermark stays a fixed time behind the greatest timestamp seen."""
+    """The watermark trails by a fixed time the greatest timestamp seen."""
 
     vectorised: ClassVar[bool] = True
 
@@ -252,7 +252,7 @@ class WatermarkStrategy:
 
         The clock is that of the epoch (``processing_time``), so that all records of an epoch have
         one timestamp, a replay of the epoch gives the same ones, and no record is ever late.
-        Event time goes on while nothing comes.
+        Event time advances while nothing comes.
         """
         return WatermarkStrategy(NoWatermarks, origin=TimeOrigin.INGESTED)
 

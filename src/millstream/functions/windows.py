@@ -264,7 +264,7 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
 
     @abstractmethod
     def gap_of(self, element: object) -> int:
-        """Return the gap behind an element in milliseconds."""
+        """Return the gap after an element in milliseconds."""
 
     def assign_windows(
         self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext

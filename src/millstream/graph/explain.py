@@ -397,7 +397,7 @@ _BY_KEY: Final = (
 )
 _BY_RUN: Final = (
     f"as long as the driver lives: {options.CHECKPOINTS_DIRECTORY.key} is not set, so a driver that"
-    " is started again begins anew"
+    " is started again restarts from scratch"
 )
 #: The rows of the table: what to call a sink, its kind, what it promises.
 _ROWS: Final = (
@@ -438,15 +438,15 @@ def combine(
         own: what it promises in mode EXACTLY_ONCE.
         mode: the job's.
         lost: a reason for each source above it that cannot be read again.
-        pipelined: the tasks go on from checkpoint to checkpoint.
+        pipelined: tasks are long-running.
         commits: the sink shows what it writes when the checkpoint is complete, not before.
     """
     key = options.CHECKPOINTING_MODE.key
     if own is DeliveryGuarantee.NONE:
         return "none", ("the sink promises nothing", *lost)
     if mode is CheckpointingMode.NONE and pipelined and not commits:
-        # How far sources are read is known behind a barrier, and the sink does not wait for that.
-        return "none", (f"{key} is NONE: what came behind a checkpoint is shown again", *lost)
+        # How far sources are read is known after a barrier, and the sink does not wait for that.
+        return "none", (f"{key} is NONE: what came after a checkpoint is shown again", *lost)
     if mode is CheckpointingMode.NONE:
         return "at-most-once", (f"{key} is NONE: an epoch that fails is not run again", *lost)
     repeated = []
@@ -454,7 +454,7 @@ def combine(
         repeated.append("the sink may write records again after a failure")
     elif kind is SinkKind.TWO_PHASE and not commits:
         repeated.append("the sink has no committer, so it writes records again after a failure")
-    # Epochs repeat output alone; tasks that go on count records twice in their state as well.
+    # Epochs repeat output alone; long-running tasks count records twice in their state as well.
     if mode is CheckpointingMode.AT_LEAST_ONCE and (pipelined or kind is not SinkKind.IDEMPOTENT):
         repeated.append(f"{key} is AT_LEAST_ONCE")
     if lost and repeated:

@@ -104,13 +104,13 @@ class StreamEdge:
 
 @dataclass(slots=True)
 class Stage:
-    """Operators that lie behind the same number of exchanges, and run in one task per subtask."""
+    """Operators that lie after the same number of exchanges, and run in one task per subtask."""
 
     level: int
     parallelism: int
     #: In an order in which inputs come before their users.
     nodes: list[int]
-    #: Tells it from the other stages of the graph; those behind it have higher ones.  The level,
+    #: Tells it from the other stages of the graph; those after it have higher ones.  The level,
     #: where all operators of a level are one stage.
     number: int = -1
     #: What is in different regions is not connected.

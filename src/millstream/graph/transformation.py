@@ -27,7 +27,7 @@ DEAD_LETTER_TAG = "dead-letter"
 class MadeUid(str):
     """A uid that is made of what an operator does; others of its job may do the same.
 
-    Where several have it they are told apart by the first of ``tellers`` in which they differ.
+    Where several have it they are distinguished by the first of ``tellers`` in which they differ.
     """
 
     __slots__ = ("tellers",)

@@ -2,7 +2,7 @@
 
 Uids.  State, sources and sinks are matched by uid when a job restarts.  An operator without a
 ``uid`` of its own gets a hash of its position in the program: what kind of operator it is and, by
-way of their uids, what it reads and how.  Operators alike in all that are told apart by their
+way of their uids, what it reads and how.  Operators alike in all that are distinguished by their
 order in the program.  Unlike Flink's, the hash has no running number over the whole program, so
 an operator added elsewhere changes no other uid.  A new name or parallelism changes none either.
 """

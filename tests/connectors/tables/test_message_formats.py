@@ -573,5 +573,5 @@ def test_avro_is_the_record_of_the_table() -> None:
     )
     with pytest.raises(ValidationError, match=r"timestamp_mapping\.legacy"):
         codec("avro", "a TIMESTAMP_LTZ(3)")
-    with pytest.raises(ValueError, match="bytes behind"):
+    with pytest.raises(ValueError, match="bytes after"):
         codec("avro", columns).decode(message + b"x")

@@ -71,7 +71,7 @@ class SocketTextStreamSource(Source):
 
     @property
     def boundedness(self) -> Boundedness:
-        """It may go on for ever."""
+        """It may be unbounded."""
         return Boundedness.CONTINUOUS_UNBOUNDED
 
     @property

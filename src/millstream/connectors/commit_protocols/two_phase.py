@@ -163,7 +163,7 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
     def ignore_failures_after_transaction_timeout(self) -> Self:
         """Go on when a recovered transaction cannot be committed and is older than the timeout.
 
-        **Its records are lost**, and an error is logged.  Without this the job does not go on.
+        **Its records are lost**, and an error is logged.  Without this the job stops.
         With it the timeout is not compared with the length of an outage at submit.
         """
         self._ignore_failures = True

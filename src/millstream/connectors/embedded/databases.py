@@ -277,7 +277,7 @@ def sqlite_values(column: pa.Array) -> list[Any]:
     return list(column.to_pylist())
 
 
-#: By the unit of a column: digits of a second, and what is behind them.
+#: By the unit of a column: digits of a second, and what follows them.
 _DIGITS: Final = {
     "s": r"()\.\d+",
     "ms": r"(\.\d{3})\d+",

@@ -220,7 +220,7 @@ class EmbeddedSink(Sink):
             are inserted.
         type_info: the type of the records, so that columns are compared at submit already.
         check_rows: try the rows in the tasks.  False saves half of the work; a row that the table
-            refuses then fails the commit; the job ends after three tries, and goes on when the
+            refuses then fails the commit; the job ends after three tries, and continues when the
             table takes it.
         fsync: False trades survival of a machine crash for speed.
     """

@@ -172,7 +172,7 @@ class PartitionContext:
 
 
 class PartitionCommitPolicy(ABC):
-    """What is done when a partition is complete; called in the driver, behind its files' commit.
+    """What is done when a partition is complete; called in the driver, after its files' commit.
 
     It may be called again for the same partition: after a crash, and when late rows came.
     """
@@ -262,7 +262,7 @@ class PartitionCommit:
         table: catalog, database, name.
         policies: what is done.
         time: the time of partitions; None: they are complete by the clock.
-        delay: milliseconds behind that time, or behind the first file.
+        delay: milliseconds after that time, or after the first file.
         zone: the time zone of the watermark's clock.
         default_name: stands for NULL; a partition whose time would be made of it has none.
     """

@@ -342,7 +342,7 @@ def partition_of(path: str) -> dict[str, str]:
 
 
 class FileColumns(FileFormat):
-    """Another format with more columns behind its own.
+    """Another format with more columns after its own.
 
     Args:
         inner: reads the files.

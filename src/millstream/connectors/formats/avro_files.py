@@ -226,7 +226,7 @@ class AvroBlocks(BulkFormat):
         return {"path": path, "size": size, "end": end, "blocks": ends, "places": places}
 
     def next_stop(self, split: Split, start: int, limit: int, end: int) -> int:
-        """The end of a block near the limit, or of the first one behind ``start``."""
+        """The end of a block near the limit, or of the first one after ``start``."""
         ends = _numbers(split, "blocks")
         near = bisect_right(ends, start + limit) - 1
         first = bisect_right(ends, start)

@@ -57,7 +57,7 @@ class CsvOptions:
     escape: str | None = None
     #: Whether the first record names the columns.
     header: bool = True
-    #: So many records at the beginning are passed over (behind the header, if there is one).
+    #: So many records at the beginning are passed over (after the header, if there is one).
     skip_records: int = 0
     #: The first of them must name the columns of the schema, all of them and in their order.
     strict_header: bool = False
@@ -463,7 +463,7 @@ class CsvWriterFactory(BulkWriterFactory):
         quote: None never quotes (and fails on values that need it).
         escape: what goes before a quote within quotes, and before itself; None: quotes are doubled.
             Without quotes, what goes before a delimiter.
-        line_separator: behind a record.
+        line_separator: after a record.
         comments: whether a reader takes lines that begin with ``#`` for comments.
         as_java: whether bytes are base64 as it stands, and numbers that are none as Java has
             them, ``NaN`` and ``-Infinity``; else bytes are JSON text.

@@ -82,7 +82,7 @@ class FileFormat(ABC):
     def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
         """The records of ``[start, stop)`` as Arrow batches."""
 
-    #: Whether the batches of ``read`` say where they end, so that tasks that live on can keep the
+    #: Whether the batches of ``read`` say where they end, so that long-running tasks can keep the
     #: file open, and read it to its end in one go.
     tells_positions: bool = False
 

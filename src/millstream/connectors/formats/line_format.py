@@ -169,7 +169,7 @@ class LineFormat(StreamFormat):
         return end
 
     def _record_ends(self, block: bytes) -> NDArray[np.int64]:
-        """The positions behind each record of a block that begins with a record."""
+        """The positions after each record of a block that begins with a record."""
         plain = block
         if self.escape is not None:
             pattern = re.escape(self.escape.encode()) + b"."
@@ -288,7 +288,7 @@ class LineFormat(StreamFormat):
         block: bytes,
         behind: int,
     ) -> Iterator[SourceBatch]:
-        """The records of a block at ``position``, and the offset behind it with the last."""
+        """The records of a block at ``position``, and the offset after it with the last."""
         tables: list[pa.Table] = []
         faults: list[FaultyRecord] = []
         for outcome in self.parts(parse, block):

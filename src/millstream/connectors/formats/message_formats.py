@@ -399,7 +399,7 @@ class AvroRowDeserializationSchema(DeserializationSchema):
             reason = f"it is not an Avro record of the schema: {error!r}"
             raise ValueError(reason) from error
         if stream.read(1):
-            reason = "it has bytes behind the Avro record"
+            reason = "it has bytes after the Avro record"
             raise ValueError(reason)
         return cast("dict[str, object]", record)
 
@@ -614,7 +614,7 @@ class CsvRowSerializationSchema(SerializationSchema):
             return self._set(delimiter=single_character(c, "field delimiter"))
 
         def set_line_delimiter(self, delimiter: str) -> Self:
-            r"""Set what is behind the last value: nothing (as unless set) or a line break."""
+            r"""Set what is after the last value: nothing (as unless set) or a line break."""
             if delimiter not in _LINE_DELIMITERS:
                 message = f"the line delimiter must be a line break or nothing, not {delimiter!r}"
                 raise ConfigurationError(message)

@@ -60,7 +60,7 @@ class ClientLog:
         self.remember(error)
         now = time.monotonic()
         if _all_are_down(error):
-            self._all_down = now + _TOGETHER  # the reason comes behind it
+            self._all_down = now + _TOGETHER  # the reason comes after it
         elif now < self._all_down and now - _warned.get(self._servers, float("-inf")) > _AGAIN:
             _warned[self._servers] = now
             _LOG.warning(
@@ -81,7 +81,7 @@ def _all_are_down(error: Any) -> bool:
 
 
 def quiet_python_client() -> None:
-    """Keep kafka-python from logging what is told as an error anyway, if nobody has set a level."""
+    """Keep kafka-python from logging what is raised anyway, if nobody has set a level."""
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
@@ -224,7 +224,7 @@ def _mechanism(named: Mapping[str, str]) -> str:
 
 
 def _verification(named: Mapping[str, str], options: dict[str, Any]) -> None:
-    """Whether the broker's certificate is looked at, as librdkafka is told."""
+    """Whether the broker's certificate is looked at, as librdkafka is configured."""
     if named.get("ssl.endpoint.identification.algorithm", "https").lower() in {"none", ""}:
         options["ssl_check_hostname"] = False
     if named.get("enable.ssl.certificate.verification", "true").lower() == "true":
@@ -342,7 +342,7 @@ _IDLE: Final = _names(
 #: Java's that name classes -> what there is instead.
 _CLASSES: Final = {
     "partitioner.class": "the property partitioner, for instance murmur2_random",
-    "interceptor.classes": "a map function before the sink or behind the source",
+    "interceptor.classes": "a map function before the sink or after the source",
     "sasl.login.class": "sasl.username and sasl.password, or sasl.oauthbearer.*",
     "sasl.login.callback.handler.class": "sasl.oauthbearer.method and its properties",
     "sasl.client.callback.handler.class": "sasl.username and sasl.password",
@@ -555,7 +555,7 @@ class KafkaCluster:
         }
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Topic -> its id (KIP-516), which it has until it is deleted; one made anew has another.
+        """Topic -> its id (KIP-516), which it has until it is deleted; one recreated has another.
 
         "" stands for brokers that give none (before Kafka 2.8, and some of other make); topics of
         which the brokers tell nothing are left out.

@@ -158,7 +158,7 @@ def refused(doing: str, error: Any) -> SinkError:
 
 
 def reason_of(error: Any) -> str:
-    """What an error says."""
+    """Return the message of an error."""
     first = error.args[0] if getattr(error, "args", ()) else error
     return str(first.str()) if hasattr(first, "str") else str(error)
 
@@ -304,7 +304,7 @@ class PooledProducer:
     def _chunks(self, messages: Messages) -> Iterator[Messages]:
         """The messages in parts for which librdkafka's queue has room when they are taken.
 
-        A message for which it had none could not be sent behind its successors, which it may have
+        A message for which it had none could not be sent after its successors, which it may have
         taken: those of one key must stay in order.
         """
         at = 0
@@ -422,7 +422,7 @@ class PooledProducer:
 
         By a new epoch of the producer, and never by EndTxn: a Produce may be on its way, on
         another connection than EndTxn or in the buffers of one that was cut, where nobody can wait
-        for it.  Landing behind a marker of its own epoch it would begin a transaction that no
+        for it.  Landing after a marker of its own epoch it would begin a transaction that no
         coordinator knows, and hold readers up for ever.  Behind the marker of a newer epoch the
         broker refuses it.
         """
@@ -591,7 +591,7 @@ def _configuration(properties: Mapping[str, str], forced: Mapping[str, Any]) -> 
         "socket.timeout.ms": str(int(patience_of(properties) * 1000)),
         "queue.buffering.max.messages": _QUEUE_MESSAGES,
         "queue.buffering.max.kbytes": _QUEUE_KBYTES,
-        # A producer that starts anew from the bootstrap servers, when its connections were cut,
+        # A producer that starts again from the bootstrap servers, when its connections were cut,
         # waits for ever in send_offsets_to_transaction (librdkafka issue 5511).
         "metadata.recovery.strategy": "none",
     }

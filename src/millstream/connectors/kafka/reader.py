@@ -99,7 +99,7 @@ def judge(
         error: what it says.
         partition: of which it is said.
         position: up to where it was read.
-        again: has the consumer read a list of places anew.
+        again: has the consumer read a list of positions again.
 
     Returns:
         What the error says.
@@ -119,8 +119,8 @@ def judge(
             return str(error.str())
         message = (
             f"offset {position} of {partition} does not exist, the topic has {low} to {high}: the"
-            " topic's retention deleted it before it was read, or the topic was made anew. Set the"
-            " property auto.offset.reset to 'earliest' to go on with what there is, and keep"
+            " topic's retention deleted it before it was read, or the topic was recreated. Set the"
+            " property auto.offset.reset to 'earliest' to continue with what there is, and keep"
             " records longer."
         )
         raise SourceError(message)
@@ -286,7 +286,7 @@ class PartitionsConsumer:
         return received
 
     def read_again(self, places: list[Any]) -> None:
-        """Read partitions anew from the offsets of ``places``; nothing of them is waiting."""
+        """Read partitions again from the offsets of ``places``; nothing of them is waiting."""
         self.opened.client.incremental_unassign(places)
         self.opened.client.incremental_assign(places)
 
@@ -313,7 +313,7 @@ class PartitionsConsumer:
         """Sort out what the consumer has received.
 
         Args:
-            most: messages; more are sorted out if they are at hand.
+            most: messages; more are sorted out if they are available.
             timeout: seconds to wait for so many.
         """
         wanted = most if timeout else max(most, _AT_A_TIME)

@@ -184,7 +184,7 @@ class KafkaRecordSerializationSchema:
 
 
 def _records(batch: Batch) -> Sequence[object]:
-    """The records as they are behind an exchange: rows with the names of their type.
+    """The records as they are downstream of an exchange: rows with the names of their type.
 
     Without an exchange a tuple may stand for a row, or a row may have been made without names.
     """
@@ -551,7 +551,7 @@ class TableMessages(KafkaRecordSerializationSchema):
 
 
 def _without_first_halves(messages: Messages, kinds: NDArray[np.int8]) -> list[int]:
-    """All places but deletions with more of their key behind them: the row was only updated."""
+    """All places but deletions with later ones of their key: the row was only updated."""
     kept: list[int] = []
     later: set[bytes | None] = set()
     keys = messages.keys or ()

@@ -399,7 +399,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
-        """Set how transactional ids begin; job and sink are told apart behind it anyway."""
+        """Set how transactional ids begin; job and sink are distinguished after it anyway."""
         self._prefix = transactional_id_prefix
         return self
 

@@ -455,7 +455,7 @@ class KafkaSource(Source):
             return []
         self._discovered = now
         partitions = self._found_partitions()
-        # Before the offsets: a topic that is made anew in between is then noticed, not mistaken.
+        # Before the offsets: a topic that is recreated in between is then noticed, not mistaken.
         self._topic_ids = self._ask_for_ids({partition.topic for partition in partitions})
         new = [partition for partition in partitions if str(partition) not in known]
         if not new:
@@ -526,7 +526,7 @@ class KafkaSource(Source):
         The latter is what a job finds that read uncommitted records before.
 
         Raises:
-            SourceError: it lost records, or was made anew.
+            SourceError: it lost records, or was recreated.
         """
         partition = _partition_of(split)
         written = self._cluster.offsets({partition: "latest"}, committed_only=False)[partition]
@@ -534,7 +534,7 @@ class KafkaSource(Source):
             return
         message = (
             f"{self}: {partition} was read up to offset {position}, but ends at {written}: the"
-            " topic was made anew, or its brokers lost records. This job cannot go on with it: what"
+            " topic was recreated, or its brokers lost records. This job cannot continue: what"
             " it would read next is not what came next. Start it with an empty checkpoint"
             " directory, at the offsets that you want."
         )
@@ -553,7 +553,7 @@ class KafkaSource(Source):
         1. The split has none: it is of a checkpoint, or was given by brokers, without ids.
         2. The brokers give none now, or tell nothing of the topic -> nothing can be said.
         3. They are the same -> the same topic.
-        4. They differ -> it was deleted and made anew, and its offsets count other records.
+        4. They differ -> it was deleted and recreated, and its offsets count other records.
 
         Raises:
             SourceError: case 4.
@@ -567,7 +567,7 @@ class KafkaSource(Source):
         if not now or now == found:
             return
         message = (
-            f"{self}: topic {topic!r} has been deleted and made anew since {_partition_of(split)}"
+            f"{self}: topic {topic!r} has been deleted and recreated since {_partition_of(split)}"
             f" was found: its id was {found} and is {now}. The offsets of this job count the"
             " records of the old one, so that it would pass over records of the new one. Start it"
             " with an empty checkpoint directory, at the offsets that you want. If the topic was"
@@ -630,7 +630,7 @@ class KafkaSource(Source):
 class _Committer:
     """A consumer that only commits, and is closed before it is dropped.
 
-    One that is dropped right behind its first commit keeps librdkafka waiting for 45 seconds, in
+    One that is dropped right after its first commit keeps librdkafka waiting for 45 seconds, in
     whatever thread collects the garbage.
     """
 

@@ -87,7 +87,7 @@ class PreparedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """What the broker says of a transactional id."""
+    """The broker's description of a transactional id."""
 
     transactional_id: str
     #: "Ongoing", "CompleteCommit", "Empty", ...
@@ -317,7 +317,7 @@ class TransactionControl:
     def commit(self, transactional_id: str, producer_id: int, epoch: int) -> bool:
         """Commit the open transaction of a producer, all of whose records must have arrived.
 
-        There is no such order to abort: a record that is still on its way would land behind the
+        There is no such order to abort: a record that is still on its way would land after the
         marker, in a transaction that no coordinator knows.  ``fence`` aborts.
 
         Returns:
@@ -525,7 +525,7 @@ class KafkaCommitter(Committer):
         self._timeout = timeout
         self._control = TransactionControl(properties, "Kafka sink")
         self._context: CommitterContext | None = None
-        #: The epoch that the run goes on from, while the topic is not compared with it; None: done.
+        #: The epoch that the run continues from, until the topic is compared with it; None: done.
         self._compare: int | None = None
         self.target = f"Kafka {properties.get('bootstrap.servers', '')!r}"
 
@@ -728,7 +728,7 @@ def find_hanging(
 ) -> list[HangingTransaction]:
     """Look through all partitions that the client may see.
 
-    The order of the questions makes the answer true at any time, whatever goes on meanwhile: what
+    The order of the questions makes the answer true at any time, whatever happens meanwhile: what
     is open in a partition before *and* after the coordinators were asked was open then, too, and a
     coordinator knows a transaction from before its first record until its last marker is written.
 
@@ -787,7 +787,7 @@ def _unknown(
     known: list[TransactionInfo],
 ) -> list[HangingTransaction]:
     if not producers:
-        # What is open first holds the offset; with a known one there may be others behind it.
+        # What is open first holds the offset; with a known one there may be others after it.
         return [] if known else [HangingTransaction(partition, *offsets, None)]
     ids = {info.producer_id for info in known}
     return [

@@ -99,7 +99,7 @@ class PostgresSink:
             key: columns with a unique constraint, to upsert by; empty: rows are inserted.
             check_rows: try the rows before the epoch is published.  False saves a third of the
                 work; a row that the table refuses then fails the commit, the job ends after three
-                tries, and goes on when the table takes the row.
+                tries, and continues when the table takes the row.
             columns: the table's columns.
             type_info: the type of the records.
             lock_timeout: seconds.

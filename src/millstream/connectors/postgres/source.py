@@ -113,7 +113,7 @@ class PostgresCursor(SplitCursor):
         return None
 
     def _hand_out(self, count: int, position: int | None) -> SourceBatch | None:
-        """The next rows, behind which is a position."""
+        """The next rows, which a position follows."""
         lines = self._lines[:count]
         del self._lines[:count], self._numbers[:count]
         self._settled = position is not None

@@ -335,7 +335,7 @@ def no_connection(conninfo: str, error: Exception) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """What the server says, with the record or key where it names one."""
+    """Return the message of the server, with the record or key where it names one."""
     diagnosis = getattr(error, "diag", None)
     parts = [" ".join(str(getattr(diagnosis, "message_primary", None) or error).split())]
     for name in ("message_detail", "context", "message_hint"):

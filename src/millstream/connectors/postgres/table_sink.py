@@ -260,7 +260,7 @@ class TableCommitter(Committer):
 
     @contextlib.contextmanager
     def use(self, location: str) -> Iterator[Session]:
-        """The connection, made anew if it was cut meanwhile; errors become SinkError.
+        """The connection, made again if it was cut meanwhile; errors become SinkError.
 
         A use that takes too long is cut off from the server.  What it had sent may be done by
         the server all the same, later.  That changes nothing: a transaction is prepared once and
@@ -297,7 +297,7 @@ class TableCommitter(Committer):
             if self._run is not None:
                 self._run.end_older(session)
             idle = int(self._timeout * 1000)
-            # Whoever waits for a lock shall hear who holds it, and not that time is over.
+            # An error for a lock must name its holder, and not that time is over.
             lock = int(min(self.table.lock_timeout, self._timeout / 2) * 1000)
             session.execute(
                 f"SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {lock}"

@@ -93,7 +93,7 @@ class AvroBlocks:
 
 
 class _Block:
-    """Messages behind each other, and how far each was read."""
+    """Concatenated messages, and how far each was read."""
 
     def __init__(self, messages: Sequence[bytes]) -> None:
         # Behind the last are zeros, so that looking too far is seen by ``_check``.
@@ -500,7 +500,7 @@ class AvroRowDecoder(RowDecoder):
             reason = f"it is not an Avro record of the table: {error!r}"
             raise ValueError(reason) from error
         if stream.read(1):
-            reason = "it has bytes behind the Avro record"
+            reason = "it has bytes after the Avro record"
             raise ValueError(reason)
         return [(INSERT, [read(record[name]) for name, read in self._fields])]
 

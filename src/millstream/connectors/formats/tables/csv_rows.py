@@ -130,7 +130,7 @@ class CsvRowDecoder(RowDecoder):
         self._read = tuple(range(len(row)))
 
     def narrowed(self, row: RowType) -> RowDecoder:
-        """All values of a line are told apart; those that are read are looked at."""
+        """All values of a line are distinguished; those that are read are looked at."""
         made = copy(self)
         made.row = row
         made._read = tuple(self._read[self.row.index_of(name)] for name in row.names)  # noqa: SLF001

@@ -182,7 +182,7 @@ def text_parser(  # noqa: C901, PLR0911 - a table
 
 
 def time_text(value: dt.time) -> str:
-    """A time of day without zeros behind its fraction."""
+    """A time of day without zeros at the end of its fraction."""
     text = value.isoformat()
     return text.rstrip("0") if "." in text else text
 
