@@ -22,20 +22,8 @@ from millstream.contracts.sink import (
     WriterContext,
 )
 from millstream.errors import SinkError
+from millstream.types import logical_types as lt
 from millstream.types.bitmaps import BitmapType, VariantType, bitmap_text
-from millstream.types.logical_types import (
-    ArrayType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LocalZonedTimestampType,
-    MapType,
-    MultisetType,
-    RowType,
-    TimestampType,
-    TimeType,
-)
 from millstream.types.row import RowKind
 from millstream.types.text_values import (
     NANOS_PER_DAY,
@@ -52,7 +40,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable
-    from millstream.types.logical_types import LogicalType
 
 
 class PrintSink(Sink):
@@ -160,7 +147,7 @@ class RowTexts:
         row: of the table.
     """
 
-    def __init__(self, row: RowType) -> None:
+    def __init__(self, row: lt.RowType) -> None:
         self._row = row
 
     def __call__(self, batch: Batch) -> Sequence[str]:
@@ -173,39 +160,39 @@ class RowTexts:
         return [f"{_KINDS[kind]}[{', '.join(row)}]" for kind, row in zip(kinds, rows, strict=True)]
 
 
-def java_text(value: Any, kind: LogicalType) -> str:  # noqa: PLR0911 - a table
+def java_text(value: Any, kind: lt.LogicalType) -> str:  # noqa: PLR0911 - a table
     """The text of a value as SQL's functions have it: what Java's ``toString`` says of Flink's."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(kind, FloatType | DoubleType):
-        return float_text(value) if isinstance(kind, FloatType) else double_text(value)
+    if isinstance(kind, lt.FloatType | lt.DoubleType):
+        return float_text(value) if isinstance(kind, lt.FloatType) else double_text(value)
     if isinstance(kind, BitmapType):
         return bitmap_text(value)
     if isinstance(kind, VariantType):
         return variant_json(value)
     if isinstance(value, bytes):
         return _listed(str(each - 256 if each > 127 else each) for each in value)  # noqa: PLR2004
-    if isinstance(kind, RowType):
+    if isinstance(kind, lt.RowType):
         parts = zip(value, kind.children, strict=True)
         return f"+I{_listed(java_text(each, child) for each, child in parts)}"
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, lt.ArrayType):
         return _listed(java_text(each, kind.element) for each in value)
-    if isinstance(kind, MapType | MultisetType):
-        one, other = kind.children if isinstance(kind, MapType) else (kind.element, IntType())
+    if isinstance(kind, lt.MapType | lt.MultisetType):
+        one, other = kind.children if isinstance(kind, lt.MapType) else (kind.element, lt.IntType())
         pairs = (f"{java_text(key, one)}={java_text(each, other)}" for key, each in value.items())
         return "{" + ", ".join(pairs) + "}"
     return _time_text(value, kind)
 
 
-def _time_text(value: Any, kind: LogicalType) -> str:
-    if isinstance(kind, DateType):
+def _time_text(value: Any, kind: lt.LogicalType) -> str:
+    if isinstance(kind, lt.DateType):
         return date_text(value)
-    if isinstance(kind, TimeType):
+    if isinstance(kind, lt.TimeType):
         return _clock_text(value, whole=False)
-    if isinstance(kind, TimestampType | LocalZonedTimestampType):
-        zoned = isinstance(kind, LocalZonedTimestampType)
+    if isinstance(kind, lt.TimestampType | lt.LocalZonedTimestampType):
+        zoned = isinstance(kind, lt.LocalZonedTimestampType)
         days, of_day = divmod(value, NANOS_PER_DAY)
         return f"{date_text(days)}T{_clock_text(of_day, whole=zoned)}{'Z' if zoned else ''}"
     return str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from bisect import bisect_right
 from itertools import islice
@@ -139,6 +140,31 @@ def parsed_avro_schema(text: str) -> Any:
         message = "the Avro schema must be that of a record"
         raise ConfigurationError(message)
     return parsed
+
+
+def decoded_record(message: bytes, schema: Any, owner: str) -> dict[str, Any]:
+    """Return the one Avro record that a message holds in its binary form.
+
+    Args:
+        message: its bytes.
+        schema: as ``parsed_avro_schema`` gives it.
+        owner: whose schema it is, for the error.
+
+    Raises:
+        ValueError: it is none, or bytes follow it.
+    """
+    import fastavro
+
+    stream = io.BytesIO(message)
+    try:
+        record: Any = fastavro.schemaless_reader(stream, schema, None)
+    except (EOFError, IndexError, KeyError, StopIteration, TypeError) as error:
+        reason = f"it is not an Avro record of the {owner}: {error!r}"
+        raise ValueError(reason) from error
+    if stream.read(1):
+        reason = "it has bytes after the Avro record"
+        raise ValueError(reason)
+    return dict(record)
 
 
 class AvroSchema:

@@ -15,6 +15,7 @@ import json
 import math
 import re
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -40,6 +41,36 @@ if TYPE_CHECKING:
     from millstream.types.types import TypeInformation
 
 
+def _refuse_constant(constant: str) -> object:
+    message = f"{constant} is no JSON"
+    raise ValueError(message)
+
+
+def strict_json(
+    text: str | bytes,
+    *,
+    parse_int: Callable[[str], object] | None = None,
+    parse_float: Callable[[str], object] | None = None,
+) -> Any:
+    """Parse JSON, without the ``NaN`` and ``Infinity`` that Python accepts.
+
+    Args:
+        text: to be parsed.
+        parse_int: makes values of whole numbers; None: ``int``.
+        parse_float: makes values of other numbers; None: ``float``.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deep.
+    """
+    try:
+        return json.loads(
+            text, parse_constant=_refuse_constant, parse_int=parse_int, parse_float=parse_float
+        )
+    except RecursionError as error:
+        message = "it is too deep"
+        raise ValueError(message) from error
+
+
 def json_text(value: object) -> str:
     """A Python value as JSON on one line."""
     try:
@@ -52,7 +83,7 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     """A record batch as lines of JSON objects."""
     if batch.num_rows == 0:
         return b""
-    lines = _objects(batch)
+    lines = json_objects(batch.schema.names, batch.columns, batch.num_rows)
     joined = pc.binary_join(
         pa.LargeListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", pa.large_string())
     )
@@ -62,25 +93,23 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
 
 def json_texts(batch: pa.RecordBatch) -> list[bytes]:
     """Each record of a batch as a JSON object."""
-    texts: list[bytes] = (
-        _objects(batch).cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
-    )
+    objects = json_objects(batch.schema.names, batch.columns, batch.num_rows)
+    texts: list[bytes] = objects.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
     return texts
 
 
-def _objects(batch: pa.RecordBatch) -> pa.Array:
-    """A column of JSON objects; its texts are UTF-8 without line breaks."""
-    pieces: list[Any] = []
-    for index, name in enumerate(batch.schema.names):
-        opening = "{" if index == 0 else ","
-        pieces.append(
+def json_objects(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.Array:
+    """Return a column of ``count`` JSON objects; its texts are UTF-8 without line breaks."""
+    if not names:
+        return pa.array(["{}"] * count, pa.large_string())
+    parts: list[Any] = []
+    for opening, name, column in zip(chain("{", repeat(",")), names, columns, strict=False):
+        parts.append(
             pa.scalar(f"{opening}{json.dumps(name, ensure_ascii=False)}:", pa.large_string())
         )
-        pieces.append(json_column(batch.column(index)))
-    if not pieces:
-        return pa.array(["{}"] * batch.num_rows, pa.large_string())
+        parts.append(json_column(column))
     return pc.binary_join_element_wise(
-        *pieces,
+        *parts,
         pa.scalar("}", pa.large_string()),
         pa.scalar("", pa.large_string()),
         null_handling="replace",
@@ -266,19 +295,15 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _few_records_finite(text: str) -> float:
+def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise _UnsureError
     return value
 
 
-def _few_records_refuse(constant: str) -> object:
-    raise _UnsureError(constant)
-
-
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_few_records_finite, parse_constant=_few_records_refuse
+    object_pairs_hook=_object, parse_float=_finite_float, parse_constant=_refuse_constant
 )
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -388,13 +413,7 @@ class JsonColumns:
         return _typed_columns(read_json("\n".join(lines).encode(), self._texts), self._columns)
 
     def _with_texts(self, line: bytes) -> str:
-        try:
-            record = json.loads(
-                line, parse_int=_Number, parse_float=_Number, parse_constant=_refuse
-            )
-        except RecursionError as error:
-            message = "it is too deep"
-            raise ValueError(message) from error
+        record = strict_json(line, parse_int=_Number, parse_float=_Number)
         if not isinstance(record, dict):
             message = "it is no JSON object"
             raise ValueError(message)  # noqa: TRY004 - as for all that does not parse
@@ -436,7 +455,7 @@ def _refuse_what_is_no_json(text: str) -> None:
     Raises:
         ValueError: there is one, or what is ahead of it is no JSON.
     """
-    decoder, at = json.JSONDecoder(parse_constant=_refuse), 0
+    decoder, at = json.JSONDecoder(parse_constant=_refuse_constant), 0
     while (found := _NOT_BLANK.search(text, at)) is not None:
         try:
             record, at = decoder.raw_decode(text, found.start())
@@ -513,11 +532,6 @@ class _Number(str):
     """A number as it stands in the text."""
 
     __slots__ = ()
-
-
-def _refuse(constant: str) -> object:
-    message = f"{constant} is no JSON"
-    raise ValueError(message)
 
 
 def _json(value: Any, kind: TypeInformation | None) -> str:

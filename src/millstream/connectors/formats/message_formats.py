@@ -10,11 +10,15 @@ import io
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import pyarrow as pa
 
-from millstream.connectors.formats.avro_files import arrow_schema_of_avro, parsed_avro_schema
+from millstream.connectors.formats.avro_files import (
+    arrow_schema_of_avro,
+    decoded_record,
+    parsed_avro_schema,
+)
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions, single_character
 from millstream.connectors.formats.file_format import SchemaLike, columns_of, type_of_schema
 from millstream.connectors.formats.file_writers import named_values
@@ -377,31 +381,20 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         if self._type is None:
             return record
         columns = columns_of(self._type)
-        batch = pa.RecordBatch.from_pylist([dict(record)], schema=columns)
+        batch = pa.RecordBatch.from_pylist([record], schema=columns)
         return self._type.from_arrow(batch)[0]
 
     def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
         if self._type is None:
             return None
         try:
-            records = [dict(self._decode(message)) for message in messages]
+            records = list(map(self._decode, messages))
             return pa.RecordBatch.from_pylist(records, schema=columns_of(self._type))
         except (ValueError, TypeError, pa.ArrowException):
             return None
 
-    def _decode(self, message: bytes) -> Mapping[str, object]:
-        import fastavro
-
-        stream = io.BytesIO(message)
-        try:
-            record = fastavro.schemaless_reader(stream, self._parsed, None)
-        except (EOFError, IndexError, KeyError, StopIteration, TypeError) as error:
-            reason = f"it is not an Avro record of the schema: {error!r}"
-            raise ValueError(reason) from error
-        if stream.read(1):
-            reason = "it has bytes after the Avro record"
-            raise ValueError(reason)
-        return cast("dict[str, object]", record)
+    def _decode(self, message: bytes) -> dict[str, Any]:
+        return decoded_record(message, self._parsed, "schema")
 
 
 class AvroRowSerializationSchema(SerializationSchema):

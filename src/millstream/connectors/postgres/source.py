@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 #: Seconds that the server may send nothing: it may sort all rows first.
-_CURSOR_PATIENCE: Final = 600.0
+_SILENCE_LIMIT: Final = 600.0
 
 
 class PostgresCursor(SplitCursor):
@@ -177,7 +177,7 @@ class PostgresCursor(SplitCursor):
 
     def _look_at_clock(self) -> None:
         silent = time.monotonic() - self._heard
-        if silent > _CURSOR_PATIENCE and not self._lines:
+        if silent > _SILENCE_LIMIT and not self._lines:
             message = f"no answer from the server for {silent:.0f} s"
             raise driver().OperationalError(message)
 

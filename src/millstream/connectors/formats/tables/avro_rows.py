@@ -15,39 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.connectors.formats.avro_files import parsed_avro_schema
+from millstream.connectors.formats.avro_files import decoded_record, parsed_avro_schema
 from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder, arrow_schema
 from millstream.connectors.formats.tables.texts import EXACT, INTEGER_BITS, integer
 from millstream.errors import ValidationError
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LocalZonedTimestampType,
-    MapType,
-    MultisetType,
-    RowType,
-    SmallIntType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    from millstream.types.logical_types import LogicalType
 
     Integers = NDArray[np.int64]
 
@@ -57,22 +34,22 @@ _FEW: Final = 64
 _LONG_BYTES: Final = 10
 _SHIFT: Final = 7
 _WORD: Final = 8
-_WHOLE: Final = (TinyIntType, SmallIntType, IntType, BigIntType)
-_TIMES: Final = (DateType, TimeType, TimestampType, LocalZonedTimestampType)
+_WHOLE: Final = (lt.TinyIntType, lt.SmallIntType, lt.IntType, lt.BigIntType)
+_TIMES: Final = (lt.DateType, lt.TimeType, lt.TimestampType, lt.LocalZonedTimestampType)
 
 
-class _OddError(Exception):
+class _UnreadableError(Exception):
     """A message is not what is read here."""
 
 
-class AvroBlocks:
+class _MessageBlocks:
     """Reads blocks of messages.
 
     Args:
         row: the table.
     """
 
-    def __init__(self, row: RowType) -> None:
+    def __init__(self, row: lt.RowType) -> None:
         self._row, self._schema = row, arrow_schema(row)
         self.reads = bool(row.fields) and all(type(each) in _READ for each in row.children)
 
@@ -87,7 +64,7 @@ class AvroBlocks:
                 for each, field in zip(self._row.fields, self._schema, strict=True)
             ]
             block.require_ends()
-        except (_OddError, pa.ArrowException, OverflowError):
+        except (_UnreadableError, pa.ArrowException, OverflowError):
             return None
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -107,12 +84,12 @@ class _Block:
 
     def _check(self) -> None:
         if (self._at > self._ends).any():
-            raise _OddError
+            raise _UnreadableError
 
     def require_ends(self) -> None:
         """Raise unless all of each message was read."""
         if (self._at != self._ends).any():
-            raise _OddError
+            raise _UnreadableError
 
     def longs(self, places: Integers) -> Integers:
         """The next whole number of some messages."""
@@ -121,10 +98,10 @@ class _Block:
         for step in range(_LONG_BYTES):
             at = self._at[places[going]]
             if (at >= self._ends[places[going]]).any():
-                raise _OddError
+                raise _UnreadableError
             byte = self.bytes[at]
             if step == _LONG_BYTES - 1 and (byte > 1).any():
-                raise _OddError
+                raise _UnreadableError
             part = (byte & 0x7F).astype(np.uint64) << np.uint64(_SHIFT * step)
             found[going] |= part
             self._at[places[going]] += 1
@@ -137,20 +114,20 @@ class _Block:
     def skipped(self, places: Integers, sizes: Integers) -> Integers:
         """Where the next bytes of some messages begin; they are read then."""
         if len(sizes) and (sizes < 0).any():
-            raise _OddError
+            raise _UnreadableError
         begins = self._at[places]
         if (sizes > self._ends[places] - begins).any():
-            raise _OddError
+            raise _UnreadableError
         self._at[places] += sizes
         return begins
 
 
-def _column(block: _Block, kind: LogicalType, arrow: pa.DataType) -> pa.Array:
+def _column(block: _Block, kind: lt.LogicalType, arrow: pa.DataType) -> pa.Array:
     places: Integers = np.arange(len(block))
     if kind.is_nullable:
         branch = block.longs(places)
         if ((branch != 0) & (branch != 1)).any():
-            raise _OddError
+            raise _UnreadableError
         places = np.flatnonzero(branch)
     return _READ[type(kind)](block, places, kind, arrow)
 
@@ -170,15 +147,15 @@ def _others(block: _Block, places: Integers) -> NDArray[np.bool_]:
     return others
 
 
-def _whole(block: _Block, places: Integers, kind: LogicalType, arrow: pa.DataType) -> pa.Array:
+def _whole(block: _Block, places: Integers, kind: lt.LogicalType, arrow: pa.DataType) -> pa.Array:
     values = block.longs(places)
     least = -(1 << (INTEGER_BITS[type(kind)] - 1))
     if len(values) and (values.min() < least or values.max() > -(least + 1)):
-        raise _OddError
+        raise _UnreadableError
     return _filled(block, places, values).cast(arrow)
 
 
-def _time(block: _Block, places: Integers, kind: LogicalType, arrow: pa.DataType) -> pa.Array:
+def _time(block: _Block, places: Integers, kind: lt.LogicalType, arrow: pa.DataType) -> pa.Array:
     del kind
     width = pa.int32() if arrow.bit_width < pa.int64().bit_width else pa.int64()
     return _filled(block, places, block.longs(places)).cast(width).view(arrow)
@@ -191,16 +168,16 @@ def _fixed(block: _Block, places: Integers, dtype: str) -> pa.Array:
     return _filled(block, places, np.ascontiguousarray(raw).view(dtype).reshape(-1))
 
 
-def _real(block: _Block, places: Integers, kind: LogicalType, arrow: pa.DataType) -> pa.Array:
+def _real(block: _Block, places: Integers, kind: lt.LogicalType, arrow: pa.DataType) -> pa.Array:
     del arrow
-    return _fixed(block, places, "<f4" if isinstance(kind, FloatType) else "<f8")
+    return _fixed(block, places, "<f4" if isinstance(kind, lt.FloatType) else "<f8")
 
 
-def _boolean(block: _Block, places: Integers, kind: LogicalType, arrow: pa.DataType) -> pa.Array:
+def _boolean(block: _Block, places: Integers, kind: lt.LogicalType, arrow: pa.DataType) -> pa.Array:
     del kind
     values = block.bytes[block.skipped(places, np.ones(len(places), np.int64))]
     if (values > 1).any():
-        raise _OddError
+        raise _UnreadableError
     return _filled(block, places, values.astype(np.bool_)).cast(arrow)
 
 
@@ -210,7 +187,7 @@ def _sized(block: _Block, places: Integers) -> tuple[Integers, Integers]:
     return block.skipped(places, sizes), sizes
 
 
-def _text(block: _Block, places: Integers, kind: LogicalType, arrow: pa.DataType) -> pa.Array:
+def _text(block: _Block, places: Integers, kind: lt.LogicalType, arrow: pa.DataType) -> pa.Array:
     del kind
     begins, sizes = _sized(block, places)
     every = np.zeros(len(block) + 1, np.int64)
@@ -227,20 +204,20 @@ def _text(block: _Block, places: Integers, kind: LogicalType, arrow: pa.DataType
     return made
 
 
-def _avro_blocks_decimal(
-    block: _Block, places: Integers, kind: LogicalType, arrow: pa.DataType
+def _decimal_column(
+    block: _Block, places: Integers, kind: lt.LogicalType, arrow: pa.DataType
 ) -> pa.Array:
-    assert isinstance(kind, DecimalType)  # noqa: S101 - of the table below
+    assert isinstance(kind, lt.DecimalType)  # noqa: S101 - of the table below
     begins, sizes = _sized(block, places)
     if len(sizes) and (sizes.max() > _WORD or sizes.min() < 1):
-        raise _OddError
+        raise _UnreadableError
     values = np.where(block.bytes[begins] > 0x7F, -1, 0).astype(np.int64)  # noqa: PLR2004 - the sign
     for step in range(int(sizes.max(initial=0))):
         more = sizes > step
         values[more] = (values[more] << 8) | block.bytes[begins[more] + step]
     most = min(10**kind.precision - 1, 2**63 - 1)
     if len(values) and (values.max() > most or values.min() < -most):
-        raise _OddError
+        raise _UnreadableError
     words = np.zeros((len(block), 2), np.int64)
     words[places] = np.stack([values, values >> 63], axis=1)
     there = pa.array(~_others(block, places)).buffers()[1]
@@ -250,26 +227,26 @@ def _avro_blocks_decimal(
 _READ: Final[dict[type, Callable[[_Block, Integers, Any, pa.DataType], pa.Array]]] = {
     **dict.fromkeys(_WHOLE, _whole),
     **dict.fromkeys(_TIMES, _time),
-    **dict.fromkeys((FloatType, DoubleType), _real),
-    **dict.fromkeys((CharType, VarCharType, BinaryType, VarBinaryType), _text),
-    BooleanType: _boolean,
-    DecimalType: _avro_blocks_decimal,
+    **dict.fromkeys((lt.FloatType, lt.DoubleType), _real),
+    **dict.fromkeys((lt.CharType, lt.VarCharType, lt.BinaryType, lt.VarBinaryType), _text),
+    lt.BooleanType: _boolean,
+    lt.DecimalType: _decimal_column,
 }
 
 
 _PLAIN: Final[dict[type, str]] = {
-    BooleanType: "boolean",
-    TinyIntType: "int",
-    SmallIntType: "int",
-    IntType: "int",
-    BigIntType: "long",
-    FloatType: "float",
-    DoubleType: "double",
-    CharType: "string",
-    VarCharType: "string",
-    BinaryType: "bytes",
-    VarBinaryType: "bytes",
-    DateType: "int",
+    lt.BooleanType: "boolean",
+    lt.TinyIntType: "int",
+    lt.SmallIntType: "int",
+    lt.IntType: "int",
+    lt.BigIntType: "long",
+    lt.FloatType: "float",
+    lt.DoubleType: "double",
+    lt.CharType: "string",
+    lt.VarCharType: "string",
+    lt.BinaryType: "bytes",
+    lt.VarBinaryType: "bytes",
+    lt.DateType: "int",
 }
 _MILLIS: Final = 3
 _MICROS: Final = 6
@@ -287,7 +264,7 @@ class _Naming:
     logical: bool = False
 
 
-def avro_schema_of(row: RowType, *, legacy: bool) -> Any:
+def avro_schema_of(row: lt.RowType, *, legacy: bool) -> Any:
     """The schema of a file of rows, as fastavro wants it, with the names of logical types.
 
     Args:
@@ -300,7 +277,7 @@ def avro_schema_of(row: RowType, *, legacy: bool) -> Any:
     return _root(row, _Naming(legacy, logical=True))
 
 
-def _nullable_schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
+def _nullable_schema(kind: lt.LogicalType, name: str, naming: _Naming) -> Any:
     """The schema of a type.
 
     Raises:
@@ -310,8 +287,8 @@ def _nullable_schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
     return ["null", made] if kind.is_nullable else made
 
 
-def _schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
-    if isinstance(kind, RowType):
+def _schema(kind: lt.LogicalType, name: str, naming: _Naming) -> Any:
+    if isinstance(kind, lt.RowType):
         fields = [
             {
                 "name": each.name,
@@ -321,28 +298,28 @@ def _schema(kind: LogicalType, name: str, naming: _Naming) -> Any:
             for each in kind.fields
         ]
         return {"type": "record", "name": name, "fields": fields}
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, lt.ArrayType):
         return {"type": "array", "items": _nullable_schema(kind.element, name, naming)}
-    if isinstance(kind, MapType | MultisetType):
-        key = kind.key if isinstance(kind, MapType) else kind.element
-        if not isinstance(key, CharType | VarCharType):
+    if isinstance(kind, lt.MapType | lt.MultisetType):
+        key = kind.key if isinstance(kind, lt.MapType) else kind.element
+        if not isinstance(key, lt.CharType | lt.VarCharType):
             shown = kind.as_summary_string()
             message = f"Avro format doesn't support non-string as key type of map: {shown}"
             raise ValidationError(message)
-        value = kind.value if isinstance(kind, MapType) else IntType(nullable=False)
+        value = kind.value if isinstance(kind, lt.MapType) else lt.IntType(nullable=False)
         return {"type": "map", "values": _nullable_schema(value, name, naming)}
     plain, logical = _leaf(kind, legacy=naming.legacy)
     return {"type": plain, **logical} if naming.logical and logical else plain
 
 
-def _leaf(kind: LogicalType, *, legacy: bool) -> tuple[str, dict[str, object]]:
+def _leaf(kind: lt.LogicalType, *, legacy: bool) -> tuple[str, dict[str, object]]:
     """The type of what has no parts, and what a schema says of its logical type."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, lt.DecimalType):
         sizes = {"precision": kind.precision, "scale": kind.scale}
         return "bytes", {"logicalType": "decimal", **sizes}
-    if isinstance(kind, DateType):
+    if isinstance(kind, lt.DateType):
         return "int", {"logicalType": "date"}
-    if isinstance(kind, TimeType):
+    if isinstance(kind, lt.TimeType):
         if kind.precision > _MILLIS:
             message = (
                 f"Avro does not support TIME type with precision: {kind.precision}, it only "
@@ -350,7 +327,7 @@ def _leaf(kind: LogicalType, *, legacy: bool) -> tuple[str, dict[str, object]]:
             )
             raise ValidationError(message)
         return "int", {"logicalType": "time-millis"}
-    if isinstance(kind, TimestampType | LocalZonedTimestampType):
+    if isinstance(kind, lt.TimestampType | lt.LocalZonedTimestampType):
         return "long", {"logicalType": _instant(kind, legacy=legacy)}
     if type(kind) not in _PLAIN:
         message = f"Unsupported to derive Schema for type: {kind.as_summary_string()}"
@@ -358,9 +335,9 @@ def _leaf(kind: LogicalType, *, legacy: bool) -> tuple[str, dict[str, object]]:
     return _PLAIN[type(kind)], {}
 
 
-def _instant(kind: TimestampType | LocalZonedTimestampType, *, legacy: bool) -> str:
+def _instant(kind: lt.TimestampType | lt.LocalZonedTimestampType, *, legacy: bool) -> str:
     most = _MILLIS if legacy else _MICROS
-    is_zoned = isinstance(kind, LocalZonedTimestampType)
+    is_zoned = isinstance(kind, lt.LocalZonedTimestampType)
     if kind.precision > most or (legacy and is_zoned):
         hint = " (set 'avro.timestamp_mapping.legacy' = 'false')" if legacy else ""
         message = f"Avro does not support {kind.as_summary_string()}{hint}."
@@ -369,7 +346,7 @@ def _instant(kind: TimestampType | LocalZonedTimestampType, *, legacy: bool) -> 
     return name if legacy or is_zoned else f"local-{name}"
 
 
-def _root(row: RowType, naming: _Naming) -> Any:
+def _root(row: lt.RowType, naming: _Naming) -> Any:
     import json
 
     try:
@@ -380,36 +357,36 @@ def _root(row: RowType, naming: _Naming) -> Any:
     return parsed_avro_schema(json.dumps(schema))
 
 
-def _reader(kind: LogicalType) -> Callable[[Any], Any]:
+def _reader(kind: lt.LogicalType) -> Callable[[Any], Any]:
     """What makes a value for pyarrow of one that was read."""
     plain = _plain_reader(kind)
     return lambda value: None if value is None else plain(value)
 
 
 def _plain_reader(  # noqa: PLR0911 - a table
-    kind: LogicalType,
+    kind: lt.LogicalType,
 ) -> Callable[[Any], Any]:
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, lt.DecimalType):
         return lambda value: _decimal(int.from_bytes(value, "big", signed=True), kind)
-    if isinstance(kind, TinyIntType | SmallIntType):
+    if isinstance(kind, lt.TinyIntType | lt.SmallIntType):
         # Avro has no whole numbers of fewer bits than 32.
         bits = INTEGER_BITS[type(kind)]
         return lambda value: integer(str(value), bits)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, lt.ArrayType):
         element = _reader(kind.element)
         return lambda value: [element(each) for each in value]
-    if isinstance(kind, MapType):
+    if isinstance(kind, lt.MapType):
         item = _reader(kind.value)
         return lambda value: [(key, item(each)) for key, each in value.items()]
-    if isinstance(kind, MultisetType):
+    if isinstance(kind, lt.MultisetType):
         return lambda value: list(value.items())
-    if isinstance(kind, RowType):
+    if isinstance(kind, lt.RowType):
         fields = [(each.name, _reader(each.type)) for each in kind.fields]
         return lambda value: {name: read(value[name]) for name, read in fields}
     return lambda value: value
 
 
-def _decimal(digits: int, kind: DecimalType) -> Decimal:
+def _decimal(digits: int, kind: lt.DecimalType) -> Decimal:
     found = Decimal(digits).scaleb(-kind.scale, EXACT)
     if len(str(abs(digits))) > kind.precision:
         message = f"{found:f} does not fit {kind.as_summary_string()}"
@@ -417,40 +394,40 @@ def _decimal(digits: int, kind: DecimalType) -> Decimal:
     return found
 
 
-def _writer(kind: LogicalType) -> Callable[[Any], Any]:
+def _writer(kind: lt.LogicalType) -> Callable[[Any], Any]:
     """What makes a value to be written of one of pyarrow's."""
     plain = _plain_writer(kind)
     return lambda value: None if value is None else plain(value)
 
 
-def _plain_writer(kind: LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
-    if isinstance(kind, DecimalType):
+def _plain_writer(kind: lt.LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
+    if isinstance(kind, lt.DecimalType):
         scale = kind.scale
         return lambda value: _bytes_of(int(value.scaleb(scale, EXACT)))
-    if isinstance(kind, DateType):
+    if isinstance(kind, lt.DateType):
         return lambda value: (value - _EPOCH.date()).days
-    if isinstance(kind, TimeType):
+    if isinstance(kind, lt.TimeType):
         return lambda value: (
             (value.hour * 3600 + value.minute * 60 + value.second) * 1000
             + value.microsecond // 1000
         )
-    if isinstance(kind, TimestampType | LocalZonedTimestampType):
+    if isinstance(kind, lt.TimestampType | lt.LocalZonedTimestampType):
         unit = (
             dt.timedelta(milliseconds=1)
             if kind.precision <= _MILLIS
             else dt.timedelta(microseconds=1)
         )
-        epoch = _EPOCH if isinstance(kind, TimestampType) else _EPOCH_UTC
+        epoch = _EPOCH if isinstance(kind, lt.TimestampType) else _EPOCH_UTC
         return lambda value: (value - epoch) // unit
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, lt.ArrayType):
         element = _writer(kind.element)
         return lambda value: [element(each) for each in value]
-    if isinstance(kind, MapType):
+    if isinstance(kind, lt.MapType):
         item = _writer(kind.value)
         return lambda value: {key: item(each) for key, each in value}
-    if isinstance(kind, MultisetType):
+    if isinstance(kind, lt.MultisetType):
         return dict
-    if isinstance(kind, RowType):
+    if isinstance(kind, lt.RowType):
         fields = [(each.name, _writer(each.type)) for each in kind.fields]
         return lambda value: {name: write(value[name]) for name, write in fields}
     return lambda value: value
@@ -473,11 +450,11 @@ class AvroRowDecoder(RowDecoder):
         ValidationError: Avro holds no values of a column's type.
     """
 
-    def __init__(self, row: RowType, *, legacy: bool = True) -> None:
+    def __init__(self, row: lt.RowType, *, legacy: bool = True) -> None:
         super().__init__(row)
         self._schema = _root(row, _Naming(legacy))
         self._fields: list[tuple[str, Callable[[Any], Any]]] | None = None
-        self._blocks = AvroBlocks(row)
+        self._blocks = _MessageBlocks(row)
 
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
         return self._blocks.read(messages)
@@ -487,28 +464,18 @@ class AvroRowDecoder(RowDecoder):
         return self.__dict__ | {"_fields": None}
 
     def decode(self, message: bytes | None) -> list[tuple[int, Sequence[Any]]]:
-        import fastavro
-
         if message is None:
             return []
         if self._fields is None:
             self._fields = [(each.name, _reader(each.type)) for each in self.row.fields]
-        stream = io.BytesIO(message)
-        try:
-            record: Any = fastavro.schemaless_reader(stream, self._schema, None)
-        except (EOFError, IndexError, KeyError, StopIteration, TypeError) as error:
-            reason = f"it is not an Avro record of the table: {error!r}"
-            raise ValueError(reason) from error
-        if stream.read(1):
-            reason = "it has bytes after the Avro record"
-            raise ValueError(reason)
+        record = decoded_record(message, self._schema, "table")
         return [(INSERT, [read(record[name]) for name, read in self._fields])]
 
 
 class AvroRowEncoder(RowEncoder):
     """One record per message; arguments as of the decoder."""
 
-    def __init__(self, row: RowType, *, legacy: bool = True) -> None:
+    def __init__(self, row: lt.RowType, *, legacy: bool = True) -> None:
         super().__init__(row)
         self._schema = _root(row, _Naming(legacy))
 
@@ -526,7 +493,7 @@ class AvroRowEncoder(RowEncoder):
         return made
 
 
-def avro_records(row: RowType, columns: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def avro_records(row: lt.RowType, columns: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """Rows as records to be written."""
     names = row.names
     writers = [_writer(each.type) for each in row.fields]

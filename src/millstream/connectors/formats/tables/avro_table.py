@@ -20,35 +20,13 @@ from millstream.connectors.formats.tables.avro_rows import avro_records, avro_sc
 from millstream.connectors.formats.tables.codec import arrow_schema
 from millstream.contracts.source import SourceBatch
 from millstream.errors import PermanentSinkError, SourceError, ValidationError
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LocalZonedTimestampType,
-    MapType,
-    MultisetType,
-    RowType,
-    SmallIntType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.source import Split
-    from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
 
@@ -57,22 +35,22 @@ _TEXTS: Final = ("string", "bytes", "enum")
 _BYTES: Final = ("bytes", "string", "fixed")
 #: Which types of Avro's a column takes, as Avro promotes them.
 _TAKEN: Final[dict[type, tuple[str, ...]]] = {
-    BooleanType: ("boolean",),
-    TinyIntType: _INTEGERS,
-    SmallIntType: _INTEGERS,
-    IntType: _INTEGERS,
-    BigIntType: ("int", "long"),
-    FloatType: ("int", "long", "float"),
-    DoubleType: ("int", "long", "float", "double"),
-    CharType: _TEXTS,
-    VarCharType: _TEXTS,
-    BinaryType: _BYTES,
-    VarBinaryType: _BYTES,
-    DateType: ("int",),
-    TimeType: ("int", "long"),
-    TimestampType: ("long",),
-    LocalZonedTimestampType: ("long",),
-    DecimalType: ("bytes", "fixed"),
+    lt.BooleanType: ("boolean",),
+    lt.TinyIntType: _INTEGERS,
+    lt.SmallIntType: _INTEGERS,
+    lt.IntType: _INTEGERS,
+    lt.BigIntType: ("int", "long"),
+    lt.FloatType: ("int", "long", "float"),
+    lt.DoubleType: ("int", "long", "float", "double"),
+    lt.CharType: _TEXTS,
+    lt.VarCharType: _TEXTS,
+    lt.BinaryType: _BYTES,
+    lt.VarBinaryType: _BYTES,
+    lt.DateType: ("int",),
+    lt.TimeType: ("int", "long"),
+    lt.TimestampType: ("long",),
+    lt.LocalZonedTimestampType: ("long",),
+    lt.DecimalType: ("bytes", "fixed"),
 }
 _TIMESTAMPS: Final = (
     None,
@@ -83,13 +61,13 @@ _TIMESTAMPS: Final = (
 )
 #: Which logical types a column takes; all others take none.
 _LOGICAL: Final[dict[type, tuple[str | None, ...]]] = {
-    CharType: (None, "uuid"),
-    VarCharType: (None, "uuid"),
-    DateType: (None, "date"),
-    TimeType: (None, "time-millis", "time-micros"),
-    TimestampType: _TIMESTAMPS,
-    LocalZonedTimestampType: _TIMESTAMPS,
-    DecimalType: (None, "decimal"),
+    lt.CharType: (None, "uuid"),
+    lt.VarCharType: (None, "uuid"),
+    lt.DateType: (None, "date"),
+    lt.TimeType: (None, "time-millis", "time-micros"),
+    lt.TimestampType: _TIMESTAMPS,
+    lt.LocalZonedTimestampType: _TIMESTAMPS,
+    lt.DecimalType: (None, "decimal"),
 }
 _MILLIS: Final = 3
 _MICROS: Final = 6
@@ -109,7 +87,7 @@ class AvroTableFormat(AvroBlocks):
         ValidationError: Avro holds no values of a column's type.
     """
 
-    def __init__(self, row: RowType, *, legacy: bool = True) -> None:
+    def __init__(self, row: lt.RowType, *, legacy: bool = True) -> None:
         avro_schema_of(row, legacy=legacy)
         self.row = row
         self._schema = arrow_schema(row)
@@ -171,7 +149,7 @@ def _collect(schema: Any, known: dict[str, Any]) -> None:
             _collect(schema["type"], known)
 
 
-def _misfits(schema: Any, kind: LogicalType, name: str, known: dict[str, Any]) -> Iterator[str]:
+def _misfits(schema: Any, kind: lt.LogicalType, name: str, known: dict[str, Any]) -> Iterator[str]:
     """What does not fit in values of a schema that are to be of a type."""
     where = f"column '{name}' {kind.as_summary_string()}" if name else "the record"
     branches = schema if isinstance(schema, list) else [schema]
@@ -183,10 +161,10 @@ def _misfits(schema: Any, kind: LogicalType, name: str, known: dict[str, Any]) -
         return
     found = _resolved(others[0], known)
     avro = found["type"]
-    if isinstance(kind, RowType):
+    if isinstance(kind, lt.RowType):
         yield from _record_misfits(found, kind, name, known)
-    elif isinstance(kind, ArrayType | MapType | MultisetType):
-        part = "items" if isinstance(kind, ArrayType) else "values"
+    elif isinstance(kind, lt.ArrayType | lt.MapType | lt.MultisetType):
+        part = "items" if isinstance(kind, lt.ArrayType) else "values"
         if part not in found:
             yield f"{where} is {avro} in Avro"
         else:
@@ -199,10 +177,10 @@ def _misfits(schema: Any, kind: LogicalType, name: str, known: dict[str, Any]) -
             yield f"{where} is {logical} in Avro"
 
 
-def _part(kind: ArrayType | MapType | MultisetType) -> LogicalType:
-    if isinstance(kind, ArrayType):
+def _part(kind: lt.ArrayType | lt.MapType | lt.MultisetType) -> lt.LogicalType:
+    if isinstance(kind, lt.ArrayType):
         return kind.element
-    return kind.value if isinstance(kind, MapType) else IntType(nullable=False)
+    return kind.value if isinstance(kind, lt.MapType) else lt.IntType(nullable=False)
 
 
 def _resolved(schema: Any, known: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +197,7 @@ def _resolved(schema: Any, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record_misfits(
-    schema: dict[str, Any], kind: RowType, name: str, known: dict[str, Any]
+    schema: dict[str, Any], kind: lt.RowType, name: str, known: dict[str, Any]
 ) -> Iterator[str]:
     if schema["type"] not in {"record", "error"}:
         yield f"column '{name}' {kind.as_summary_string()} is {schema['type']} in Avro"
@@ -236,35 +214,35 @@ def _record_misfits(
 # -- values -----------------------------------------------------------------------------------
 
 
-def _reader(kind: LogicalType) -> Callable[[Any], Any]:
+def _reader(kind: lt.LogicalType) -> Callable[[Any], Any]:
     """What makes a value for pyarrow of one that fastavro gives by the file's schema."""
     plain = _plain_reader(kind)
     return lambda value: None if value is None else plain(value)
 
 
-def _plain_reader(kind: LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
-    if isinstance(kind, DecimalType):
+def _plain_reader(kind: lt.LogicalType) -> Callable[[Any], Any]:  # noqa: PLR0911 - a table
+    if isinstance(kind, lt.DecimalType):
         scale = -kind.scale
         return lambda value: (
             value
             if isinstance(value, Decimal)
             else Decimal(int.from_bytes(value, "big", signed=True)).scaleb(scale)
         )
-    if isinstance(kind, TimestampType | LocalZonedTimestampType):
+    if isinstance(kind, lt.TimestampType | lt.LocalZonedTimestampType):
         return _instant_reader(kind.precision)
-    if isinstance(kind, TimeType):
+    if isinstance(kind, lt.TimeType):
         return _time_reader(kind.precision)
-    if isinstance(kind, CharType | VarCharType):
+    if isinstance(kind, lt.CharType | lt.VarCharType):
         return lambda value: value.decode() if isinstance(value, bytes) else str(value)
-    if isinstance(kind, BinaryType | VarBinaryType):
+    if isinstance(kind, lt.BinaryType | lt.VarBinaryType):
         return lambda value: value.encode() if isinstance(value, str) else value
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, lt.ArrayType):
         element = _reader(kind.element)
         return lambda value: [element(each) for each in value]
-    if isinstance(kind, MapType | MultisetType):
+    if isinstance(kind, lt.MapType | lt.MultisetType):
         item = _reader(_part(kind))
         return lambda value: [(key, item(each)) for key, each in value.items()]
-    if isinstance(kind, RowType):
+    if isinstance(kind, lt.RowType):
         fields = [(each.name, _reader(each.type)) for each in kind.fields]
         return lambda value: {name: read(value.get(name)) for name, read in fields}
     return lambda value: value
@@ -319,7 +297,7 @@ class AvroTableWriterFactory(BulkWriterFactory):
 
     extension = ".avro"
 
-    def __init__(self, row: RowType, codec: str = "deflate", *, legacy: bool = True) -> None:
+    def __init__(self, row: lt.RowType, codec: str = "deflate", *, legacy: bool = True) -> None:
         from fastavro.write import Writer
 
         self.row = row

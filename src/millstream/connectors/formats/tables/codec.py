@@ -14,29 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.errors import ValidationError
-from millstream.types.logical_types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DoubleType,
-    FloatType,
-    IntType,
-    RowField,
-    RowType,
-    SmallIntType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
-
-    from millstream.types.logical_types import LogicalType
 
 
 #: Values of ``RowKind``.
@@ -69,7 +53,7 @@ class RowDecoder(ABC):
          at.  (tests)
     """
 
-    def __init__(self, row: RowType) -> None:
+    def __init__(self, row: lt.RowType) -> None:
         self.row = row
 
     @abstractmethod
@@ -86,7 +70,7 @@ class RowDecoder(ABC):
         del messages
         return None
 
-    def narrowed(self, row: RowType) -> RowDecoder | None:
+    def narrowed(self, row: lt.RowType) -> RowDecoder | None:
         """A decoder of some of the columns alone; None: it reads all.
 
         Args:
@@ -96,13 +80,13 @@ class RowDecoder(ABC):
         return None
 
     #: What the format says of each row beside its columns: by key, those that are wanted.
-    metadata: Mapping[str, LogicalType] = {}
+    metadata: Mapping[str, lt.LogicalType] = {}
 
 
 class RowEncoder(ABC):
     """Makes a message of each row; pickled to the workers."""
 
-    def __init__(self, row: RowType) -> None:
+    def __init__(self, row: lt.RowType) -> None:
         self.row = row
 
     @abstractmethod
@@ -112,7 +96,7 @@ class RowEncoder(ABC):
         """A message per row; ``kinds`` None: all are inserts.  Raises ValueError."""
 
 
-def arrow_schema(row: RowType) -> pa.Schema:
+def arrow_schema(row: lt.RowType) -> pa.Schema:
     """The columns of a row."""
     return pa.schema([(each.name, each.type.to_arrow()) for each in row.fields])
 
@@ -124,13 +108,13 @@ def columns_of_rows(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def row_of_columns(row: RowType, names: Collection[str]) -> RowType:
+def row_of_columns(row: lt.RowType, names: Collection[str]) -> lt.RowType:
     """A row with some of its columns; the one that costs least if there would be none."""
     fields = tuple(each for each in row.fields if each.name in names)
-    return RowType(fields or (min(row.fields, key=_cost),), nullable=row.is_nullable)
+    return lt.RowType(fields or (min(row.fields, key=_cost),), nullable=row.is_nullable)
 
 
-def _cost(field: RowField) -> int:
+def _cost(field: lt.RowField) -> int:
     """How much it takes to read a column, compared with others."""
     kind = field.type.to_arrow()
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
@@ -140,30 +124,30 @@ def _cost(field: RowField) -> int:
 
 #: Of the module ``struct``.
 _WIDTHS: Final[dict[type, str]] = {
-    BooleanType: "?",
-    TinyIntType: "b",
-    SmallIntType: "h",
-    IntType: "i",
-    BigIntType: "q",
-    FloatType: "f",
-    DoubleType: "d",
+    lt.BooleanType: "?",
+    lt.TinyIntType: "b",
+    lt.SmallIntType: "h",
+    lt.IntType: "i",
+    lt.BigIntType: "q",
+    lt.FloatType: "f",
+    lt.DoubleType: "d",
 }
 
 
-def _only(row: RowType) -> LogicalType:
+def _only(row: lt.RowType) -> lt.LogicalType:
     if len(row) != 1:
         names = ", ".join(row.names) or "none"
         message = f"The 'raw' format only supports single physical column. It has: {names}."
         raise ValidationError(message)
     kind = row.fields[0].type
-    plain = (CharType, VarCharType, BinaryType, VarBinaryType)
+    plain = (lt.CharType, lt.VarCharType, lt.BinaryType, lt.VarBinaryType)
     if not isinstance(kind, plain) and type(kind) not in _WIDTHS:
         message = f"The 'raw' format doesn't supports '{kind.as_summary_string()}' as column type."
         raise ValidationError(message)
     return kind
 
 
-def _number(kind: LogicalType, *, little: bool) -> struct.Struct:
+def _number(kind: lt.LogicalType, *, little: bool) -> struct.Struct:
     return struct.Struct(("<" if little else ">") + _WIDTHS[type(kind)])
 
 
@@ -174,7 +158,7 @@ class RawDecoder(RowDecoder):
         ValidationError: the table has other columns, or of another type.
     """
 
-    def __init__(self, row: RowType, charset: str = "UTF-8", *, little: bool = False) -> None:
+    def __init__(self, row: lt.RowType, charset: str = "UTF-8", *, little: bool = False) -> None:
         super().__init__(row)
         self._kind, self._charset, self._little = _only(row), charset, little
 
@@ -183,9 +167,9 @@ class RawDecoder(RowDecoder):
 
     def _value(self, message: bytes) -> Any:
         kind = self._kind
-        if isinstance(kind, BinaryType | VarBinaryType):
+        if isinstance(kind, lt.BinaryType | lt.VarBinaryType):
             return message
-        if isinstance(kind, CharType | VarCharType):
+        if isinstance(kind, lt.CharType | lt.VarCharType):
             return message.decode(self._charset)
         form = _number(kind, little=self._little)
         if len(message) != form.size:
@@ -200,7 +184,7 @@ class RawDecoder(RowDecoder):
 class RawEncoder(RowEncoder):
     """The only column as the message; NULL is a message without a value."""
 
-    def __init__(self, row: RowType, charset: str = "UTF-8", *, little: bool = False) -> None:
+    def __init__(self, row: lt.RowType, charset: str = "UTF-8", *, little: bool = False) -> None:
         super().__init__(row)
         self._kind, self._charset, self._little = _only(row), charset, little
 
@@ -213,8 +197,8 @@ class RawEncoder(RowEncoder):
 
     def _writer(self) -> Callable[[Any], bytes]:
         kind, charset = self._kind, self._charset
-        if isinstance(kind, BinaryType | VarBinaryType):
+        if isinstance(kind, lt.BinaryType | lt.VarBinaryType):
             return bytes
-        if isinstance(kind, CharType | VarCharType):
+        if isinstance(kind, lt.CharType | lt.VarCharType):
             return lambda text: str(text).encode(charset)
         return _number(kind, little=self._little).pack

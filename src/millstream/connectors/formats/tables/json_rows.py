@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.connectors.formats.file_format import row_type_of
-from millstream.connectors.formats.json_format import JsonColumns, json_column
+from millstream.connectors.formats.json_format import JsonColumns, json_objects, strict_json
 from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder, arrow_schema
 from millstream.connectors.formats.tables.texts import (
     INTEGER_BITS,
@@ -28,30 +28,7 @@ from millstream.connectors.formats.tables.texts import (
     timestamp_text,
 )
 from millstream.errors import ValidationError
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LocalZonedTimestampType,
-    MapType,
-    MultisetType,
-    RowType,
-    SmallIntType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-    YearMonthIntervalType,
-)
+from millstream.types import logical_types as lt
 from millstream.types.text_values import double_text, float_text
 
 if TYPE_CHECKING:
@@ -59,8 +36,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-
-    from millstream.types.logical_types import LogicalType
 
 
 @dataclass(frozen=True)
@@ -77,39 +52,29 @@ class JsonOptions:
     ignore_null_fields: bool = False
 
 
-_NESTED = (ArrayType, MapType, MultisetType, RowType)
-_BY_VALUE = (*_NESTED, BinaryType, VarBinaryType, DayTimeIntervalType, TimeType)
-_INSTANTS = (TimestampType, LocalZonedTimestampType)
+_NESTED = (lt.ArrayType, lt.MapType, lt.MultisetType, lt.RowType)
+_BY_VALUE = (*_NESTED, lt.BinaryType, lt.VarBinaryType, lt.DayTimeIntervalType, lt.TimeType)
+_INSTANTS = (lt.TimestampType, lt.LocalZonedTimestampType)
 
 
 def _has_not_finite(column: pa.Array) -> bool:
     return bool(pc.any(pc.invert(pc.is_finite(column))).as_py())
 
 
-def plain_columns(columns: pa.RecordBatch, row: RowType, *, iso: bool = False) -> list[str] | None:
-    """A JSON object per row, made column by column; None: a column has to be looked at by row."""
-    pieces: list[Any] = []
-    for index, each in enumerate(row.fields):
-        kind, column = each.type, columns.column(index)
+def plain_columns(
+    columns: pa.RecordBatch, row: lt.RowType, *, iso: bool = False
+) -> list[str] | None:
+    """Return a JSON object per row, made by column; None: a column has to be written by row."""
+    made = []
+    for kind, column in zip(row.children, columns.columns, strict=True):
         if isinstance(kind, _BY_VALUE):
             return None
-        if isinstance(kind, FloatType | DoubleType) and _has_not_finite(column):
+        if isinstance(kind, lt.FloatType | lt.DoubleType) and _has_not_finite(column):
             return None
-        if isinstance(kind, _INSTANTS):
-            column = _instants(column, iso=iso, zoned=isinstance(kind, LocalZonedTimestampType))
-        opening = "{" if index == 0 else ","
-        name = json.dumps(each.name, ensure_ascii=False)
-        pieces.append(pa.scalar(f"{opening}{name}:", pa.large_string()))
-        pieces.append(json_column(column))
-    if not pieces:
-        return ["{}"] * columns.num_rows
-    pieces.append(pa.scalar("}", pa.large_string()))
-    lines: list[str] = pc.binary_join_element_wise(
-        *pieces,
-        pa.scalar("", pa.large_string()),
-        null_handling="replace",
-        null_replacement="null",
-    ).to_pylist()
+        is_zoned = isinstance(kind, lt.LocalZonedTimestampType)
+        is_instant = isinstance(kind, _INSTANTS)
+        made.append(_instants(column, iso=iso, zoned=is_zoned) if is_instant else column)
+    lines: list[str] = json_objects(row.names, made, columns.num_rows).to_pylist()
     return lines
 
 
@@ -124,7 +89,7 @@ def _instants(column: pa.Array, *, iso: bool, zoned: bool) -> pa.Array:
     return pc.binary_join_element_wise(texts, pa.scalar("Z"), "") if zoned else texts
 
 
-def row_texts(columns: pa.RecordBatch, row: RowType, options: JsonOptions) -> list[str]:
+def row_texts(columns: pa.RecordBatch, row: lt.RowType, options: JsonOptions) -> list[str]:
     """A JSON object per row."""
     writer = _Writer(options)
     values = [_values(columns.column(index), each.type) for index, each in enumerate(row.fields)]
@@ -132,8 +97,8 @@ def row_texts(columns: pa.RecordBatch, row: RowType, options: JsonOptions) -> li
     return [writer.fields(names, cells, row.children) for cells in zip(*values, strict=True)]
 
 
-def _values(column: pa.Array, kind: LogicalType) -> list[Any]:
-    if isinstance(kind, DayTimeIntervalType):
+def _values(column: pa.Array, kind: lt.LogicalType) -> list[Any]:
+    if isinstance(kind, lt.DayTimeIntervalType):
         column = column.cast(pa.int64())
     found: list[Any] = column.to_pylist()
     return found
@@ -154,33 +119,33 @@ class _Writer:
         ]
         return "{" + ",".join(parts) + "}"
 
-    def text(self, value: Any, kind: LogicalType) -> str:  # noqa: C901, PLR0911 - a table
+    def text(self, value: Any, kind: lt.LogicalType) -> str:  # noqa: C901, PLR0911 - a table
         """A value as JSON."""
         if value is None:
             return "null"
-        if isinstance(kind, RowType):
+        if isinstance(kind, lt.RowType):
             return self.fields(kind.names, [value[name] for name in kind.names], kind.children)
-        if isinstance(kind, ArrayType):
+        if isinstance(kind, lt.ArrayType):
             return "[" + ",".join(self.text(each, kind.element) for each in value) + "]"
-        if isinstance(kind, MapType | MultisetType):
+        if isinstance(kind, lt.MapType | lt.MultisetType):
             return self._map(value, kind)
         if isinstance(kind, _INSTANTS):
-            iso, zoned = bool(self._options.iso), isinstance(kind, LocalZonedTimestampType)
+            iso, zoned = bool(self._options.iso), isinstance(kind, lt.LocalZonedTimestampType)
             return f'"{timestamp_text(value, iso=iso, zoned=zoned)}"'
-        if isinstance(kind, TimeType):
+        if isinstance(kind, lt.TimeType):
             return f'"{time_text(value)}"'
-        if isinstance(kind, DateType):
+        if isinstance(kind, lt.DateType):
             return f'"{value.isoformat()}"'
-        if isinstance(kind, BinaryType | VarBinaryType):
+        if isinstance(kind, lt.BinaryType | lt.VarBinaryType):
             return f'"{base64.b64encode(value).decode("ascii")}"'
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, lt.DecimalType):
             return f"{Decimal(value):f}"
-        if isinstance(kind, FloatType | DoubleType):
+        if isinstance(kind, lt.FloatType | lt.DoubleType):
             return _real_text(value, kind)
         return json.dumps(value, ensure_ascii=False)
 
-    def _map(self, value: Any, kind: MapType | MultisetType) -> str:
-        values = kind.value if isinstance(kind, MapType) else None
+    def _map(self, value: Any, kind: lt.MapType | lt.MultisetType) -> str:
+        values = kind.value if isinstance(kind, lt.MapType) else None
         parts: dict[str, str] = {}
         for key, each in value:
             name = key
@@ -200,41 +165,41 @@ class _Writer:
         return "{" + ",".join(f"{name}:{text}" for name, text in parts.items()) + "}"
 
 
-def _real_text(value: float, kind: LogicalType) -> str:
-    text = float_text(value) if isinstance(kind, FloatType) else double_text(value)
+def _real_text(value: float, kind: lt.LogicalType) -> str:
+    text = float_text(value) if isinstance(kind, lt.FloatType) else double_text(value)
     return f'"{text}"' if text.lstrip("-") in {"NaN", "Infinity"} else text
 
 
 _FAST = (
-    BooleanType,
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    FloatType,
-    DoubleType,
-    DecimalType,
-    VarCharType,
-    CharType,
+    lt.BooleanType,
+    lt.TinyIntType,
+    lt.SmallIntType,
+    lt.IntType,
+    lt.BigIntType,
+    lt.FloatType,
+    lt.DoubleType,
+    lt.DecimalType,
+    lt.VarCharType,
+    lt.CharType,
 )
 #: Texts in JSON.
 _TEXTS = (
-    DateType,
-    TimeType,
-    TimestampType,
-    LocalZonedTimestampType,
-    BinaryType,
-    VarBinaryType,
+    lt.DateType,
+    lt.TimeType,
+    lt.TimestampType,
+    lt.LocalZonedTimestampType,
+    lt.BinaryType,
+    lt.VarBinaryType,
 )
 #: Converted from any number, cut; the narrower ones from texts of whole numbers alone.
-_CUT = (IntType, BigIntType, YearMonthIntervalType, DayTimeIntervalType)
+_CUT = (lt.IntType, lt.BigIntType, lt.YearMonthIntervalType, lt.DayTimeIntervalType)
 
 
-def _is_fast(kind: LogicalType) -> bool:
+def _is_fast(kind: lt.LogicalType) -> bool:
     """Whether pyarrow reads such values, those that are the usual ones."""
-    if isinstance(kind, RowType):
+    if isinstance(kind, lt.RowType):
         return bool(kind.fields) and all(map(_is_fast, kind.children))
-    return _is_fast(kind.element) if isinstance(kind, ArrayType) else isinstance(kind, _FAST)
+    return _is_fast(kind.element) if isinstance(kind, lt.ArrayType) else isinstance(kind, _FAST)
 
 
 class _Real(float):
@@ -249,23 +214,14 @@ def _real(text: str) -> _Real:
     return made
 
 
-def _refuse(constant: str) -> Any:
-    message = f"{constant} is no JSON"
-    raise ValueError(message)
-
-
 def parsed_json(message: bytes) -> Any:
     """A message as Python objects.
 
     Raises:
         ValueError: it is no JSON.
     """
-    try:
-        found = json.loads(message.decode(), parse_float=_real, parse_constant=_refuse)
-        return _with_whole_characters(found) if b"\\u" in message else found
-    except RecursionError as error:
-        reason = "it is too deep"
-        raise ValueError(reason) from error
+    found = strict_json(message.decode(), parse_float=_real)
+    return _with_whole_characters(found) if b"\\u" in message else found
 
 
 def _with_whole_characters(node: Any) -> Any:
@@ -314,7 +270,7 @@ class _Readers:
     def __init__(self, options: JsonOptions) -> None:
         self._options = options
 
-    def nullable(self, kind: LogicalType) -> Callable[[Any], Any]:
+    def nullable(self, kind: lt.LogicalType) -> Callable[[Any], Any]:
         """With NULL for null, and for what does not fit if that is to be ignored."""
         convert = self._plain(kind)
         if not self._options.ignore_parse_errors:
@@ -330,15 +286,15 @@ class _Readers:
 
         return guarded
 
-    def _plain(self, kind: LogicalType) -> Callable[[Any], Any]:
-        if isinstance(kind, RowType):
+    def _plain(self, kind: lt.LogicalType) -> Callable[[Any], Any]:
+        if isinstance(kind, lt.RowType):
             return self.row(kind)
-        if isinstance(kind, ArrayType):
+        if isinstance(kind, lt.ArrayType):
             return self._array(kind)
-        if isinstance(kind, MapType):
+        if isinstance(kind, lt.MapType):
             return self._map(kind, kind.key, kind.value)
-        if isinstance(kind, MultisetType):
-            return self._map(kind, kind.element, IntType())
+        if isinstance(kind, lt.MultisetType):
+            return self._map(kind, kind.element, lt.IntType())
         parse = text_parser(kind, iso=self._options.iso)
         if parse is None:
             message = f"the format 'json' has no {kind.as_summary_string()}"
@@ -346,14 +302,14 @@ class _Readers:
         return self._scalar(kind, parse)
 
     @staticmethod
-    def _scalar(kind: LogicalType, parse: Callable[[str], Any]) -> Callable[[Any], Any]:
-        if isinstance(kind, BooleanType):
+    def _scalar(kind: lt.LogicalType, parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+        if isinstance(kind, lt.BooleanType):
             return lambda node: node if isinstance(node, bool) else parse(_as_text(node))
-        if isinstance(kind, CharType | VarCharType):
+        if isinstance(kind, lt.CharType | lt.VarCharType):
             return json_as_text
-        if isinstance(kind, FloatType | DoubleType):
+        if isinstance(kind, lt.FloatType | lt.DoubleType):
             return lambda node: float(node) if isinstance(node, _Real) else parse(_as_text(node))
-        if isinstance(kind, DecimalType):
+        if isinstance(kind, lt.DecimalType):
             return lambda node: parse(node.text if isinstance(node, _Real) else _as_text(node))
         if isinstance(kind, _CUT):
             bits = INTEGER_BITS[type(kind)]
@@ -362,7 +318,7 @@ class _Readers:
             )
         return lambda node: parse(_as_text(node))
 
-    def _array(self, kind: ArrayType) -> Callable[[Any], Any]:
+    def _array(self, kind: lt.ArrayType) -> Callable[[Any], Any]:
         element = self.nullable(kind.element)
 
         def convert(node: Any) -> list[Any]:
@@ -373,8 +329,10 @@ class _Readers:
 
         return convert
 
-    def _map(self, kind: LogicalType, key: LogicalType, value: LogicalType) -> Callable[[Any], Any]:
-        if not isinstance(key, CharType | VarCharType):
+    def _map(
+        self, kind: lt.LogicalType, key: lt.LogicalType, value: lt.LogicalType
+    ) -> Callable[[Any], Any]:
+        if not isinstance(key, lt.CharType | lt.VarCharType):
             message = (
                 "JSON format doesn't support non-string as key type of map. The type is: "
                 f"{kind.as_summary_string()}"
@@ -390,7 +348,7 @@ class _Readers:
 
         return convert
 
-    def row(self, kind: RowType) -> Callable[[Any], Any]:
+    def row(self, kind: lt.RowType) -> Callable[[Any], Any]:
         """A row, as a dict with the names of the type."""
         fields = [(each.name, self.nullable(each.type)) for each in kind.fields]
         required = self._options.fail_on_missing_field
@@ -409,7 +367,7 @@ class _Readers:
         return convert
 
 
-def row_reader(row: RowType, options: JsonOptions) -> Callable[[Any], dict[str, Any]]:
+def row_reader(row: lt.RowType, options: JsonOptions) -> Callable[[Any], dict[str, Any]]:
     """What converts a parsed object to a row.
 
     Raises:
@@ -418,7 +376,7 @@ def row_reader(row: RowType, options: JsonOptions) -> Callable[[Any], dict[str, 
     return _Readers(options).row(row)
 
 
-def readable_fields(row: RowType) -> list[pa.Field] | None:
+def readable_fields(row: lt.RowType) -> list[pa.Field] | None:
     """What pyarrow reads of objects for ``typed_arrays``; None: it does not read such rows."""
     if not row.fields or not all(
         _is_fast(each) or isinstance(each, _TEXTS) for each in row.children
@@ -430,7 +388,7 @@ def readable_fields(row: RowType) -> list[pa.Field] | None:
     ]
 
 
-def typed_arrays(arrays: Sequence[pa.Array], row: RowType, *, iso: bool) -> list[pa.Array]:
+def typed_arrays(arrays: Sequence[pa.Array], row: lt.RowType, *, iso: bool) -> list[pa.Array]:
     """The columns of a row, of what was read as ``readable_fields``.
 
     Raises:
@@ -449,7 +407,7 @@ class JsonRowDecoder(RowDecoder):
         ValidationError: JSON holds no values of a column's type.
     """
 
-    def __init__(self, row: RowType, options: JsonOptions) -> None:
+    def __init__(self, row: lt.RowType, options: JsonOptions) -> None:
         super().__init__(row)
         self.options = options
         self._schema = arrow_schema(row)
@@ -496,7 +454,7 @@ class JsonRowDecoder(RowDecoder):
         except (ValueError, pa.ArrowException):
             return None
 
-    def narrowed(self, row: RowType) -> RowDecoder | None:
+    def narrowed(self, row: lt.RowType) -> RowDecoder | None:
         """Those fields alone, unless each has to be there."""
         return None if self.options.fail_on_missing_field else JsonRowDecoder(row, self.options)
 
@@ -508,7 +466,7 @@ class JsonRowEncoder(RowEncoder):
         ValidationError: JSON holds no values of a column's type.
     """
 
-    def __init__(self, row: RowType, options: JsonOptions) -> None:
+    def __init__(self, row: lt.RowType, options: JsonOptions) -> None:
         super().__init__(row)
         self._options = options
         row_reader(row, options)

@@ -17,41 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.connectors.formats.json_format import wide
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LocalZonedTimestampType,
-    SmallIntType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-    YearMonthIntervalType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.types.logical_types import LogicalType
-
 
 INTEGER_BITS: Final[dict[type, int]] = {
-    TinyIntType: 8,
-    SmallIntType: 16,
-    IntType: 32,
-    BigIntType: 64,
-    YearMonthIntervalType: 32,
-    DayTimeIntervalType: 64,
+    lt.TinyIntType: 8,
+    lt.SmallIntType: 16,
+    lt.IntType: 32,
+    lt.BigIntType: 64,
+    lt.YearMonthIntervalType: 32,
+    lt.DayTimeIntervalType: 64,
 }
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _REAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
@@ -92,13 +70,13 @@ def _real(text: str) -> float:
     raise ValueError(message)
 
 
-def rounded(value: Decimal, kind: DecimalType) -> Decimal | None:
+def rounded(value: Decimal, kind: lt.DecimalType) -> Decimal | None:
     """A number with the digits of a type; None if it does not fit."""
     found = value.quantize(Decimal(1).scaleb(-kind.scale), context=EXACT)
     return None if len(found.as_tuple().digits) > kind.precision and found else found
 
 
-def _decimal(text: str, kind: DecimalType) -> Decimal | None:
+def _decimal(text: str, kind: lt.DecimalType) -> Decimal | None:
     if not _DECIMAL.fullmatch(text):
         message = f"{text!r} is no decimal number"
         raise ValueError(message)
@@ -148,7 +126,7 @@ def _base64(text: str) -> bytes:
 
 
 def text_parser(  # noqa: C901, PLR0911 - a table
-    kind: LogicalType, *, iso: bool | None = False
+    kind: lt.LogicalType, *, iso: bool | None = False
 ) -> Callable[[str], Any] | None:
     """What makes values of texts; None for types that no text holds.
 
@@ -159,24 +137,24 @@ def text_parser(  # noqa: C901, PLR0911 - a table
     bits = INTEGER_BITS.get(type(kind))
     if bits is not None:
         return lambda text: integer(text, bits)
-    if isinstance(kind, CharType | VarCharType):
+    if isinstance(kind, lt.CharType | lt.VarCharType):
         return str
-    if isinstance(kind, BooleanType):
+    if isinstance(kind, lt.BooleanType):
         return lambda text: text.strip().lower() == "true"
-    if isinstance(kind, FloatType | DoubleType):
+    if isinstance(kind, lt.FloatType | lt.DoubleType):
         return _real
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, lt.DecimalType):
         return lambda text: _decimal(text, kind)
-    if isinstance(kind, DateType):
+    if isinstance(kind, lt.DateType):
         return _days
-    if isinstance(kind, TimeType):
+    if isinstance(kind, lt.TimeType):
         unit = _UNITS[kind.to_arrow().unit]
         return lambda text: _nanoseconds(text, _TIME) // unit
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, lt.TimestampType):
         return lambda text: _instant(text, kind.unit, iso=iso, zoned=False)
-    if isinstance(kind, LocalZonedTimestampType):
+    if isinstance(kind, lt.LocalZonedTimestampType):
         return lambda text: _instant(text, kind.unit, iso=iso, zoned=True)
-    if isinstance(kind, BinaryType | VarBinaryType):
+    if isinstance(kind, lt.BinaryType | lt.VarBinaryType):
         return _base64
     return None
 
@@ -199,32 +177,30 @@ def timestamp_text(value: dt.datetime, *, iso: bool, zoned: bool) -> str:
 
 
 #: Types of which the empty text is a value.
-EMPTY_TEXTS: Final = (CharType, VarCharType, BinaryType, VarBinaryType)
+EMPTY_TEXTS: Final = (lt.CharType, lt.VarCharType, lt.BinaryType, lt.VarBinaryType)
 
-_TEXT_COLUMNS_REAL: Final = r"^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$"
+_PLAIN_REAL: Final = r"^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$"
 #: Python has no year 0.
-_TEXT_COLUMNS_DATE: Final = (
-    r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
-)
+_PLAIN_DATE: Final = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
 _CLOCK: Final = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
 #: In seconds since 1970.
 _YEAR_1: Final = -62_135_596_800
 _WITH_SECONDS: Final = len("2020-01-01 00:00:00")
 #: Types whose columns Arrow reads after a look at all bytes.
 _CHECKED: Final = (
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    YearMonthIntervalType,
-    TimestampType,
+    lt.TinyIntType,
+    lt.SmallIntType,
+    lt.IntType,
+    lt.BigIntType,
+    lt.YearMonthIntervalType,
+    lt.TimestampType,
 )
 _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def array_of_texts(
     texts: pa.Array,
-    kind: LogicalType,
+    kind: lt.LogicalType,
     *,
     iso: bool | None = False,
     lenient: bool = False,
@@ -242,12 +218,12 @@ def array_of_texts(
     Raises:
         ValueError: a text does not parse.
     """
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, lt.ArrayType):
         elements = array_of_texts(
             texts.flatten(), kind.element, iso=iso, lenient=lenient, empty_is_null=empty_is_null
         )
         return _lists(texts, elements).cast(kind.to_arrow())
-    if isinstance(kind, CharType | VarCharType):
+    if isinstance(kind, lt.CharType | lt.VarCharType):
         return texts
     if empty_is_null and not isinstance(kind, EMPTY_TEXTS):
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
@@ -278,9 +254,9 @@ def _value(text: str | None, parse: Callable[[str], Any], *, lenient: bool) -> A
         raise
 
 
-def _fast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa.Array | None:
+def _fast(texts: pa.Array, kind: lt.LogicalType, *, iso: bool | None) -> pa.Array | None:
     """The column, made by Arrow; None: some text is not what it takes."""
-    if isinstance(kind, BooleanType):
+    if isinstance(kind, lt.BooleanType):
         return pc.equal(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), "true")
     if isinstance(kind, _CHECKED):
         return _checked_cast(texts, kind, iso=iso)
@@ -296,7 +272,7 @@ def _fast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa.Array |
     return texts
 
 
-def _checked_cast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa.Array | None:
+def _checked_cast(texts: pa.Array, kind: lt.LogicalType, *, iso: bool | None) -> pa.Array | None:
     """A column of whole numbers or times, where looks at all bytes tell more than a pattern.
 
     Arrow's casts take what Java does, and besides hexadecimal numbers, times of the other standard
@@ -304,7 +280,7 @@ def _checked_cast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa
     """
     data = _bytes_of(texts)
     wrong = [b"x", b"X"]
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, lt.TimestampType):
         wrong = [] if iso is None else [b" " if iso else b"T"]
     if any(each in data for each in wrong):
         return None
@@ -312,7 +288,7 @@ def _checked_cast(texts: pa.Array, kind: LogicalType, *, iso: bool | None) -> pa
         found = texts.cast(kind.to_arrow())
     except pa.ArrowException:
         return None
-    if not isinstance(kind, TimestampType) or found.null_count == len(found):
+    if not isinstance(kind, lt.TimestampType) or found.null_count == len(found):
         return found
     has_seconds = pc.min(pc.binary_length(texts)).as_py() >= _WITH_SECONDS
     first = pc.min(found).cast(pa.timestamp("s"), safe=False).cast(pa.int64()).as_py()
@@ -330,39 +306,39 @@ def _bytes_of(texts: pa.Array) -> bytes:
 
 
 def _pattern(  # noqa: PLR0911 - a table
-    kind: LogicalType, *, iso: bool | None
+    kind: lt.LogicalType, *, iso: bool | None
 ) -> str | None:
     """What all texts must match so that Arrow may read them."""
-    if isinstance(kind, FloatType | DoubleType):
-        return _TEXT_COLUMNS_REAL
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, lt.FloatType | lt.DoubleType):
+        return _PLAIN_REAL
+    if isinstance(kind, lt.DecimalType):
         whole = kind.precision - kind.scale
         if not whole:
             return None
         fraction = rf"(\.[0-9]{{1,{kind.scale}}})?" if kind.scale else ""
         return rf"^-?[0-9]{{1,{whole}}}{fraction}$"
-    if isinstance(kind, DateType):
-        return f"^{_TEXT_COLUMNS_DATE}$"
-    if isinstance(kind, TimeType):
+    if isinstance(kind, lt.DateType):
+        return f"^{_PLAIN_DATE}$"
+    if isinstance(kind, lt.TimeType):
         return f"^{_CLOCK}$"
-    if isinstance(kind, LocalZonedTimestampType):
+    if isinstance(kind, lt.LocalZonedTimestampType):
         between = "[ T]" if iso is None else "T" if iso else " "
         digits = _DIGITS[kind.to_arrow().unit]
-        return rf"^{_TEXT_COLUMNS_DATE}{between}{_CLOCK}(\.[0-9]{{1,{digits}}})?Z$"
+        return rf"^{_PLAIN_DATE}{between}{_CLOCK}(\.[0-9]{{1,{digits}}})?Z$"
     return None
 
 
 def _steps(
-    kind: LogicalType, target: pa.DataType
+    kind: lt.LogicalType, target: pa.DataType
 ) -> Sequence[pa.DataType | Callable[[pa.Array], pa.Array]]:
     """Casts, and what goes between them."""
-    if isinstance(kind, FloatType):
+    if isinstance(kind, lt.FloatType):
         return (pa.float64(), target)  # as the values that are read one by one
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, lt.DecimalType):
         return (wide(target), target)
-    if isinstance(kind, TimeType):
+    if isinstance(kind, lt.TimeType):
         return (_on_a_day, pa.timestamp(target.unit), target)
-    if isinstance(kind, LocalZonedTimestampType):
+    if isinstance(kind, lt.LocalZonedTimestampType):
         return (lambda texts: pc.utf8_rtrim(texts, "Z"), pa.timestamp(target.unit), target)
     return (target,)
 
