@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from millstream.graph.model import JobGraph, StreamNode
 
 
+_LOG: Final = logging.getLogger("millstream")
 #: The earliest that a zip archive can say: the digest must not depend on times.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 _LOCAL_NAME: Final = ".files"
@@ -280,9 +281,6 @@ def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
         parallelism=node.parallelism,
         ignores_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
     )
-
-
-_LOG: Final = logging.getLogger("millstream")
 
 
 class Job:

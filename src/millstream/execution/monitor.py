@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Records = Mapping[str, OperatorRecord]
 
 
+_LOG: Final = logging.getLogger("millstream")
 Outcome = Literal["restored", "new", "dropped"]
 
 
@@ -252,9 +253,6 @@ def _contents(last: Manifest, old: OperatorRecord) -> Iterator[str]:
     count = len(last.splits.get(old.uid, {}))
     if count:
         yield f"the position{'s' if count > 1 else ''} of {count} split{'s' if count > 1 else ''}"
-
-
-_LOG: Final = logging.getLogger("millstream")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.contracts.source import KnownSplits, Source, Split
 
 
+_LOG: Final = logging.getLogger("millstream")
 _T = TypeVar("_T")
 
 #: Seconds for which whoever asks waits at once: what is near answers at once.
@@ -32,7 +33,6 @@ _ENDING: Final = 2.0
 _LOOK: Final = 0.05
 #: Seconds of a source's silence that are worth a word.
 _LONG_SILENCE: Final = 10.0
-_LOG: Final = logging.getLogger("millstream")
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import SplitProgress
 
 
+_LOG: Final = logging.getLogger("millstream")
 #: A subtask that read all it had within so many milliseconds is given more splits at a time, so
 #: that many small files do not each wait for the driver; one that took longer is given fewer.
 _SOON: Final = 100
@@ -204,6 +205,9 @@ def least_loaded(reading: Reading, readings: Iterable[Reading], subtasks: Iterab
     return min(splits, key=lambda subtask: (left[subtask], splits[subtask], subtask))
 
 
+# -- watermark alignment -----------------------------------------------------------------------
+
+
 class SplitAlignment:
     """Compares the times of splits, and remembers who was told to wait.
 
@@ -307,8 +311,6 @@ def _can_read(readings: Sequence[Reading], held: frozenset[int]) -> bool:
         for channel, each in reading.open.items()
     )
 
-
-_LOG: Final = logging.getLogger("millstream")
 
 _T = TypeVar("_T")
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     )
     from millstream.state.keyed import KeyedState
 
+_LOG: Final = logging.getLogger("millstream")
 __all__ = [
     "NO_RECORD",
     "USER_TIMERS",
@@ -92,7 +93,6 @@ __all__ = [
 NO_RECORD: Final = object()
 
 _PACKAGE_DIRECTORY: Final = str(Path(__file__).resolve().parent.parent)
-_LOG: Final = logging.getLogger("millstream")
 #: What functions return as a rule where records are wanted; anything else is checked.
 USUAL_RESULTS: Final = frozenset({list, tuple, GeneratorType})
 _HARDLY_RECORDS: Final = (str, bytes, bytearray, Mapping)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import EpochPlan
 
 
+_LOG: Final = logging.getLogger("millstream")
+
+
 class EpochTasks:
     """Runs the tasks of plans; frames go from stage to stage in files.
 
@@ -77,9 +80,6 @@ class EpochTasks:
         finally:
             shutil.rmtree(place, ignore_errors=True)
         return acks
-
-
-_LOG: Final = logging.getLogger("millstream")
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.execution.split_enumerator import SplitEnumerator
 
 
+_LOG: Final = logging.getLogger("millstream")
 #: Seconds between two checkpoints where the program does not say: how long exactly-once output
 #: may wait to be seen, against a file per sink and a manifest each time.
 DEFAULT_INTERVAL: Final = 1.0
@@ -296,9 +297,6 @@ def deadline_of(patience: int | None, time: int) -> int:
     if patience is None:
         return NEVER
     return time + patience if patience else 0  # at once, whatever the clocks of slots say
-
-
-_LOG: Final = logging.getLogger("millstream")
 
 
 class Triggers:

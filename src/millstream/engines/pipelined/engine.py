@@ -225,7 +225,7 @@ def why_not_pipelined(graph: JobGraph) -> str | None:
         if node.spark_index is not None:
             return (
                 f"{connector_label(node)} is a Spark DataFrame: Spark reads it by micro-batches,"
-                " and hands no record to a task that lives on. Set millstream.execution: epochs,"
+                " and hands no record to a long-running task. Set millstream.execution: epochs,"
                 " or read what it reads with a source of Millstream's "
                 "(docs/how-to/custom-connectors.md)"
             )
@@ -249,10 +249,10 @@ def _without_effect(given: Configuration) -> Iterator[tuple[ConfigOption[Any], s
     """Options that were set to what does nothing in this job, and why."""
     for option, reason in (
         (options.TARGET_EPOCH_DURATION, f"see {options.CHECKPOINTING_INTERVAL.key}"),
-        (options.TICK_INTERVAL, "tasks look at the clock every few milliseconds"),
+        (options.TICK_INTERVAL, "tasks check the clock every few milliseconds"),
     ):
         if given.get(option) != option.default:
-            yield option, f"tasks live on, there are no epochs; {reason}"
+            yield option, f"tasks are long-running, there are no epochs; {reason}"
     if not given.get(options.UNALIGNED_CHECKPOINTS):
         overtake = f"barriers overtake with {options.UNALIGNED_CHECKPOINTS.key} only"
         if given.get(options.ALIGNED_CHECKPOINT_TIMEOUT):

@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import SplitAssignment, SplitProgress
 
 
+_LOG: Final = logging.getLogger("millstream")
+
+
+# -- slot hosts --------------------------------------------------------------------------------
+
+
 class SlotHost(ABC):
     """Starts the slots of a job, run after run.
 
@@ -160,6 +166,9 @@ class SlotHost(ABC):
 
 #: Seconds in which one of two slots whose connection has ended must turn out to be lost.
 _GRACE: Final = 1.0
+
+
+# -- lost slots --------------------------------------------------------------------------------
 
 
 class Replacements:
@@ -286,6 +295,9 @@ class Replacements:
 
 #: Seconds that slots may take to stop the tasks of a region: what they close may have to answer.
 _STOPPING: Final = 10.0
+
+
+# -- regions -----------------------------------------------------------------------------------
 
 
 class RegionState(Enum):
@@ -497,6 +509,9 @@ class Regions:
         return not region.missing
 
 
+# -- readers of splits -------------------------------------------------------------------------
+
+
 class Readers:
     """The readers of all splits of a run.
 
@@ -582,7 +597,7 @@ class Readers:
         self._server.broadcast(Drain() if drains else Paused(frozenset(self._slots)))
 
 
-_LOG: Final = logging.getLogger("millstream")
+# -- failover ----------------------------------------------------------------------------------
 
 
 class Failover:

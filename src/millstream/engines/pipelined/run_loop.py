@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
 
 
+_LOG: Final = logging.getLogger("millstream")
 #: Seconds between two messages.
 _REPORT: Final = 5.0
 
@@ -222,7 +223,6 @@ class Draining:
             self._in_vain += 1
 
 
-_LOG: Final = logging.getLogger("millstream")
 #: Seconds between two checks of the sources and the clock; a message is heard at once.
 _POLL_SECONDS: Final = 0.01
 #: Seconds that slots may take to close their functions: at the end of the input, when the job is

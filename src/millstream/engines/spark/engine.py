@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from millstream.runtime.plan import EpochPlan
 
 
+_LOG: Final = logging.getLogger("millstream")
 _RAISED: Final = re.compile(
     r"^millstream\.errors\.(?P<name>\w+): (?P<message>.*?)"
     r"(?=\n\n|\n\tat |\nTraceback |\n ?SQLSTATE: |\Z)",
@@ -138,7 +139,6 @@ def raised_in_python(error: BaseException) -> str | None:
     return found[-1].strip()[:_LONGEST] if found else None
 
 
-_LOG: Final = logging.getLogger("millstream")
 #: The local property that names the run whose partitions have workers of their own; as in the Java.
 RUN_PROPERTY: Final = "millstream.run"
 _WORKER_HOMES_CLASS: Final = "WorkerHomes"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_LOG: Final = logging.getLogger("millstream")
 #: What PySpark 4 asks for.
 MINIMUM_JAVA_VERSION: Final = 17
 
@@ -172,8 +173,6 @@ def _wrapped_home(java: Path, version: int) -> Path:
         temporary.replace(wrapper)
     return home
 
-
-_LOG: Final = logging.getLogger("millstream")
 
 #: Seconds that a process may need to end after its connections are closed.
 _LAST_BREATH: Final = 5.0

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.control import SlotSettings
 
 
+_LOG: Final = logging.getLogger("millstream")
 #: Characters of a job's description, and jobs, that a message has room for.
 _DESCRIPTION: Final = 60
 _MOST_JOBS: Final = 5
@@ -182,7 +183,6 @@ def _items(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
-_LOG: Final = logging.getLogger("millstream")
 _LOOPBACK: Final = "127.0.0.1"
 #: Seconds after which is said why slots do not come: that others have the cores, anything else;
 #: and between two looks for executors.
