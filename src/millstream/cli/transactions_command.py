@@ -170,7 +170,7 @@ class Owners:
         )
 
     def is_committed(self, transactional_id: str, control: TransactionControl) -> bool:
-        """Whether what the newest manifest names of an id is committed; it must name it."""
+        """Return whether what the newest manifest names of an id is committed; it must name it."""
         (job,) = (job for job in self._jobs.values() if transactional_id in job.named)
         return control.outcome(job.named[transactional_id], job.epoch) is Outcome.COMMITTED
 

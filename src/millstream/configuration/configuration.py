@@ -234,11 +234,11 @@ class Configuration:
         return set(self._entries)
 
     def contains_key(self, key: str) -> bool:
-        """Whether the key, or one that means the same, is set."""
+        """Return whether the key, or one that means the same, is set."""
         return self._find(key) is not None
 
     def contains(self, option: ConfigOption[Any]) -> bool:
-        """Whether the option is set."""
+        """Return whether the option is set."""
         return self.contains_key(option.key)
 
     def remove_config(self, key: str) -> bool:
@@ -300,7 +300,7 @@ class Configuration:
         return self
 
     def _heeds(self, option: ConfigOption[Any]) -> bool:
-        """Whether the job is to run in a way in which the option has an effect."""
+        """Return whether the job is to run in a way in which the option has an effect."""
         return option.pipelined and self.get(EXECUTION) == "pipelined"
 
     def __deepcopy__(self, memo: dict[int, object]) -> Configuration:
@@ -308,7 +308,7 @@ class Configuration:
         return self.clone()
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same entries, compared as text."""
+        """Return whether both have the same entries, compared as text."""
         return isinstance(other, Configuration) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:

@@ -97,7 +97,7 @@ class ExecutionConfig:
         return self
 
     def has_auto_generated_uids_enabled(self) -> bool:
-        """Whether operators may do without a uid."""
+        """Return whether operators may do without a uid."""
         return self._configuration.get(options.AUTO_GENERATE_UIDS)
 
     # -- kept without effect -------------------------------------------------------------------
@@ -202,7 +202,7 @@ class ExecutionConfig:
         return self
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are settings of equal configurations."""
+        """Return whether both are settings of equal configurations."""
         return isinstance(other, ExecutionConfig) and self._configuration == other._configuration
 
     def __hash__(self) -> int:

@@ -38,7 +38,7 @@ class CheckpointConfig:
         self._configuration = configuration
 
     def is_checkpointing_enabled(self) -> bool:
-        """Whether an interval is set."""
+        """Return whether an interval is set."""
         return self._configuration.contains_key(options.CHECKPOINTING_INTERVAL.key)
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
@@ -147,7 +147,7 @@ class CheckpointConfig:
         )
 
     def is_fail_on_checkpointing_errors(self) -> bool:
-        """Whether no epoch may exceed the timeout."""
+        """Return whether no epoch may exceed the timeout."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     # -- what is kept ----------------------------------------------------------------------
@@ -198,7 +198,7 @@ class CheckpointConfig:
         return self.enable_unaligned_checkpoints(enabled=False)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Whether barriers may overtake; with epochs there are none."""
+        """Return whether barriers may overtake; with epochs there are none."""
         return self._configuration.get(options.UNALIGNED_CHECKPOINTS)
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> Self:  # noqa: FBT001, FBT002 - PyFlink's
@@ -207,7 +207,7 @@ class CheckpointConfig:
         return self
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """Whether they are allowed also with ``partition_custom()``."""
+        """Return whether they are allowed also with ``partition_custom()``."""
         return self._configuration.get(options.FORCE_UNALIGNED_CHECKPOINTS)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> Self:

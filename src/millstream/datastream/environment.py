@@ -208,11 +208,11 @@ class JobSettings:
         return self.get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Whether barriers may overtake records; with epochs there are none."""
+        """Return whether barriers may overtake records; with epochs there are none."""
         return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """Whether they may also with ``partition_custom()``."""
+        """Return whether they may also with ``partition_custom()``."""
         return self.get_checkpoint_config().is_force_unaligned_checkpoints()
 
     def set_state_backend(self, state_backend: StateBackend) -> Self:
@@ -313,7 +313,7 @@ class JobSettings:
         return self
 
     def is_chaining_enabled(self) -> bool:
-        """Whether ``disable_operator_chaining`` has not been called."""
+        """Return whether ``disable_operator_chaining`` has not been called."""
         return self._configuration.get(options.OPERATOR_CHAINING)
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:

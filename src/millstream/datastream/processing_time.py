@@ -28,7 +28,7 @@ _OURS = frozenset({Function.__module__})
 
 
 def may_use_processing_time_timers(function: object) -> bool:
-    """Whether ticks of processing time are needed for ``function``.
+    """Return whether ticks of processing time are needed for ``function``.
 
     No, if it has no ``on_timer`` of its own, or if its class registers event-time timers and
     nowhere processing-time timers.

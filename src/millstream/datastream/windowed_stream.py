@@ -211,7 +211,7 @@ class WindowedStream:
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
         """Remove elements before or after the window function sees them.
 
-        All elements of the windows are kept then, and reduce and aggregate functions computed anew
+        All elements of the windows are kept then, and reduce and aggregate functions computed again
         at every firing.
 
         Raises:
@@ -255,7 +255,7 @@ class WindowedStream:
 
         Args:
             reduce_function: (so far, new) -> so far.
-            window_function: gets the result, with key and window at hand.
+            window_function: gets the result, with key and window.
             output_type: the type of the new records.
         """
         require(reduce_function, (ReduceFunction,), "reduce")
@@ -285,7 +285,7 @@ class WindowedStream:
         Args:
             aggregate_function: the user's, or the first built-in aggregate, or a dict of them.
             more: the other built-in aggregates, or PyFlink's arguments in their order.
-            window_function: gets the result, with key and window at hand.
+            window_function: gets the result, with key and window.
             accumulator_type: accepted; accumulators are pickled.
             output_type: the type of the new records.
         """
@@ -338,7 +338,7 @@ class WindowedStream:
         process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Evaluate each window over all its records, with time and state at hand.
+        """Evaluate each window over all its records, with time and state.
 
         Args:
             process_window_function: its ``process`` yields records.
@@ -556,7 +556,7 @@ class AllWindowedStream:
         process_window_function: ProcessAllWindowFunction[Any, Any, Any],
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Evaluate each window over all its records, with time and state at hand.
+        """Evaluate each window over all its records, with time and state.
 
         Args:
             process_window_function: its ``process`` yields records.

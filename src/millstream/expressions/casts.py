@@ -549,7 +549,7 @@ def has_plain_years(column: Any) -> bool:
 
 
 def is_utc(zone: str) -> bool:
-    """Whether a time zone is UTC by whatever name."""
+    """Return whether a time zone is UTC by whatever name."""
     found = zone_of(zone)
     return found.rules is None and found.offset == 0
 

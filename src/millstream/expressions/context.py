@@ -79,7 +79,7 @@ class Frame:
         """Take the columns, or where they come from.
 
         Args:
-            columns: those at hand; None for what ``outer`` has to give.
+            columns: the available ones; None for what ``outer`` has to give.
             rows: how many rows the frame has.
             context: what the expressions are evaluated with.
             outer: the frame that this one selects rows of.

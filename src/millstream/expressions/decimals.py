@@ -171,7 +171,7 @@ _BITS: Final = {
 
 
 def is_integer(type_: LogicalType) -> bool:
-    """Whether it is an integer type of any width."""
+    """Return whether it is an integer type of any width."""
     return type_.is_a(TypeFamily.INTEGER_NUMERIC)
 
 

@@ -508,7 +508,7 @@ class Filter:
         return self._node.is_total
 
     def evaluate(self, batch: pa.RecordBatch, context: EvaluationContext) -> pa.Array:
-        """Whether the condition is TRUE for each row: a boolean column without nulls.
+        """Return whether the condition is TRUE for each row: a boolean column without nulls.
 
         Args:
             batch: columns by the positions of the expression's input references.
@@ -670,7 +670,7 @@ def compile_calculation(
 
 
 def is_deterministic(expression: Expression) -> bool:
-    """Whether equal rows give equal values, at any time."""
+    """Return whether equal rows give equal values, at any time."""
     return all(_definition(node).is_foldable for node in walk(expression) if isinstance(node, Call))
 
 

@@ -105,7 +105,7 @@ class JsonText:
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether a value is neither an array nor an object."""
+    """Return whether a value is neither an array nor an object."""
     return not isinstance(value, list | dict)
 
 
@@ -141,7 +141,7 @@ _SCALARS: Final = frozenset({TypeRoot.BOOLEAN, TypeRoot.NULL})
 
 
 def supports_json(type_: LogicalType) -> bool:
-    """Whether Flink writes values of a type as JSON: not dates, times and intervals."""
+    """Return whether Flink writes values of a type as JSON: not dates, times and intervals."""
     if isinstance(type_, MapType) and not type_.key.is_a(TypeFamily.CHARACTER_STRING):
         return False
     if isinstance(type_, ArrayType | MapType | RowType):
@@ -507,7 +507,7 @@ class Path:
 
     @property
     def is_definite(self) -> bool:
-        """Whether it finds one value at most."""
+        """Return whether it finds one value at most."""
         return all(step.definite for step in self.steps)
 
     def read(self, root: Any) -> Any:

@@ -64,7 +64,7 @@ def _negative_literal(name: str, arguments: Sequence[Expression]) -> Literal | N
 def resolve_definition(
     definition: FunctionDefinition, arguments: Sequence[Expression], *, user: bool = False
 ) -> Call:
-    """Call a function whose definition is at hand.
+    """Call a function with a known definition.
 
     Args:
         definition: the function.

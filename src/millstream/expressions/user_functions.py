@@ -546,17 +546,17 @@ class UserAggregate:
 
     @property
     def retracts(self) -> bool:
-        """Whether rows can be taken back from it."""
+        """Return whether rows can be taken back from it."""
         return self.kind == "pandas" or _has_own(self.function, "retract")
 
     @property
     def merges(self) -> bool:
-        """Whether two accumulators can be put together."""
+        """Return whether two accumulators can be put together."""
         return self.kind == "pandas" or _has_own(self.function, "merge")
 
 
 def _has_own(function: object, name: str) -> bool:
-    """Whether a class has said what a method does that the base class refuses."""
+    """Return whether a class has said what a method does that the base class refuses."""
     found = getattr(type(function), name, None)
     return found is not None and not getattr(found, "is_missing", False)
 

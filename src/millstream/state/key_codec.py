@@ -289,7 +289,7 @@ class KeyTypes:
             self._found.add("str" if pa.types.is_string(keys.type) else "int")
 
     def take(self) -> list[str]:
-        """What was found, and begin anew."""
+        """Return what was found, and begin again."""
         found = sorted(self._found)
         self._found = set()
         self._looked = False

@@ -54,7 +54,7 @@ _NEVER: Final = 2**63 - 1
 
 
 class ExpiredEntry(NamedTuple):
-    """What was found in the store: by then it may have been written anew."""
+    """What was found in the store: by then it may have been rewritten."""
 
     key: CacheKey
     #: What stands behind the key in its name.
@@ -387,7 +387,7 @@ class KeyContext(ABC):
     @property
     @abstractmethod
     def has_states(self) -> bool:
-        """Whether there is anything that ``prefetch`` could read."""
+        """Return whether there is anything that ``prefetch`` could read."""
 
     @abstractmethod
     def prefetch(self, keys: list[object]) -> None:

@@ -321,7 +321,7 @@ class KeyedState(KeyContext):
             _sharing.discard(self)
 
     def _is_full(self) -> bool:
-        """Whether the younger generation takes the half of what there is for both."""
+        """Return whether the younger generation takes the half of what there is for both."""
         return sum(state.weight for state in self._states.values()) > self.share
 
     @property

@@ -75,7 +75,7 @@ def split_bucket(stored: bytes) -> tuple[int, int, list[bytes], list[bytes]]:
 
 
 def has_name(stored: bytes, name: bytes) -> bool | None:
-    """Whether a bucket has an entry of that name; None: to know it, it has to be split."""
+    """Return whether a bucket has an entry of that name; None: to know it, it has to be split."""
     if name not in stored:
         return False
     _, _, count = _HEAD.unpack_from(stored)

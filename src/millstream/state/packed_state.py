@@ -176,7 +176,7 @@ class PackedMap:
         return zlib.crc32(name) & ((1 << self.level) - 1) if self.level else 0
 
     def has_bucket(self, number: int) -> bool:
-        """Whether a bucket was read."""
+        """Return whether a bucket was read."""
         return number == 0 or (self._others is not None and number in self._others)
 
     def bucket(self, number: int) -> dict[bytes, bytes]:
@@ -255,7 +255,7 @@ class PackedMap:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there should be more buckets."""
+        """Return whether there should be more buckets."""
         return self.count > _MOST_PER_BUCKET << self.level
 
     def grow(self) -> None:
@@ -616,7 +616,7 @@ class ExpiringRows:
         return None if rest else int(_TIME.unpack_from(content, self._at)[0])
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
-        """Remove the values of keys that were not written anew."""
+        """Remove the values of keys that were not written again."""
         keys = [key for key, _ in entries]
         rows = self._values.get_all(keys)
         over = [
@@ -653,7 +653,7 @@ class ExpiringMaps:
         return 0 if time is None else int(_TIME.unpack(time)[0])
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
-        """Remove the maps that were not written anew."""
+        """Remove the maps that were not written again."""
         keys = [key for key, _ in entries]
         maps = self._maps
         maps.fetch_all_distinct(keys)
@@ -687,7 +687,7 @@ class ExpiringEntries:
         return min([int(read(value, at)[0]) for value in values], default=None)
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
-        """Remove entries that were not written anew, bucket by bucket."""
+        """Remove entries that were not written again, bucket by bucket."""
         maps = self._maps
         keys = list(dict.fromkeys(key for key, _ in entries))
         maps.fetch(keys)
@@ -771,7 +771,7 @@ def append_groups(
 
 
 def _are_new(found: Any, names: list[bytes]) -> bool:
-    """Whether entries are sure not to be in a bucket, nor twice among themselves."""
+    """Return whether entries are sure not to be in a bucket, nor twice among themselves."""
     if len(names) > 1 and len(set(names)) < len(names):
         return False
     return found is None or (type(found) is bytes and not any(map(found.__contains__, names)))

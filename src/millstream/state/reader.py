@@ -206,7 +206,7 @@ class Foreign:
         return f"{self.name}({', '.join(parts)})"
 
     def __eq__(self, other: object) -> bool:
-        """Whether it shows the same."""
+        """Return whether it shows the same."""
         return repr(self) == repr(other)
 
     def __hash__(self) -> int:

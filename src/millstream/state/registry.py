@@ -158,7 +158,7 @@ def stored_record(store: KeyValueStore, name: str) -> StateSection | None:
 
 
 def is_section(name: bytes) -> bool:
-    """Whether the ``M`` entry of this name is of a section with a number."""
+    """Return whether the ``M`` entry of this name is of a section with a number."""
     return name not in (STORE_FORMAT, CHUNK_COUNTER, SWEPT) and not name.startswith(SECTION_RECORD)
 
 

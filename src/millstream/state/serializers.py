@@ -109,7 +109,7 @@ class _ByNamePickler(ByValuePickler):
 
 
 def is_importable(cls: type) -> bool:
-    """Whether a worker finds ``cls`` by importing its module."""
+    """Return whether a worker finds ``cls`` by importing its module."""
     return cls.__module__ != "__main__" and _attribute(cls.__module__, cls.__qualname__) is cls
 
 

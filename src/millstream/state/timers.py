@@ -203,7 +203,7 @@ class TimerQueue:
     def advance(self, time: int) -> Iterator[tuple[int, object, bytes]]:
         """Take out and yield every timer up to and including ``time``, in order."""
         while True:
-            # All is asked anew each time: the caller may register, delete and flush in between.
+            # All is read again each time: the caller may register, delete and flush in between.
             stored = self._next_stored(time)
             new = self._next_new()
             stored_first = new is None or (stored is not None and stored <= new)

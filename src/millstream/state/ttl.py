@@ -49,7 +49,7 @@ class _Expiry:
         )
 
     def is_over(self, kept: tuple[int, Any]) -> bool:
-        """Whether what was kept has expired."""
+        """Return whether what was kept has expired."""
         return kept[0] + self._length <= self._keyed.expiry_time()
 
     def stamp(self, value: object) -> tuple[int, Any]:
@@ -295,7 +295,7 @@ class TtlMapState(MapState[Any, Any]):
         self._inner.remove(key)
 
     def contains(self, key: Any) -> bool:
-        """Whether the map key is there and has not expired."""
+        """Return whether the map key is there and has not expired."""
         return self._read(key, self._inner.get(key)) is not None
 
     def items(self) -> list[tuple[Any, Any]]:
@@ -304,7 +304,7 @@ class TtlMapState(MapState[Any, Any]):
         return [(key, value[0]) for key, value in found if value is not None]
 
     def is_empty(self) -> bool:
-        """Whether there is no entry that has not expired."""
+        """Return whether there is no entry that has not expired."""
         return not self.items()
 
     def clear(self) -> None:

@@ -71,7 +71,7 @@ class UserDefinedFunction:
         """Clean up: called when the operator is gone."""
 
     def is_deterministic(self) -> bool:
-        """Whether equal arguments always give equal results."""
+        """Return whether equal arguments always give equal results."""
         return True
 
 

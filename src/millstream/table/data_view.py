@@ -141,7 +141,7 @@ class MapView(DataView, Generic[K, V]):
         del self._dict[key]
 
     def contains(self, key: K) -> bool:
-        """Whether a key is there."""
+        """Return whether a key is there."""
         return key in self._dict
 
     def items(self) -> Iterable[tuple[K, V]]:
@@ -157,7 +157,7 @@ class MapView(DataView, Generic[K, V]):
         return self._dict.values()
 
     def is_empty(self) -> bool:
-        """Whether there is nothing."""
+        """Return whether there is nothing."""
         return not self._dict
 
     def clear(self) -> None:

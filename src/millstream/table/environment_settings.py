@@ -61,7 +61,7 @@ class EnvironmentSettings:
         return self._configuration.get(BUILTIN_DATABASE)
 
     def is_streaming_mode(self) -> bool:
-        """Whether queries are over streams; else all input is bounded."""
+        """Return whether queries are over streams; else all input is bounded."""
         return bool(self._configuration.get(RUNTIME_MODE) != "BATCH")
 
     def get_configuration(self) -> Configuration:

@@ -135,7 +135,7 @@ def _physical(row: RowType, declared: ResolvedSchema, known: Sequence[str]) -> R
 
 
 def _asks_for_time(declared: ResolvedSchema) -> bool:
-    """Whether a column takes the timestamps of the records.
+    """Return whether a column takes the timestamps of the records.
 
     Raises:
         ValidationError: a column is of other metadata, which streams have not.

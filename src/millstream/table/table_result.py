@@ -178,7 +178,7 @@ class TableResult:
         return ResolvedSchema(tuple(PhysicalColumn(each.name, each.type) for each in fields))
 
     def get_result_kind(self) -> ResultKind:
-        """Whether there are rows of interest."""
+        """Return whether there are rows of interest."""
         if isinstance(self._result, RowsResult) and self._result.is_ok:
             return ResultKind.SUCCESS
         return ResultKind.SUCCESS_WITH_CONTENT

@@ -66,7 +66,7 @@ class GroupWindow:
 
     @property
     def counts_rows(self) -> bool:
-        """Whether its lengths are numbers of rows."""
+        """Return whether its lengths are numbers of rows."""
         return isinstance(self.lengths[0], RowInterval)
 
 

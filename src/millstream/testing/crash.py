@@ -66,7 +66,7 @@ class Run:
 
     @property
     def killed(self) -> bool:
-        """Whether it ended by SIGKILL."""
+        """Return whether it ended by SIGKILL."""
         return self.exit_code == -signal.SIGKILL
 
 
@@ -80,7 +80,7 @@ class CrashReport:
 
     @property
     def killed(self) -> bool:
-        """Whether any run was killed: False means that the armed point was never reached."""
+        """Return whether any run was killed: False means that the armed point was never reached."""
         return any(run.killed for run in self.runs)
 
     @property
@@ -254,7 +254,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def group_lives(group: int) -> bool:
-    """Whether the group has a process that is not a zombie."""
+    """Return whether the group has a process that is not a zombie."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

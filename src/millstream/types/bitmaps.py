@@ -46,7 +46,7 @@ def signed(value: int) -> int:
 
 
 def is_bitmap(value: Any) -> bool:
-    """Whether a value of a program is a set of pyroaring's, which it then has loaded."""
+    """Return whether a value of a program is a set of pyroaring's, which it then has loaded."""
     library = sys.modules.get("pyroaring")
     return library is not None and isinstance(value, library.AbstractBitMap)
 
@@ -168,5 +168,5 @@ class VariantType(LogicalType):
 
 
 def has_extension(type_: LogicalType) -> bool:
-    """Whether values of the type are such bytes, or hold some."""
+    """Return whether values of the type are such bytes, or hold some."""
     return isinstance(type_, BitmapType | VariantType) or any(map(has_extension, type_.children))

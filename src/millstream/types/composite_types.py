@@ -222,7 +222,7 @@ class RowTypeInfo(CompositeTypeInfo):
         return [names.index(name) for name in self._names]
 
     def _needs_care(self, kind: type) -> bool:
-        """Whether values of that class are not simply sequences in the right order."""
+        """Return whether values of that class are not simply sequences in the right order."""
         if issubclass(kind, Row):
             return self._is_shuffled(kind)
         return not issubclass(kind, tuple | list)
@@ -327,7 +327,7 @@ class DataclassTypeInfo(CompositeTypeInfo):
 
 
 def _has_plain_init(cls: type) -> bool:
-    """Whether ``cls(*fields)`` sets the fields and does nothing else."""
+    """Return whether ``cls(*fields)`` sets the fields and does nothing else."""
     fields = dataclasses.fields(cls)
     parameters = cast("Any", cls).__dataclass_params__
     return (
@@ -364,7 +364,7 @@ def _restorer(cls: type, names: tuple[str, ...]) -> Callable[..., object]:
 
 
 def _is_slot(cls: type, name: str) -> bool:
-    """Whether the attribute is a data descriptor (a slot), not an entry of ``__dict__``."""
+    """Return whether the attribute is a data descriptor (a slot), not an entry of ``__dict__``."""
     return hasattr(getattr(cls, name, None), "__set__")
 
 
@@ -376,11 +376,11 @@ class TaggedUnion(NamedTuple):
     value: Any
 
     def is_one(self) -> bool:
-        """Whether it is a record of the first stream."""
+        """Return whether it is a record of the first stream."""
         return self.input_index == 0
 
     def is_two(self) -> bool:
-        """Whether it is a record of the second stream."""
+        """Return whether it is a record of the second stream."""
         return self.input_index == 1
 
     def get_one(self) -> Any:

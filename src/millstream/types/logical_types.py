@@ -123,7 +123,7 @@ class LogicalType:
 
     @property
     def is_nullable(self) -> bool:
-        """Whether values may be NULL."""
+        """Return whether values may be NULL."""
         return self._nullable
 
     def with_nullability(self, nullable: bool) -> Self:  # noqa: FBT001 - the brief's name
@@ -149,7 +149,7 @@ class LogicalType:
         return self
 
     def need_conversion(self) -> bool:
-        """Whether ``to_sql_type`` and ``from_sql_type`` change values."""
+        """Return whether ``to_sql_type`` and ``from_sql_type`` change values."""
         return False
 
     def to_sql_type(self, obj: Any) -> Any:
@@ -166,7 +166,7 @@ class LogicalType:
         return ()
 
     def is_a(self, family: TypeFamily) -> bool:
-        """Whether it belongs to that family."""
+        """Return whether it belongs to that family."""
         return family in self.root.families
 
     def as_summary_string(self) -> str:
@@ -304,7 +304,7 @@ class DecimalType(FractionalType):
 
     @property
     def has_precision_info(self) -> bool:
-        """Whether precision and scale are known: always."""
+        """Return whether precision and scale are known: always."""
         return True
 
     def _serializable(self) -> str:
@@ -456,7 +456,7 @@ class _AnyTimestampType(_Converted):
 
     @property
     def is_time_attribute(self) -> bool:
-        """Whether it is an event time or a processing time attribute."""
+        """Return whether it is an event time or a processing time attribute."""
         return self.kind is not TimestampKind.REGULAR
 
     @property
@@ -792,7 +792,7 @@ class RowField:
         return self.data_type
 
     def need_conversion(self) -> bool:
-        """Whether the type converts values."""
+        """Return whether the type converts values."""
         return self.type.need_conversion()
 
     def to_sql_type(self, obj: Any) -> Any:

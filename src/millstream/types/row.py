@@ -219,7 +219,7 @@ class Row(list[Any]):
         raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
-        """Whether values, field names and kind are the same."""
+        """Return whether values, field names and kind are the same."""
         if type(self) is not type(other) and not (
             isinstance(other, Row) and self._fields == other._fields and self._kind == other._kind
         ):
@@ -227,7 +227,7 @@ class Row(list[Any]):
         return list.__eq__(self, cast("list[Any]", other))
 
     def __ne__(self, other: object) -> bool:
-        """Whether anything of the two differs."""
+        """Return whether anything of the two differs."""
         return not self == other
 
     def __hash__(self) -> int:  # type: ignore[override]  # a list has none, PyFlink's Row has

@@ -48,7 +48,7 @@ class StructuredType(RowType):
 
 
 def is_class_name(name: str) -> bool:
-    """Whether a text may name a class: identifiers with dots between them."""
+    """Return whether a text may name a class: identifiers with dots between them."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -79,7 +79,7 @@ def python_class(type_: StructuredType) -> type | None:
 
 
 def has_class(type_: LogicalType) -> bool:
-    """Whether objects of a Python class are in values of a type."""
+    """Return whether objects of a Python class are in values of a type."""
     if isinstance(type_, StructuredType) and python_class(type_) is not None:
         return True
     return any(map(has_class, type_.children))

@@ -70,11 +70,11 @@ class Duration:
         return self._nanos
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are durations of the same length."""
+        """Return whether both are durations of the same length."""
         return isinstance(other, Duration) and self._nanos == other._nanos
 
     def __lt__(self, other: Duration) -> bool:
-        """Whether this one is shorter."""
+        """Return whether this one is shorter."""
         return self._nanos < other._nanos
 
     def __hash__(self) -> int:
@@ -175,7 +175,7 @@ class Instant:
         return Instant(seconds, millis * _NANOS_PER_MILLI)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same point."""
+        """Return whether both are the same point."""
         return (
             isinstance(other, Instant)
             and self.seconds == other.seconds

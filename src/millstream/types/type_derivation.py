@@ -92,12 +92,12 @@ _EXPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
 
 
 def supports_implicit_cast(source: LogicalType, target: LogicalType) -> bool:
-    """Whether the planner may put a cast from ``source`` to ``target`` by itself."""
+    """Return whether the planner may put a cast from ``source`` to ``target`` by itself."""
     return _supports(source, target, explicit=False)
 
 
 def supports_explicit_cast(source: LogicalType, target: LogicalType) -> bool:
-    """Whether a program may write CAST from ``source`` to ``target``."""
+    """Return whether a program may write CAST from ``source`` to ``target``."""
     return _supports(source, target, explicit=True)
 
 
@@ -131,13 +131,13 @@ def _children(source: LogicalType, target: LogicalType, *, explicit: bool) -> bo
 
 
 def is_single_field(interval: LogicalType) -> bool:
-    """Whether an interval counts one unit only, so that a number can stand for it."""
+    """Return whether an interval counts one unit only, so that a number can stand for it."""
     assert isinstance(interval, YearMonthIntervalType | DayTimeIntervalType)  # noqa: S101
     return " TO " not in interval.units
 
 
 def needs_no_cast(source: LogicalType, target: LogicalType) -> bool:
-    """Whether each value of ``source`` is one of ``target`` as it is.
+    """Return whether each value of ``source`` is one of ``target`` as it is.
 
     Text and bytes fit a longer variable type; a row fits one with other names.
     """

@@ -77,7 +77,7 @@ def values_of(array: pa.Array) -> list[object]:
 
 
 def _needs_zero(data_type: pa.DataType) -> bool:
-    """Whether numpy has no null for the type, so that a zero has to stand in for it."""
+    """Return whether numpy has no null for the type, so that a zero has to stand in for it."""
     return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type))
 
 
@@ -213,7 +213,7 @@ class TypeInformation(ABC):
         return pa.RecordBatch.from_arrays([self.column_to_arrow(values)], schema=self.arrow_schema)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both describe the same records."""
+        """Return whether both describe the same records."""
         return (
             isinstance(other, TypeInformation)
             and str(self) == str(other)

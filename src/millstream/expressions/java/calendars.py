@@ -112,7 +112,7 @@ class Moment:
 
 
 def is_leap(year: int) -> bool:
-    """Whether a year of the Gregorian calendar has 366 days."""
+    """Return whether a year of the Gregorian calendar has 366 days."""
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 

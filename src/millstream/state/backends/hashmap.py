@@ -139,7 +139,7 @@ class HashMapStore:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a write would have to wait; never."""
+        """Return whether a write would have to wait; never."""
         return False
 
     def prepare_snapshot(self) -> PendingSnapshot:

@@ -82,7 +82,7 @@ _LEVEL_BASE: Final = 8 * _MEBIBYTE
 _TABLE: Final = 4 * _MEBIBYTE
 _MOST_COMPACTED: Final = 16 * _MEBIBYTE
 
-#: From this size on RocksDB begins its MANIFEST anew, with the files that there are (some 150 bytes
+#: From this size on RocksDB starts a new MANIFEST, with the files that there are (some 150 bytes
 #: for each).  All of it is in each snapshot, and each adds to it: by default up to a gigabyte.
 _MANIFEST: Final = _MEBIBYTE >> 3
 
@@ -239,7 +239,7 @@ class RocksDBStore:
         return list(map(values.get, keys))
 
     def _is_worth_a_scan(self, wanted: int) -> bool:
-        """Whether reading everything is cheaper than reading ``wanted`` single keys."""
+        """Return whether reading everything is cheaper than reading ``wanted`` single keys."""
         total = self._number("rocksdb.estimate-num-keys")
         # None: the store is empty, or full of deletions, which a scan would have to pass.
         if not 0 < total <= wanted * _SCAN_FACTOR:
@@ -324,7 +324,7 @@ class RocksDBStore:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a write would have to wait for a snapshot that is being prepared."""
+        """Return whether a write would have to wait for a snapshot that is being prepared."""
         return self._keeping is not None and self._keeping.is_alive()
 
     def _settle(self) -> None:
@@ -456,7 +456,7 @@ class RocksDBStore:
             time.sleep(0.005)
 
     def _is_behind(self) -> bool:
-        """Whether compaction has much to do, and is at it."""
+        """Return whether compaction has much to do, and is at it."""
         most = _MOST_LEVEL_0 - self._key_groups[0] % _SPREAD
         with self._life:
             if self._database is None:
