@@ -8,7 +8,7 @@ from millstream.datastream.data_stream import DataStream
 from millstream.errors import ProgramError, ValidationError
 from millstream.graph.model import caller_location
 from millstream.graph.transformation import OneInputTransformation
-from millstream.runtime.operators.table.cast_to_schema import ConformFactory
+from millstream.runtime.operators.table.calc import ConformFactory
 from millstream.sql.binder import calls
 from millstream.sql.binder.binding import fitted, with_metadata
 from millstream.sql.binder.expressions import ExpressionBinder

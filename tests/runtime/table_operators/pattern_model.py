@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from millstream.runtime.operators.table.row_patterns import Match, RowPattern, SkipTo
+from millstream.runtime.operators.table.match import Match, RowPattern, SkipTo
 
 __all__ = ["matches"]
 

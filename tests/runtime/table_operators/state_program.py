@@ -23,8 +23,20 @@ from tests.runtime.table_operators.test_match import plan_of as match_of
 from tests.runtime.table_operators.test_windows import PLAIN, TIME, at
 
 from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
-from millstream.runtime.operators.table import factories
-from millstream.runtime.operators.table.row_patterns import RowPattern
+from millstream.runtime.operators.table.deduplicate import (
+    ChangelogNormalizeFactory,
+    DeduplicateFactory,
+)
+from millstream.runtime.operators.table.factories import WindowAggregateFactory
+from millstream.runtime.operators.table.group_aggregate import GroupAggregateFactory
+from millstream.runtime.operators.table.join import JoinFactory
+from millstream.runtime.operators.table.joins_by_time import (
+    IntervalJoinFactory,
+    TemporalJoinFactory,
+)
+from millstream.runtime.operators.table.match import RowPattern
+from millstream.runtime.operators.table.over import OverFactory, UpdatingOverFactory
+from millstream.runtime.operators.table.sink_materializer import SinkMaterializerFactory
 from millstream.runtime.operators.table.sort import FinalRowsFactory, TemporalSortFactory
 from millstream.runtime.operators.table.specs import (
     AggregateCall,
@@ -33,6 +45,7 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
+from millstream.runtime.operators.table.top_n import TopNFactory, WindowRankFactory
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
 from millstream.types.bitmaps import BitmapType, bitmap_bytes, bitmap_of_values
 from millstream.types.logical_types import (
@@ -149,9 +162,7 @@ _BOTH: Final = [*_TYPES, *_TYPES]
 
 
 def _grouped(calls: Sequence[AggregateCall], *, retracts: bool) -> Case:
-    factory = factories.GroupAggregateFactory(
-        _ROWS, (_K,), tuple(calls), retracts, update_before=True
-    )
+    factory = GroupAggregateFactory(_ROWS, (_K,), tuple(calls), retracts, update_before=True)
     output = [_TYPES[_K], *(call.type for call in calls)]
     return Case(factory, output, (_changes if retracts else _inserts,))
 
@@ -159,36 +170,34 @@ def _grouped(calls: Sequence[AggregateCall], *, retracts: bool) -> Case:
 def _windowed(kind: str, step: int | None, calls: Sequence[AggregateCall]) -> Case:
     spec = WindowSpec(WindowKind[kind], 12 if kind == "SESSION" else 60, step)
     names = ("window_start", "window_end")
-    factory = factories.WindowAggregateFactory(_ROWS, spec, _T, (_K,), tuple(calls), names)
+    factory = WindowAggregateFactory(_ROWS, spec, _T, (_K,), tuple(calls), names)
     return Case(factory, [_TYPES[_K], *(call.type for call in calls), PLAIN, PLAIN])
 
 
 def _joined(kind: str, left: JoinSide, right: JoinSide) -> Case:
-    factory = factories.JoinFactory(_ROWS, _ROWS, JoinKind[kind], left, right, (True,))
+    factory = JoinFactory(_ROWS, _ROWS, JoinKind[kind], left, right, (True,))
     output = _TYPES if kind in {"SEMI", "ANTI"} else _BOTH
     return Case(factory, output, (_changes, _changes))
 
 
 def _top(strategy: RankStrategy, feed: Any, **options: Any) -> Case:
-    factory = factories.TopNFactory(
-        _ROWS, (_K,), _ORDER, 1, 3, True, strategy, update_before=True, **options
-    )
+    factory = TopNFactory(_ROWS, (_K,), _ORDER, 1, 3, True, strategy, update_before=True, **options)
     return Case(factory, [*_TYPES, BigIntType(nullable=False)], (feed,))
 
 
 def _first(rowtime: int | None, *, last: bool) -> Case:
-    factory = factories.DeduplicateFactory(_ROWS, (_K,), rowtime, last, update_before=True)
+    factory = DeduplicateFactory(_ROWS, (_K,), rowtime, last, update_before=True)
     return Case(factory, _TYPES)
 
 
 def _over(preceding: int | None, *, is_rows: bool) -> Case:
     calls = (*_ADDED[:3], _DISTINCT[0])
-    factory = factories.OverFactory(_ROWS, (_K,), calls, _T, is_rows=is_rows, preceding=preceding)
+    factory = OverFactory(_ROWS, (_K,), calls, _T, is_rows=is_rows, preceding=preceding)
     return Case(factory, [*_TYPES, *(call.type for call in calls)])
 
 
 def _updating(preceding: int | None) -> Case:
-    factory = factories.UpdatingOverFactory(
+    factory = UpdatingOverFactory(
         _ROWS, (_K,), _ORDER, _ADDED, is_rows=True, update_before=True, preceding=preceding
     )
     return Case(factory, [*_TYPES, *(call.type for call in _ADDED)], (_changes,))
@@ -219,9 +228,7 @@ def _grouped_bitmaps(*, retracts: bool) -> Case:
         for each in ("BUILD", "AND", "OR", "XOR")
         for what in ("", "CARDINALITY_")
     ]
-    factory = factories.GroupAggregateFactory(
-        _OF_BITMAPS, (0,), tuple(calls), retracts, update_before=True
-    )
+    factory = GroupAggregateFactory(_OF_BITMAPS, (0,), tuple(calls), retracts, update_before=True)
     output = [VarCharType(5), *(call.type for call in calls)]
 
     def inserts(start: int) -> list[Change]:
@@ -283,31 +290,27 @@ def _cases() -> dict[str, Case]:
         "updating over all": _updating(None),
         "match": Case(match, [MATCHED.children[0], *measures], (_matched,), MATCHED),
         "interval join": Case(
-            factories.IntervalJoinFactory(*_TIMED, _T, _T, -15, 10), _BOTH, (_inserts, _inserts)
+            IntervalJoinFactory(*_TIMED, _T, _T, -15, 10), _BOTH, (_inserts, _inserts)
         ),
-        "temporal join": Case(
-            factories.TemporalJoinFactory(*_TIMED, _T, _T), _BOTH, (_inserts, _inserts)
-        ),
+        "temporal join": Case(TemporalJoinFactory(*_TIMED, _T, _T), _BOTH, (_inserts, _inserts)),
         "window join": Case(
             WindowJoinFactory(*window), [*with_end, *with_end], (_ends, _ends), _WITH_END
         ),
         "window rank": Case(
-            factories.WindowRankFactory(_WITH_END, (_K,), _ORDER, 1, 2, False, _ID),
+            WindowRankFactory(_WITH_END, (_K,), _ORDER, 1, 2, False, _ID),
             with_end,
             (_ends,),
             _WITH_END,
         ),
         "sorted": Case(TemporalSortFactory(_ROWS, (SortColumn(_T), *_ORDER)), _TYPES),
         "normalised": Case(
-            factories.ChangelogNormalizeFactory(_ROWS, (_ID,), update_before=True),
+            ChangelogNormalizeFactory(_ROWS, (_ID,), update_before=True),
             _TYPES,
             (_upserts,),
         ),
-        "materialised": Case(
-            factories.SinkMaterializerFactory(_ROWS, (_N,), None), _TYPES, (_changes,)
-        ),
+        "materialised": Case(SinkMaterializerFactory(_ROWS, (_N,), None), _TYPES, (_changes,)),
         "materialised by key": Case(
-            factories.SinkMaterializerFactory(_ROWS, (_N,), (_ID,)), _TYPES, (_changes,)
+            SinkMaterializerFactory(_ROWS, (_N,), (_ID,)), _TYPES, (_changes,)
         ),
         "final rows": Case(FinalRowsFactory(_ROWS, _ORDER), _TYPES, (_changes,)),
     }

@@ -6,7 +6,7 @@ dictionaries of several.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -19,14 +19,17 @@ from tests.runtime.table_operators.running import TableHarness
 from tests.runtime.table_operators.strategies import appends, batches, changelogs, cuts
 from tests.support.examples import examples
 
-from millstream.runtime.operators.table.factories import JoinFactory, TopNFactory
 from millstream.runtime.operators.table.specs import (
     JoinKind,
     JoinSide,
     RankStrategy,
     SortColumn,
 )
+from millstream.runtime.operators.table.top_n import TopNFactory
 from millstream.types.logical_types import BigIntType
+
+if TYPE_CHECKING:
+    from millstream.runtime.operators.table.join import JoinFactory
 
 limits = st.sampled_from([1, 3, 128])
 Step = tuple[int, list[Change], bool, int]

@@ -19,7 +19,7 @@ from tests.support.query_running import materialised as rows_there
 
 from millstream.errors import MillstreamError
 from millstream.runtime.columnar.collecting_aggregates import BitmapCounts
-from millstream.runtime.operators.table.factories import GroupAggregateFactory
+from millstream.runtime.operators.table.group_aggregate import GroupAggregateFactory
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.table import DataTypes
 from millstream.table.expressions import col
@@ -144,7 +144,7 @@ def test_counts_of_bitmaps_are_those_of_a_dictionary() -> None:
     for _ in range(400):
         chosen = draw.sample(range(12), draw.randint(0, 12))
         added = draw.random() < 0.5
-        (counts.add if added else counts.take_back)(BitMap(chosen))
+        (counts.add if added else counts.retract)(BitMap(chosen))
         for each in chosen:
             wanted[each] += 1 if added else -1
         assert set(counts.positive()) == {each for each, count in wanted.items() if count > 0}

@@ -15,7 +15,7 @@ from millstream.errors import ProgramError
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.resolution import resolve_call, resolve_definition
 from millstream.expressions.user_functions import FunctionContext, definition_of
-from millstream.runtime.operators.table.factories import CalcFactory
+from millstream.runtime.operators.table.calc import CalcFactory
 from millstream.types.logical_types import BigIntType, RowType
 
 ROWS = RowType.of(a=BigIntType(), b=BigIntType())

@@ -11,7 +11,7 @@ from tests.support.query_running import environment, table_of
 
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.array_utils import limited
-from millstream.runtime.operators.table.cast_to_schema import ConformFactory
+from millstream.runtime.operators.table.calc import ConformFactory
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,

@@ -27,16 +27,14 @@ from tests.runtime.table_operators.running import TableHarness
 from tests.runtime.table_operators.strategies import changelogs
 from tests.support.examples import examples
 
-from millstream.runtime.operators.table.factories import (
+from millstream.runtime.operators.table.deduplicate import (
     ChangelogNormalizeFactory,
     DeduplicateFactory,
-    GroupAggregateFactory,
-    JoinFactory,
-    OverFactory,
-    SinkMaterializerFactory,
-    TopNFactory,
-    UpdatingOverFactory,
 )
+from millstream.runtime.operators.table.group_aggregate import GroupAggregateFactory
+from millstream.runtime.operators.table.join import JoinFactory
+from millstream.runtime.operators.table.over import OverFactory, UpdatingOverFactory
+from millstream.runtime.operators.table.sink_materializer import SinkMaterializerFactory
 from millstream.runtime.operators.table.specs import (
     AggregateCall,
     JoinKind,
@@ -44,6 +42,7 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
+from millstream.runtime.operators.table.top_n import TopNFactory
 from millstream.state import key_context
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 

@@ -13,7 +13,7 @@ from tests.runtime.table_operators.running import TableHarness, changes_in
 from tests.runtime.table_operators.strategies import changelogs
 from tests.support.examples import examples
 
-from millstream.runtime.operators.table.factories import JoinFactory
+from millstream.runtime.operators.table.join import JoinFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 

@@ -16,7 +16,10 @@ from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ProgramError, TypeMismatchError
 from millstream.expressions.nodes import InputReference
 from millstream.expressions.resolution import resolve_call
-from millstream.runtime.operators.table.factories import IntervalJoinFactory, TemporalJoinFactory
+from millstream.runtime.operators.table.joins_by_time import (
+    IntervalJoinFactory,
+    TemporalJoinFactory,
+)
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 from millstream.types.logical_types import (
     BigIntType,

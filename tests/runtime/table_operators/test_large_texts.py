@@ -13,8 +13,9 @@ from tests.support.query_running import changelog, environment
 
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.runtime.columnar import array_utils
-from millstream.runtime.operators.table.factories import JoinFactory, TopNFactory
+from millstream.runtime.operators.table.join import JoinFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide, RankStrategy, SortColumn
+from millstream.runtime.operators.table.top_n import TopNFactory
 from millstream.types.logical_types import (
     ArrayType,
     BooleanType,
@@ -51,7 +52,9 @@ def test_one_row_meets_many(kind: JoinKind, side: int, has_condition: bool) -> N
         BooleanType(),
     )
     keys = JoinSide((0,))
-    plan = JoinFactory(ROWS, ROWS, kind, keys, keys, (True,), condition if has_condition else None)
+    plan = JoinFactory(
+        ROWS, ROWS, kind, keys, keys, (True,), condition=condition if has_condition else None
+    )
     half = kind in (JoinKind.SEMI, JoinKind.ANTI)
     types = [IntType(), TEXT] * (1 if half else 2)
     with TableHarness(plan, ROWS, types) as harness:

@@ -16,9 +16,9 @@ from tests.support.examples import examples
 from millstream.errors import TypeMismatchError, UserFunctionError
 from millstream.expressions.nodes import Expression, InputReference, Literal
 from millstream.expressions.resolution import resolve_call
-from millstream.runtime.operators.table.factories import MatchFactory
-from millstream.runtime.operators.table.row_patterns import (
+from millstream.runtime.operators.table.match import (
     Aggregation,
+    MatchFactory,
     MatchTime,
     Navigation,
     PatternVariable,

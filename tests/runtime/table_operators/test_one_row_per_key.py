@@ -23,9 +23,11 @@ from tests.support.examples import examples
 
 from millstream.errors import TypeMismatchError
 from millstream.expressions.nodes import InputReference
-from millstream.runtime.operators.table.factories import (
+from millstream.runtime.operators.table.deduplicate import (
     ChangelogNormalizeFactory,
     DeduplicateFactory,
+)
+from millstream.runtime.operators.table.sink_materializer import (
     DropUpdateBeforeFactory,
     SinkMaterializerFactory,
 )

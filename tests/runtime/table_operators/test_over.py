@@ -13,7 +13,7 @@ from tests.runtime.table_operators.running import TableHarness
 from tests.support.examples import examples
 
 from millstream.errors import ProgramError, TypeMismatchError, UserFunctionError
-from millstream.runtime.operators.table.factories import OverFactory
+from millstream.runtime.operators.table.over import OverFactory
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.types.logical_types import (
     BigIntType,

@@ -12,7 +12,7 @@ from tests.runtime.table_operators.pattern_model import matches
 from tests.support.examples import examples
 
 from millstream.errors import UserFunctionError
-from millstream.runtime.operators.table.row_patterns import (
+from millstream.runtime.operators.table.match import (
     Match,
     Matching,
     Partial,

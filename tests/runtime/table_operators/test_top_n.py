@@ -23,8 +23,8 @@ from tests.runtime.table_operators.strategies import appends, batches, changelog
 from tests.support.examples import examples
 
 from millstream.errors import TypeMismatchError
-from millstream.runtime.operators.table.factories import TopNFactory
 from millstream.runtime.operators.table.specs import RankStrategy, SortColumn
+from millstream.runtime.operators.table.top_n import TopNFactory
 from millstream.state.packed_state import PackedMaps
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 
@@ -256,7 +256,7 @@ def test_rows_expire() -> None:
 
 
 def test_appending_top_n_refuses_deletions() -> None:
-    with pytest.raises(TypeMismatchError, match="takes another back; its plan is append"):
+    with pytest.raises(TypeMismatchError, match="got a retraction, but its strategy is append"):
         run(plan_of(), [(D, ("a", 1, 1, ""))], [(1, False)])
 
 

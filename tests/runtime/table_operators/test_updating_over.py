@@ -14,7 +14,7 @@ from tests.support.examples import examples
 from tests.support.query_running import changelog, environment, materialised, table_of
 
 from millstream.errors import ProgramError
-from millstream.runtime.operators.table.factories import UpdatingOverFactory
+from millstream.runtime.operators.table.over import UpdatingOverFactory
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
 

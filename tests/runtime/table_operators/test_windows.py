@@ -21,9 +21,9 @@ from millstream.runtime.operators.table.factories import (
     SessionFunctionFactory,
     WindowAggregateFactory,
     WindowFunctionFactory,
-    WindowRankFactory,
 )
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
+from millstream.runtime.operators.table.top_n import WindowRankFactory
 from millstream.state.keyed import KeyedState
 from millstream.types.logical_types import (
     BigIntType,

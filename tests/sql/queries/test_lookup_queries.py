@@ -22,7 +22,7 @@ from millstream.connectors.basic.collect import read_collected
 from millstream.contracts.lookup import FoundRows, LookupCaching, LookupReader, LookupSource
 from millstream.errors import MillstreamError, SourceError
 from millstream.expressions.nodes import InputReference
-from millstream.runtime.operators.table.lookup_join import Asking, LookupJoinFactory
+from millstream.runtime.operators.table.lookup_join import LookupJoinFactory, LookupPolicy
 from millstream.runtime.operators.table.specs import JoinKind
 from millstream.testing import MiniCluster
 from millstream.types.logical_types import BigIntType, RowType, VarCharType
@@ -415,7 +415,7 @@ def test_no_answer_is_one_too(kept: bool) -> None:
 
 def test_a_question_that_fails_is_asked_again() -> None:
     source = Answers(failures=2)
-    with _harness(source, asking=Asking(max_retries=2, retry_delay=0)) as harness:
+    with _harness(source, asking=LookupPolicy(max_retries=2, retry_delay=0)) as harness:
         assert harness.feed([(I, (2, "x"))]) == [(I, (2, "x", 2, "c"))]
         assert (source.opened, source.closed) == (3, 2)
         source.failures = 3
@@ -425,7 +425,7 @@ def test_a_question_that_fails_is_asked_again() -> None:
 
 def test_what_is_not_found_is_asked_for_again() -> None:
     source = Answers()
-    asking = Asking(miss_attempts=2, miss_delay=1)
+    asking = LookupPolicy(miss_attempts=2, miss_delay=1)
     with _harness(source, asking=asking) as harness:
         assert harness.feed([(I, (5, "x")), (I, (2, "y"))]) == [
             (I, (5, "x", None, None)),
@@ -445,7 +445,7 @@ def test_questions_side_by_side(unordered: bool) -> None:
     source = Answers()
     source.wait_for = (1, 2)
     source.rows |= {key: [str(key)] for key in range(10, 20)}
-    asking = Asking(capacity=2, unordered=unordered)
+    asking = LookupPolicy(capacity=2, unordered=unordered)
     keys = [1, None, 2, *range(10, 20), 1]
     with _harness(source, asking=asking) as harness:
         found = harness.feed([(I, (key, "x")) for key in keys])
@@ -463,7 +463,7 @@ def test_questions_side_by_side(unordered: bool) -> None:
 def test_an_answer_that_takes_too_long() -> None:
     source = Answers()
     source.wait_for = (1, 99)
-    with _harness(source, asking=Asking(capacity=4, timeout=20)) as harness:
+    with _harness(source, asking=LookupPolicy(capacity=4, timeout=20)) as harness:
         with pytest.raises(SourceError, match="looking up t: no answer within 20 ms"):
             harness.feed([(I, (1, "x")), (I, (2, "x"))])
         source.seen[99].set()
@@ -471,7 +471,7 @@ def test_an_answer_that_takes_too_long() -> None:
 
 def test_a_failure_beside_other_questions() -> None:
     source = Answers(failures=9)
-    asking = Asking(capacity=4, max_retries=1, retry_delay=1)
+    asking = LookupPolicy(capacity=4, max_retries=1, retry_delay=1)
     with (
         _harness(source, asking=asking) as harness,
         pytest.raises(SourceError, match="looking up t: not now"),

@@ -11,7 +11,7 @@ from tests.runtime.table_operators.pattern_model import matches
 from tests.support.query_running import changelog, environment
 
 from millstream.errors import MillstreamError, ValidationError
-from millstream.runtime.operators.table.row_patterns import PatternVariable, RowPattern, SkipTo
+from millstream.runtime.operators.table.match import PatternVariable, RowPattern, SkipTo
 from millstream.table import DataTypes
 from millstream.table.udf import udf
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.runtime.table_operators.pattern_model import matches
 
-from millstream.runtime.operators.table.row_patterns import PatternVariable, RowPattern, SkipTo
+from millstream.runtime.operators.table.match import PatternVariable, RowPattern, SkipTo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,4 +1,1 @@
-"""Aggregates computed on Arrow columns, with the kernels that Arrow does not have.
-
-Read next: ``runtime/columnar/aggregates.py``.
-"""
+"""Aggregates computed on Arrow columns, with the kernels that Arrow does not have."""

@@ -1,7 +1,4 @@
-"""Which kernel computes which aggregate of SQL.
-
-What it is: the table of aggregates, and the refusal of those that are not in it.
-"""
+"""Aggregate functions of SQL by name, and the kernels of user-defined aggregate functions."""
 
 from __future__ import annotations
 
@@ -37,7 +34,8 @@ from millstream.runtime.columnar.collecting_aggregates import (
     Lag,
     ListAgg,
     Percentile,
-    take_back,
+    RowKernel,
+    retract_value,
 )
 from millstream.types.external_values import from_external, to_external
 from millstream.types.logical_types import ArrayType
@@ -145,7 +143,7 @@ def make_kernel(
         function: its name, in capitals.
         arguments: types of its arguments.
         result: type of its result.
-        retracts: whether rows may be taken back.
+        retracts: whether rows may be retracted.
         ignore_nulls: ARRAY_AGG: whether nulls are left out.
 
     Raises:
@@ -164,7 +162,7 @@ def check_user_aggregate(aggregate: UserAggregate, *, retracts: bool, merges: bo
 
     Args:
         aggregate: the function.
-        retracts: whether rows may be taken back.
+        retracts: whether rows may be retracted.
         merges: whether accumulators are put together.
 
     Raises:
@@ -192,18 +190,17 @@ def user_kernel(
     return made(aggregate, arguments, result)
 
 
-class UserKernel(Kernel):
+class UserKernel(RowKernel):
     """An object with ``create_accumulator``, ``accumulate`` and ``get_value``."""
 
     def __init__(
         self, aggregate: UserAggregate, arguments: Sequence[LogicalType], result: LogicalType
     ) -> None:
-        """Take the function, and the types of its arguments and its result."""
+        super().__init__(pa.binary(), result.to_arrow())
         self.is_partial = aggregate.merges
-        self.fields = [pa.binary()]
         self._aggregate = aggregate
         self._types = arguments
-        self._result = result
+        self._type = result
         self._external = [to_external(each) for each in arguments]
         self._internal = from_external(result)
         self._opened: Any = None
@@ -235,7 +232,7 @@ class UserKernel(Kernel):
         return self.function.create_accumulator()
 
     def change(self, accumulator: Any, weight: int, values: tuple[Any, ...]) -> None:
-        """Add a row, or take it back."""
+        """Add a row or retract it."""
         external = [make(value) for make, value in zip(self._external, values, strict=True)]
         method = self.function.accumulate if weight > 0 else self.function.retract
         method(accumulator, *external)
@@ -249,7 +246,7 @@ class UserKernel(Kernel):
         if not self._aggregate.gives_rows:
             return self._internal(self.function.get_value(accumulator))
         rows = self.function.emit_value(accumulator) or ()
-        assert isinstance(self._result, ArrayType)  # noqa: S101 - made so
+        assert isinstance(self._type, ArrayType)  # noqa: S101 - made so
         return self._internal(
             [row if isinstance(row, tuple | list | Row) else (row,) for row in rows]
         )
@@ -279,33 +276,25 @@ class UserKernel(Kernel):
         last_only: bool,
         values: PackedMaps | None,
     ) -> tuple[pa.Array, list[pa.Array]]:
-        del values
         steps = lifted[0]
-        apply: Callable[[Any, Any], None] = self._changed
-        if isinstance(steps, pa.Array):  # accumulators
-            steps, apply = steps.to_pylist(), self._joined
-        results: list[Any] = []
-        states: list[bytes] = []
-        bounds = zip(
-            segments.starts.tolist(), segments.counts.tolist(), initial[0].to_pylist(), strict=True
-        )
-        for start, count, kept in bounds:
-            accumulator = self.create() if kept is None else loads(kept)
-            for step in steps[start : start + count]:
-                if step is not None:
-                    self._guarded(apply, accumulator, step)
-                if not last_only:
-                    results.append(self._guarded(self.value, accumulator))
-            if last_only:
-                results.append(self._guarded(self.value, accumulator))
-            states.append(dumps(accumulator))
-        return column_of(results, self._result), [pa.array(states, pa.binary())]
+        if isinstance(steps, pa.Array):  # accumulators, which are merged
+            steps = [None if each is None else (0, each) for each in steps.to_pylist()]
+        return super().run([steps], segments, initial, last_only=last_only, values=values)
 
-    def _changed(self, accumulator: Any, step: tuple[int, tuple[Any, ...]]) -> None:
-        self.change(accumulator, *step)
+    def decoded(self, stored: Any) -> Any:
+        return self.create() if stored is None else loads(stored)
 
-    def _joined(self, accumulator: Any, step: bytes) -> None:
-        self.merge(accumulator, [loads(step)])
+    def encoded(self, value: Any) -> Any:
+        return dumps(value)
+
+    def add(self, value: Any, weight: int, row: Any) -> None:
+        if weight:
+            self._guarded(self.change, value, weight, row)
+        else:
+            self._guarded(self.merge, value, [loads(row)])
+
+    def result_of(self, value: Any) -> Any:
+        return self._guarded(self.value, value)
 
     def _guarded(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -319,7 +308,10 @@ class UserKernel(Kernel):
             None if kept is None else self._guarded(self.value, loads(kept))
             for kept in states[0].to_pylist()
         ]
-        return column_of(found, self._result)
+        return self.column(found)
+
+    def column(self, results: list[Any]) -> pa.Array:
+        return column_of(results, self._type)
 
 
 class _PandasKernel(UserKernel):
@@ -343,7 +335,7 @@ class _PandasKernel(UserKernel):
         if weight > 0:
             accumulator.append(values)
         else:
-            take_back(accumulator, values)
+            retract_value(accumulator, values)
 
     def merge(self, accumulator: Any, others: list[Any]) -> None:
         for each in others:

@@ -1,13 +1,13 @@
-"""Built-in aggregates, computed on Arrow columns.
+"""Built-in aggregates of DataStream windows, computed on Arrow columns.
 
-What it is: what users write instead of an AggregateFunction when one of these is enough, as in
-``windowed.aggregate({"n": Count(), "total": Sum("value")})``.  They are computed per batch before
-the exchange where possible and merged behind it; no Python code runs per record or key.
+Programs pass them instead of an AggregateFunction, as in ``windowed.aggregate({"n": Count(),
+"total": Sum("value")})``.  They are aggregated per batch before the exchange where possible and
+merged after it; no Python code runs per record or key.
 
 Nulls are left out, as in SQL: the sum, minimum, maximum or average of nothing but nulls is null.
-``where`` leaves out records in the same way: what it does not select counts as null.
-Sums of integers are 64 bits wide and wrap around beyond that; sums of floating-point numbers
-depend, in the last digits, on the order of additions.
+``where`` leaves out records in the same way: a record that it does not select counts as null. Sums
+of integers are 64 bits wide and wrap around; the last digits of sums of floating-point numbers
+depend on the order of additions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Grouping:
 
     @property
     def count(self) -> int:
-        """How many groups there are; a group may be without rows."""
+        """Return how many groups there are; a group may be without rows."""
         return len(self.offsets) - 1
 
     def groups(self) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ def _without_nulls(
     return order[kept], groups[kept]
 
 
-# First and last.
+# -- first and last ---
 
 
 def pick_by_time(
@@ -95,33 +95,11 @@ def pick_by_time(
     return [pa.array(times).take(rows), values.take(rows)]
 
 
-def pick_merged(columns: Sequence[pa.Array], grouping: Grouping, *, last: bool) -> list[pa.Array]:
-    """Merge what ``pick_by_time`` gave."""
-    times, values = columns
-    return pick_by_time(values, _numbers(times), grouping, last=last)
-
-
-def _numbers(times: pa.Array) -> NDArray[np.int64]:
-    numbers: NDArray[np.int64] = times.fill_null(0).to_numpy(zero_copy_only=False)
-    return numbers
-
-
-# Distinct values.
-
-
-def distinct(values: pa.Array, grouping: Grouping) -> list[pa.Array]:
-    """Return, per group, the list of its distinct values; null is none of them."""
-    return _distinct(values.take(pa.array(grouping.order)), grouping.groups(), grouping.count)
-
-
-def distinct_merged(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-    """Merge what ``distinct`` gave."""
-    lists = columns[0].take(pa.array(grouping.order))
-    groups = np.repeat(grouping.groups(), _lengths(lists))
-    return _distinct(lists.flatten(), groups, grouping.count)
+# -- distinct values and lists ---
 
 
 def _distinct(values: pa.Array, groups: NDArray[np.int64], count: int) -> list[pa.Array]:
+    """Return, per group, the list of its distinct values; null is none of them."""
     if pa.types.is_floating(values.type):  # there is one zero and one NaN
         values = pc.if_else(pc.is_nan(values), np.nan, pc.add(values, 0.0)).cast(values.type)
     table = pa.table({"group": groups, "value": values})
@@ -145,18 +123,8 @@ def _lists(values: pa.Array, groups: NDArray[np.int64], count: int) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
 
 
-# Lists.
-
-
-def collect(values: pa.Array, times: NDArray[np.int64], grouping: Grouping) -> list[pa.Array]:
-    """Return, per group, the lists of times and of values as they came, without nulls."""
-    order, groups = _without_nulls(values, grouping)
-    stamps, taken = pa.array(times[order]), values.take(pa.array(order))
-    return [_lists(each, groups, grouping.count) for each in (stamps, taken)]
-
-
-def collect_merged(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-    """Merge lists by putting them behind each other."""
+def _concatenated_lists(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
+    """Return, per group, the concatenation of its lists."""
     merged = []
     for column in columns:
         lists = column.take(pa.array(grouping.order))
@@ -165,16 +133,7 @@ def collect_merged(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.A
     return merged
 
 
-def collected(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return the lists of values in order of time; of equal times as they came."""
-    times, values = columns
-    groups = np.repeat(np.arange(len(values)), _lengths(values))
-    order = np.lexsort((times.flatten().to_numpy(), groups))
-    lists = _lists(values.flatten().take(pa.array(order)), groups, len(values))
-    return lists.cast(pa.list_(values.type.value_type))
-
-
-# Quantiles.
+# -- quantiles ---
 
 
 def sketch_module() -> Any:
@@ -194,7 +153,7 @@ def sketch_module() -> Any:
     return datasketches
 
 
-def quantile_lists(values: pa.Array, grouping: Grouping) -> list[pa.Array]:
+def _quantile_lists(values: pa.Array, grouping: Grouping) -> list[pa.Array]:
     """Return, per group, its numbers or, if they are many, a sketch of them."""
     numbers = values.cast(pa.float64()).take(pa.array(grouping.order))
     groups = grouping.groups()
@@ -205,10 +164,10 @@ def quantile_lists(values: pa.Array, grouping: Grouping) -> list[pa.Array]:
     return _sketched(lists, [None] * grouping.count)
 
 
-def sketch_merged(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-    """Merge what ``quantile_lists`` gave."""
+def _merged_sketches(columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
+    """Merge what ``_quantile_lists`` returned."""
     lists, sketches = columns
-    (merged,) = collect_merged([lists], grouping)
+    (merged,) = _concatenated_lists([lists], grouping)
     merged_sketches: list[Any] = [None] * grouping.count
     if sketches.null_count < len(sketches):
         found = sketches.take(pa.array(grouping.order))
@@ -283,7 +242,9 @@ def zipped(columns: Sequence[pa.Array]) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, flat)
 
 
-#: What selects records: an Arrow expression such as ``pc.field("value") > 3``, or a callable that
+# -- the aggregates of programs ---
+
+#: Selects records: an Arrow expression such as ``pc.field("value") > 3``, or a callable that
 #: gets a record batch and returns one boolean per record.
 Predicate: TypeAlias = pc.Expression | Callable[[pa.RecordBatch], Any]
 
@@ -303,6 +264,8 @@ class BuiltInAggregate:
 
     partials: ClassVar[tuple[str, ...]] = ()
     merges: ClassVar[tuple[str, ...]] = ()
+    #: How many partial columns it has where pyarrow does not merge them.
+    columns: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         """Check the predicate.
@@ -340,13 +303,13 @@ class BuiltInAggregate:
 
     @property
     def needs_column(self) -> bool:
-        """Whether it looks at a field at all."""
+        """Return whether it reads a field at all."""
         return True
 
     @property
     def width(self) -> int:
-        """How many partial columns it has."""
-        return len(self.merges)
+        """Return how many partial columns it has."""
+        return len(self.merges) or self.columns
 
     @property
     def default_name(self) -> str:
@@ -414,7 +377,7 @@ class Avg(BuiltInAggregate):
 
 @dataclass(frozen=True)
 class KernelAggregate(BuiltInAggregate, ABC):
-    """An aggregate that Arrow has no grouped aggregation for; see ``aggregates.py``."""
+    """An aggregate that Arrow has no grouped aggregation for."""
 
     @abstractmethod
     def make(
@@ -431,17 +394,18 @@ class KernelAggregate(BuiltInAggregate, ABC):
 class First(KernelAggregate):
     """The value with the smallest timestamp; of equal timestamps the one that came first."""
 
-    @property
-    def width(self) -> int:
-        return 2
+    columns: ClassVar[int] = 2
+    last: ClassVar[bool] = False
 
     def make(
         self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
-        return pick_by_time(values, times, grouping, last=False)
+        return pick_by_time(values, times, grouping, last=self.last)
 
     def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-        return pick_merged(columns, grouping, last=False)
+        times, values = columns
+        known: NDArray[np.int64] = times.fill_null(0).to_numpy(zero_copy_only=False)
+        return pick_by_time(values, known, grouping, last=self.last)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
         return columns[1]
@@ -451,31 +415,25 @@ class First(KernelAggregate):
 class Last(First):
     """The value with the greatest timestamp; of equal timestamps the one that came last."""
 
-    def make(
-        self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
-    ) -> list[pa.Array]:
-        return pick_by_time(values, times, grouping, last=True)
-
-    def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-        return pick_merged(columns, grouping, last=True)
+    last: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class CountDistinct(KernelAggregate):
     """How many different values; exact, so every one of them is kept until the window is over."""
 
-    @property
-    def width(self) -> int:
-        return 1
+    columns: ClassVar[int] = 1
 
     def make(
         self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
         del times
-        return distinct(values, grouping)
+        return _distinct(values.take(pa.array(grouping.order)), grouping.groups(), grouping.count)
 
     def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-        return distinct_merged(columns, grouping)
+        lists = columns[0].take(pa.array(grouping.order))
+        groups = np.repeat(grouping.groups(), _lengths(lists))
+        return _distinct(lists.flatten(), groups, grouping.count)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
         return pc.list_value_length(columns[0])
@@ -485,23 +443,26 @@ class CountDistinct(KernelAggregate):
 class Collect(KernelAggregate):
     """The list of all values, in order of time; of equal timestamps as they came."""
 
-    @property
-    def width(self) -> int:
-        return 2
+    columns: ClassVar[int] = 2
 
     def make(
         self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
-        """Return lists of times and values."""
-        return collect(values, times, grouping)
+        """Return the lists of times and of values as they came, without nulls."""
+        order, groups = _without_nulls(values, grouping)
+        stamps, taken = pa.array(times[order]), values.take(pa.array(order))
+        return [_lists(each, groups, grouping.count) for each in (stamps, taken)]
 
     def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-        """Return lists of times and values."""
-        return collect_merged(columns, grouping)
+        return _concatenated_lists(columns, grouping)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.Array:
-        """Return the values in order of time."""
-        return collected([one_array(column) for column in columns])
+        """Return the values in order of time; of equal times as they came."""
+        times, values = map(one_array, columns)
+        groups = np.repeat(np.arange(len(values)), _lengths(values))
+        order = np.lexsort((times.flatten().to_numpy(), groups))
+        lists = _lists(values.flatten().take(pa.array(order)), groups, len(values))
+        return lists.cast(pa.list_(values.type.value_type))
 
 
 @dataclass(frozen=True)
@@ -528,19 +489,17 @@ class Quantiles(KernelAggregate):
             raise ProgramError(message)
         sketch_module()
 
-    @property
-    def width(self) -> int:
-        """The numbers, or a sketch of them."""
-        return 2
+    #: The numbers, or a sketch of them.
+    columns: ClassVar[int] = 2
 
     def make(
         self, values: pa.Array, times: NDArray[np.int64], grouping: Grouping
     ) -> list[pa.Array]:
         del times
-        return quantile_lists(values, grouping)
+        return _quantile_lists(values, grouping)
 
     def merge(self, columns: Sequence[pa.Array], grouping: Grouping) -> list[pa.Array]:
-        return sketch_merged(columns, grouping)
+        return _merged_sketches(columns, grouping)
 
     def finish(self, columns: Sequence[pa.ChunkedArray]) -> pa.Array:
         """Return one list per row, null where there is no value."""

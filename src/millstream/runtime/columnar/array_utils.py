@@ -1,8 +1,4 @@
-"""Decimal columns as integers: their digits without the point, and back.
-
-What it is: how kernels compute with DECIMAL exactly: in 64 bits where all digits fit, else in
-Python's integers, which numpy holds as objects and computes with in the same expressions.
-"""
+"""Operations on Arrow arrays that pyarrow lacks: decimals as integers, lengths, sizes, times."""
 
 from __future__ import annotations
 
@@ -134,16 +130,20 @@ def byte_runs(
         if count:
             yield slice(0, count)
         return
-    yield from cut_by_bytes(sizes)
+    yield from runs_of(sizes)
 
 
-def cut_by_bytes(sizes: NDArray[np.int64]) -> Iterator[slice]:
-    """Yield runs of rows of these sizes."""
+def runs_of(sizes: NDArray[np.int64], most: int | None = None) -> Iterator[slice]:
+    """Yield runs of rows whose sizes add up to at most ``most``, each of at least one row.
+
+    None: as many bytes as a batch may have.
+    """
+    most = MOST_BYTES if most is None else most
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
         before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + MOST_BYTES, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
         yield slice(start, stop)
         start = stop
 

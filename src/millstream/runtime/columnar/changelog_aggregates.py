@@ -1,8 +1,7 @@
-"""Aggregates over changelogs: for each row of a batch, what the aggregate of its key is then.
+"""Kernels of aggregate functions over changelogs, and running sums over segments of rows.
 
-What it is: one kernel per function of SQL.  A kernel *lifts* rows into increments, and *runs* over
-the segments of a batch from their state; both are columns.  Increments of some kernels can be added
-up ahead of an exchange: these are partial aggregates.
+A kernel *lifts* rows into increments and *runs* over the segments of a batch from their state; both
+are columns.  Where increments can be added up before an exchange, they are partial aggregates.
 """
 
 from __future__ import annotations
@@ -40,15 +39,26 @@ class Segments:
     counts: NDArray[np.int64]
     #: The key of each segment.
     keys: Sequence[Place]
-    #: Whether a segment goes on from nothing.
+    #: Whether a segment continues from nothing.
     is_fresh: NDArray[np.bool_]
+
+    @classmethod
+    def from_nothing(
+        cls,
+        starts: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        keys: Sequence[Place] | None = None,
+    ) -> Segments:
+        """Return segments that all begin with nothing; None: their numbers are their keys."""
+        numbers = range(len(starts)) if keys is None else keys
+        return cls(starts, counts, numbers, np.ones(len(starts), dtype=np.bool_))
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @property
     def rows(self) -> int:
-        """How many rows all segments have."""
+        """Return how many rows all segments have."""
         return int(self.counts.sum())
 
     @cached_property
@@ -195,12 +205,12 @@ class Kernel(ABC):
         Args:
             lifted: one increment per row, or one partial state.
             segments: which rows belong together.
-            initial: the state that each segment goes on from.
-            last_only: whether only the results behind segments are wanted.
+            initial: the state that each segment continues from.
+            last_only: whether only the results after segments are wanted.
             values: the maps of ``keeps_values``.
 
         Returns:
-            The result behind each row (or segment), and the state behind each segment.
+            The result after each row (or segment), and the state after each segment.
         """
 
     @abstractmethod
@@ -209,13 +219,13 @@ class Kernel(ABC):
 
 
 class SteppedKernel(Kernel):
-    """A kernel whose state is known behind every row."""
+    """A kernel whose state is known after every row."""
 
     @abstractmethod
     def states(
         self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
     ) -> list[pa.Array]:
-        """Return the columns of the state behind each row."""
+        """Return the columns of the state after each row."""
 
     def run(
         self,
@@ -275,7 +285,6 @@ class Count(SteppedKernel):
     is_partial = True
 
     def __init__(self, result: pa.DataType) -> None:
-        """Take the type of the result."""
         self._result = result
         self.fields = [pa.int64()]
 
@@ -304,7 +313,6 @@ class Sum(SteppedKernel):
     is_partial = True
 
     def __init__(self, argument: pa.DataType, result: pa.DataType) -> None:
-        """Take the types of argument and result."""
         self._result = result
         self._total = self._type_of_total(argument)
         self.fields = [self._total, pa.int64()]
@@ -418,7 +426,6 @@ class _OneValue(SteppedKernel):
     is_partial = True
 
     def __init__(self, kind: pa.DataType) -> None:
-        """Take the type of the argument, which is that of the result."""
         self._kind = kind
         self.fields = [kind]
 
@@ -438,7 +445,6 @@ class Extreme(_OneValue):
     """MIN or MAX of rows that are only added."""
 
     def __init__(self, kind: pa.DataType, *, is_max: bool) -> None:
-        """Take the type, and which of the two it is."""
         super().__init__(kind)
         self._is_max = is_max
 
@@ -484,7 +490,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _worst(kind: Any, *, is_max: bool) -> Any:
-    """What any value is better than."""
+    """Return what any value is better than."""
     if np.issubdtype(kind, np.floating):
         return kind(-np.inf if is_max else np.inf)
     limits = np.iinfo(kind)
@@ -495,7 +501,6 @@ class Edge(_OneValue):
     """FIRST_VALUE or LAST_VALUE of rows that are only added; nulls are passed over, as in Flink."""
 
     def __init__(self, kind: pa.DataType, *, is_last: bool) -> None:
-        """Take the type, and which of the two it is."""
         super().__init__(kind)
         self._is_last = is_last
 
@@ -522,7 +527,6 @@ class Variance(SteppedKernel):
     is_partial = True
 
     def __init__(self, result: pa.DataType, *, sample: bool, root: bool) -> None:
-        """Take the type of the result, and which of the four it is."""
         self._result, self._sample, self._root = result, sample, root
         self.fields = [pa.float64(), pa.float64(), pa.int64()]
 
@@ -571,7 +575,6 @@ class SingleValue(SteppedKernel):
     """SINGLE_VALUE, which scalar sub-queries become: the value of the one row that there is."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        """Take the type of the argument, which is that of the result."""
         self.fields = [kind, pa.int64()]
 
     @property

@@ -1,8 +1,8 @@
-"""Aggregates that keep all their values: those of SQL that give them, or that take some back.
+"""Kernels that process the rows of a key one by one, in Python.
 
-What it is: kernels that go through the rows of a key one by one, in Python.  LISTAGG, ARRAY_AGG and
-COLLECT have their values in their state; so have FIRST_VALUE and LAST_VALUE of rows that may be
-taken back.  MIN and MAX of such rows count their values in a map per key, which is read in parts.
+LISTAGG, ARRAY_AGG and COLLECT keep their values as state; so do FIRST_VALUE and LAST_VALUE of rows
+that may be retracted.  MIN and MAX of such rows count their values in a map per key, which is read
+in parts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class RowKernel(Kernel):
     """A kernel with one Python value per key, which each row changes; state is one column."""
 
     def __init__(self, state: pa.DataType, result: pa.DataType) -> None:
-        """Take the types of the state and of the result."""
         self._result = result
         self.fields = [state]
 
@@ -60,7 +59,7 @@ class RowKernel(Kernel):
 
     @abstractmethod
     def add(self, value: Any, weight: int, row: Any) -> None:
-        """Add a row, or take it back; it is what ``lift`` has made of it."""
+        """Add a row or retract it; ``row`` is what ``lift`` has made of it."""
 
     @abstractmethod
     def result_of(self, value: Any) -> Any:
@@ -88,18 +87,20 @@ class RowKernel(Kernel):
             if last_only:
                 results.append(self.result_of(value))
             states.append(self.encoded(value))
-        return pa.array(results, self._result), [pa.array(states, self.fields[0])]
+        return self.column(results), [pa.array(states, self.fields[0])]
 
     def results(self, states: list[pa.Array]) -> pa.Array:
-        found = (self.result_of(self.decoded(each)) for each in states[0].to_pylist())
-        return pa.array(found, self._result)
+        return self.column([self.result_of(self.decoded(each)) for each in states[0].to_pylist()])
+
+    def column(self, results: list[Any]) -> pa.Array:
+        """Return results as a column."""
+        return pa.array(results, self._result)
 
 
 class _ListKernel(RowKernel):
     """A kernel whose state is the list of its values, in the order in which they came."""
 
     def __init__(self, element: pa.DataType, result: pa.DataType, *, keeps_nulls: bool) -> None:
-        """Take the types of the values and of the result, and whether nulls are values."""
         super().__init__(pa.list_(element), result)
         self._keeps_nulls = keeps_nulls
 
@@ -116,10 +117,10 @@ class _ListKernel(RowKernel):
         if weight > 0:
             value.append(row)
         else:
-            take_back(value, row)
+            retract_value(value, row)
 
 
-def take_back(kept: list[Any], value: Any) -> None:
+def retract_value(kept: list[Any], value: Any) -> None:
     """Remove the first that equals a value, if there is one, as in Java: a NaN equals another."""
     if value in kept:
         kept.remove(value)
@@ -139,10 +140,9 @@ class ArrayAgg(_ListKernel):
 
 
 class KeptEdge(_ListKernel):
-    """FIRST_VALUE or LAST_VALUE of rows that may be taken back."""
+    """FIRST_VALUE or LAST_VALUE of rows that may be retracted."""
 
     def __init__(self, kind: pa.DataType, *, is_last: bool) -> None:
-        """Take the type of the values."""
         super().__init__(kind, kind, keeps_nulls=False)
         self._at = -1 if is_last else 0
 
@@ -151,10 +151,9 @@ class KeptEdge(_ListKernel):
 
 
 class ListAgg(_ListKernel):
-    """LISTAGG: the strings one behind the other, null of none."""
+    """LISTAGG: the strings one after another, null of none."""
 
     def __init__(self, result: pa.DataType) -> None:
-        """Take the type of the result."""
         super().__init__(pa.string(), result, keeps_nulls=False)
         #: With the separator, which is the same for all rows.
         self.fields = [pa.list_(pa.string()), pa.string()]
@@ -191,70 +190,40 @@ class ListAgg(_ListKernel):
         return pa.array(joined, self._result)
 
 
-class Collect(Kernel):
+class Collect(_ListKernel):
     """COLLECT: a multiset of the values that are not null."""
 
     def __init__(self, result: pa.DataType) -> None:
-        """Take the type of the result."""
+        super().__init__(result.key_type, result, keeps_nulls=False)
         self.fields = [result]
 
-    @property
-    def fresh(self) -> list[Any]:
-        return [[]]
+    def decoded(self, stored: Any) -> Any:
+        return {encode_key(value): (value, count) for value, count in stored}
 
-    def lift(self, rows: Rows) -> list[Any]:
-        return [rows.arguments[0].to_pylist(), rows.counted.tolist(), rows.weights.tolist()]
+    def encoded(self, value: Any) -> Any:
+        return list(value.values())
 
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
-        del values
-        found, counted, weights = lifted
-        results: list[Any] = []
-        states: list[Any] = []
-        kept = (dict(self._named(pairs)) for pairs in initial[0].to_pylist())
-        bounds = zip(segments.starts.tolist(), segments.counts.tolist(), kept, strict=True)
-        for start, count, multiset in bounds:
-            for row in range(start, start + count):
-                if counted[row] and found[row] is not None:
-                    _count(multiset, found[row], weights[row])
-                if not last_only:
-                    results.append(list(multiset.values()))
-            states.append(list(multiset.values()))
-        kind = self.fields[0]
-        made = pa.array(states, kind)
-        return made if last_only else pa.array(results, kind), [made]
+    def add(self, value: Any, weight: int, row: Any) -> None:
+        name = encode_key(row)
+        count = value.get(name, (row, 0))[1] + weight
+        if count:
+            value[name] = (row, count)
+        else:
+            value.pop(name, None)
 
-    @staticmethod
-    def _named(pairs: list[tuple[Any, int]]) -> list[tuple[bytes, tuple[Any, int]]]:
-        return [(encode_key(value), (value, count)) for value, count in pairs]
+    def result_of(self, value: Any) -> Any:
+        return list(value.values())
 
     def results(self, states: list[pa.Array]) -> pa.Array:
         return states[0]
 
 
-def _count(multiset: dict[bytes, tuple[Any, int]], value: Any, weight: int) -> None:
-    name = encode_key(value)
-    count = multiset.get(name, (value, 0))[1] + weight
-    if count:
-        multiset[name] = (value, count)
-    else:
-        multiset.pop(name, None)
-
-
 class CountedExtreme(Kernel):
-    """MIN or MAX of rows that may be taken back: how often each value is there is kept."""
+    """MIN or MAX of rows that may be retracted: how often each value is there is kept."""
 
     keeps_values: ClassVar[bool] = True
 
     def __init__(self, kind: pa.DataType, *, is_max: bool) -> None:
-        """Take the type of the values."""
         self._kind, self._is_max = kind, is_max
         self.fields = [kind]
 
@@ -293,7 +262,7 @@ class CountedExtreme(Kernel):
             if segments.is_fresh[number] and len(counted):
                 counted.clear()
             complete = partial(values.fetch_all, [key])
-            best = _Best(before[number], counted, complete, is_max=self._is_max)
+            best = _RunningExtreme(before[number], counted, complete, is_max=self._is_max)
             start = int(segments.starts[number])
             for row in range(start, start + int(segments.counts[number])):
                 name = names[row]
@@ -336,7 +305,7 @@ def _comparable(column: pa.Array) -> list[Any]:
     return found
 
 
-class _Best:
+class _RunningExtreme:
     """The least or greatest value of one key while rows come and go."""
 
     def __init__(
@@ -352,11 +321,11 @@ class _Best:
         self._at = -1 if is_max else 0
         self._is_max = is_max
         self._complete = complete
-        #: All values there are, in order; made when the best was taken back.
+        #: All values there are, in order; made when the best was retracted.
         self._ordered: list[Any] | None = None
 
     def change(self, value: Any, name: bytes, weight: int) -> None:
-        """Add a value, or take it back."""
+        """Add a value, or retract it."""
         stored = self._counted.get(name)
         before = 0 if stored is None else int.from_bytes(stored, "little", signed=True)
         count = before + weight
@@ -398,7 +367,6 @@ class JsonArrayAgg(RowKernel):
     """JSON_ARRAYAGG: values as they come."""
 
     def __init__(self, result: pa.DataType, *, absent: bool) -> None:
-        """Take the type of the result, and whether NULL is left out."""
         super().__init__(pa.list_(pa.string()), result)
         self._absent = absent
 
@@ -421,7 +389,6 @@ class JsonObjectAgg(RowKernel):
     """JSON_OBJECTAGG: a key comes once; keys are in order, as in all JSON that is written."""
 
     def __init__(self, result: pa.DataType, *, absent: bool) -> None:
-        """Take the type of the result, and whether NULL is left out."""
         pair = pa.struct([("key", pa.string()), ("text", pa.string())])
         super().__init__(pa.list_(pair), result)
         self._absent = absent
@@ -469,7 +436,6 @@ class Percentile(RowKernel):
     """PERCENTILE: exact, with linear interpolation between two neighbours."""
 
     def __init__(self, result: pa.DataType) -> None:
-        """Take the type of the result: a number, or an array."""
         number = pa.struct([("value", pa.float64()), ("count", pa.int64())])
         parts = [("numbers", pa.list_(number)), ("shares", pa.list_(pa.float64()))]
         super().__init__(pa.struct(parts), result)
@@ -538,7 +504,6 @@ class Lag(RowKernel):
     """LAG: the value so many rows before this one; of OVER alone, over rows that only come."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        """Take the type of the values."""
         kept = [("values", pa.list_(kind)), ("offset", pa.int32()), ("default", kind)]
         super().__init__(pa.struct(kept), kind)
 
@@ -547,7 +512,7 @@ class Lag(RowKernel):
         return [{"values": [], "offset": 0, "default": None}]
 
     def add(self, value: Any, weight: int, row: tuple[Any, ...]) -> None:
-        del weight  # of rows that are never taken back
+        del weight  # of rows that are never retracted
         value["offset"], value["default"] = row[1], row[2]
         kept = value["values"]
         kept.append(row[0])
@@ -575,7 +540,7 @@ class BitmapCounts:
         """Count each integer of a bitmap once more."""
         self._step(bitmap, lambda plane, carry: plane & carry)
 
-    def take_back(self, bitmap: BitMap) -> None:
+    def retract(self, bitmap: BitMap) -> None:
         """Count each integer of a bitmap once less."""
         self._step(bitmap, lambda plane, borrow: borrow - plane)
 
@@ -620,14 +585,14 @@ class _Bitmaps:
 
 
 class BitmapKernel(RowKernel):
-    """What the aggregates of bitmaps have in common; they leave out NULL."""
+    """Base class of the aggregates of bitmaps; they leave out NULL."""
 
     def __init__(self, result: pa.DataType, *, retracts: bool) -> None:
         """Take the type of the result (bytes, or a number for the cardinality).
 
         Args:
             result: the type.
-            retracts: whether rows may be taken back.
+            retracts: whether rows may be retracted.
         """
         state = pa.struct([("count", pa.int64()), ("bitmaps", pa.list_(pa.binary()))])
         super().__init__(state, result)
@@ -655,9 +620,18 @@ class BitmapKernel(RowKernel):
         """Return the bitmap of an argument."""
         return bitmap_of_bytes(given)
 
-    @abstractmethod
     def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
-        """Add a bitmap, or take it back; ``value.count`` is with it already."""
+        """Add a bitmap or retract it; ``value.count`` includes it already."""
+        if self._retracts:
+            self.counted(value, weight, bitmap)
+        elif value.bitmaps:
+            value.bitmaps[0] = self.combine(value.bitmaps[0], bitmap)
+        else:
+            value.bitmaps = [bitmap]
+
+    @abstractmethod
+    def combine(self, one: BitMap, other: BitMap) -> BitMap:
+        """Return ``one``, changed by another bitmap; for rows that are not retracted."""
 
     @abstractmethod
     def bitmap(self, value: Any) -> BitMap | None:
@@ -676,20 +650,16 @@ class BitmapKernel(RowKernel):
         if weight > 0:
             counts.add(bitmap)
         else:
-            counts.take_back(bitmap)
+            counts.retract(bitmap)
         value.bitmaps = counts.planes
 
 
 class BitmapOr(BitmapKernel):
     """BITMAP_OR_AGG: NULL only if there is no bitmap."""
 
-    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
-        if self._retracts:
-            self.counted(value, weight, bitmap)
-        elif value.bitmaps:
-            value.bitmaps[0] |= bitmap
-        else:
-            value.bitmaps = [bitmap]
+    def combine(self, one: BitMap, other: BitMap) -> BitMap:
+        one |= other
+        return one
 
     def bitmap(self, value: Any) -> BitMap | None:
         if value.count <= 0:
@@ -713,13 +683,9 @@ class BitmapBuild(BitmapOr):
 class BitmapAnd(BitmapKernel):
     """BITMAP_AND_AGG: NULL only if there is no bitmap."""
 
-    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
-        if self._retracts:
-            self.counted(value, weight, bitmap)
-        elif value.bitmaps:
-            value.bitmaps[0] &= bitmap
-        else:
-            value.bitmaps = [bitmap]
+    def combine(self, one: BitMap, other: BitMap) -> BitMap:
+        one &= other
+        return one
 
     def bitmap(self, value: Any) -> BitMap | None:
         if value.count <= 0:
@@ -731,14 +697,15 @@ class BitmapAnd(BitmapKernel):
 
 
 class BitmapXor(BitmapKernel):
-    """BITMAP_XOR_AGG, which takes a bitmap back as it adds it: NULL only if there is none."""
+    """BITMAP_XOR_AGG, which retracts a bitmap as it adds it: NULL only if there is none."""
 
-    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
-        del weight
-        if value.bitmaps:
-            value.bitmaps[0] ^= bitmap
-        else:
-            value.bitmaps = [bitmap]
+    def combine(self, one: BitMap, other: BitMap) -> BitMap:
+        one ^= other
+        return one
+
+    def __init__(self, result: pa.DataType, *, retracts: bool) -> None:
+        del retracts
+        super().__init__(result, retracts=False)
 
     def bitmap(self, value: Any) -> BitMap | None:
         return value.bitmaps[0] if value.count > 0 else None

@@ -1,10 +1,9 @@
-"""Partial aggregates: records grouped by any columns, merged, and finished, all in Arrow.
+"""Partial aggregates: records grouped by any columns, merged and finished in Arrow.
 
-What it is: the computation of built-in aggregates over tables, in steps that can be apart in time
-and place: ``inputs`` takes the fields out of batches, ``make`` groups records to partials,
-``merge`` groups partials again, ``finish`` makes the results.  A table of partials has the columns
-that it is grouped by, ``__records`` (how many records went in; merging leaves it out) and ``p0``,
-``p1``, ...
+The steps may be apart in time and place: ``inputs`` takes the fields out of batches, ``make``
+groups records to partials, ``merge`` groups partials again, ``finish`` makes the results.  A table
+of partials has the columns that it is grouped by, ``__records`` (how many records went in; merging
+leaves it out) and ``p0``, ``p1``, ...
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ RECORDS: Final = "__records"
 TIME: Final = "__time"
 
 _ROW: Final = "__number"
-#: Stands for the record as a whole, where only a predicate is looked at.
+#: Stands for the record as a whole, where only a predicate is checked.
 _RECORD: Final = object()
 _NO_SEGMENTS: Final = Grouping(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 
 def is_partial(batch: Batch) -> bool:
-    """Whether the batch comes from a combiner."""
+    """Return whether the batch comes from a combiner."""
     return batch.is_columnar and RECORDS in batch.arrow.schema.names
 
 
@@ -53,7 +52,6 @@ class PartialAggregates:
     """Several aggregates over one stream, planned together: each field is taken once."""
 
     def __init__(self, aggregates: Mapping[str, BuiltInAggregate]) -> None:
-        """Take the aggregates by the names of their result columns."""
         self.aggregates = dict(aggregates)
         #: (field, identity of the predicate) -> (name of its input column, an aggregate).
         self._sources: dict[tuple[object, int], tuple[str, BuiltInAggregate]] = {}
@@ -268,7 +266,6 @@ class RowPool:
     """Partials that are combined by ``PartialAggregates.merge``, at fixed positions."""
 
     def __init__(self, partials: PartialAggregates) -> None:
-        """Start empty."""
         self._partials = partials
         self._tables: list[pa.Table] = []
         self._starts: list[int] = []
@@ -410,15 +407,7 @@ class PartialMatrix:
 
     def followed_by(self, later: PartialMatrix) -> PartialMatrix:
         """Combine entry by entry with rows that are later in time; both have the same shape."""
-        numbers = {}
-        for name, mine in self._numbers.items():
-            theirs = later._numbers[name]
-            valid = None
-            if mine.valid is not None or theirs.valid is not None:
-                valid = self._valid(mine) | later._valid(theirs)
-            values = mine.function(self._floats(mine, theirs), later._floats(theirs, mine))
-            kind = mine.type if mine.type == theirs.type else pa.from_numpy_dtype(values.dtype)
-            numbers[name] = _Numbers(mine.function, values, valid, kind)
+        numbers = self._both(later, lambda function, one, two: function(one, two))
         positions = None
         if self._positions is not None and later._positions is not None:
             positions = self._pool.merge(self._positions, later._positions)
@@ -426,23 +415,32 @@ class PartialMatrix:
 
     def above(self, other: PartialMatrix) -> PartialMatrix:
         """Return these rows and those of ``other`` below; both have the same keys."""
-        numbers = {}
-        for name, mine in self._numbers.items():
-            theirs = other._numbers[name]
-            valid = None
-            if mine.valid is not None or theirs.valid is not None:
-                valid = np.concatenate((self._valid(mine), other._valid(theirs)))
-            values = np.concatenate((self._floats(mine, theirs), other._floats(theirs, mine)))
-            kind = mine.type if mine.type == theirs.type else pa.from_numpy_dtype(values.dtype)
-            numbers[name] = _Numbers(mine.function, values, valid, kind)
+        numbers = self._both(other, lambda _, one, two: np.concatenate((one, two)))
         positions = None
         if self._positions is not None and other._positions is not None:
             positions = np.concatenate((self._positions, other._positions))
         present = np.concatenate((self.present, other.present))
         return PartialMatrix(present, numbers, positions, self._pool)
 
+    def _both(
+        self,
+        other: PartialMatrix,
+        join: Callable[[Any, NDArray[Any], NDArray[Any]], NDArray[Any]],
+    ) -> dict[str, _Numbers]:
+        """Join the numbers of both by ``join(function, mine, theirs)``."""
+        numbers = {}
+        for name, mine in self._numbers.items():
+            theirs = other._numbers[name]
+            valid = None
+            if mine.valid is not None or theirs.valid is not None:
+                valid = join(np.logical_or, self._valid(mine), other._valid(theirs))
+            values = join(mine.function, self._floats(mine, theirs), other._floats(theirs, mine))
+            kind = mine.type if mine.type == theirs.type else pa.from_numpy_dtype(values.dtype)
+            numbers[name] = _Numbers(mine.function, values, valid, kind)
+        return numbers
+
     def accumulated(self, *, backwards: bool) -> PartialMatrix:
-        """Combine each row with all before it; with all behind it if ``backwards``."""
+        """Combine each row with all before it; with all after it if ``backwards``."""
         step = slice(None, None, -1 if backwards else 1)
         numbers = {}
         for name, each in self._numbers.items():

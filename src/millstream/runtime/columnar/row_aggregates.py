@@ -1,15 +1,16 @@
-"""Built-in aggregates row by row: the plain form, as one AggregateFunction.
+"""Built-in aggregates row by row, as one AggregateFunction.
 
-What it is: what windows use that are not vectorised (with triggers, evictors, gaps of their own),
-with the results of the vectorised form.  ``RowAggregates.elements`` turns a batch into elements
-(timestamp, one value per aggregate; None: does not count), which are what the window holds and
-what ``add`` takes; ``get_result`` gives one result per aggregate.
+Windows that are not vectorized (custom triggers, evictors, dynamic gaps) use them, with the results
+of the vectorized form.  ``RowAggregates.elements`` turns a batch into elements (timestamp, one
+value per aggregate; None: does not count), which the window holds and ``add`` takes; ``get_result``
+returns one result per aggregate.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -67,7 +68,6 @@ class RowAggregates(AggregateFunction):
     """Several built-in aggregates over one stream."""
 
     def __init__(self, aggregates: built_in.Aggregates) -> None:
-        """Take what the window was declared with."""
         named = built_in.named_aggregates(aggregates)
         self.names = list(named)
         self._partials = PartialAggregates(named)
@@ -349,16 +349,11 @@ def _plus(one: Any, other: Any) -> Any:
     return (total + _HALF) % _WRAP - _HALF if isinstance(total, int) else total
 
 
-def _least(one: Any, other: Any) -> Any:
+def _best(choose: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """Return the least or the greatest value; NaN is neither."""
     if _is_nan(one) or _is_nan(other):
         return other if _is_nan(one) else one
-    return min(one, other)
-
-
-def _most(one: Any, other: Any) -> Any:
-    if _is_nan(one) or _is_nan(other):
-        return other if _is_nan(one) else one
-    return max(one, other)
+    return choose(one, other)
 
 
 def _distinct(value: object) -> object:
@@ -373,8 +368,8 @@ def _is_nan(value: object) -> bool:
 _MAKE: Final[dict[type, Callable[[Any], RowAggregate]]] = {
     built_in.Count: lambda _: _Count(),
     built_in.Sum: lambda _: _Sum(),
-    built_in.Min: lambda _: _Fold(_least),
-    built_in.Max: lambda _: _Fold(_most),
+    built_in.Min: lambda _: _Fold(partial(_best, min)),
+    built_in.Max: lambda _: _Fold(partial(_best, max)),
     built_in.Avg: lambda _: _Avg(),
     built_in.First: lambda _: _Pick(last=False),
     built_in.Last: lambda _: _Pick(last=True),

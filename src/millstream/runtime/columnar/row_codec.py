@@ -1,11 +1,11 @@
-"""Rows as bytes: what state keeps of rows, packed and unpacked for whole columns at once.
+"""Rows and sort keys as bytes, packed and unpacked for whole columns at once.
 
-What it is: one ``bytes`` per row, equal for equal rows, so that rows can be keys of state and be
-compared without being read.
+Equal rows have equal bytes, so that rows can be keys of state and compared without being decoded.
 
-Layout: the nulls, a bit per column, lowest first; then the columns of fixed width, little-endian as
-Arrow has them, zero where null; then the lengths of the others, 4 bytes each; then these.  Lists,
-maps and rows within rows are written as ``state/key_codec.py`` writes keys.
+Layout of a row: the nulls, a bit per column, lowest first; the columns of fixed width,
+little-endian as in Arrow, zero where null; the lengths of the others, 4 bytes each; then these.
+Lists, maps and nested rows are written as ``state/key_codec.py`` writes keys.  The bytes of sort
+keys are in the order of the rows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RowCodec:
         #: Where the first column begins, if it is of fixed width.
         self.first_at = self._null_bytes
 
-    # Packing.
+    # -- packing ---
 
     def pack(self, columns: Sequence[pa.Array]) -> list[bytes]:
         """The rows of these columns."""
@@ -75,7 +75,7 @@ class RowCodec:
         lengths = [pc.binary_length(part).to_numpy() for part in parts]
         head["lengths"] = np.stack(lengths, axis=1)
         whole: list[bytes] = pc.binary_join_element_wise(
-            _binary(head.view(np.uint8), self._head.itemsize, count), *parts, b""
+            _binary(head.view(np.uint8).reshape(count, -1)), *parts, b""
         ).to_pylist()
         return whole
 
@@ -85,7 +85,7 @@ class RowCodec:
                 nulls = column.is_null().to_numpy(zero_copy_only=False)
                 head["nulls"][:, index >> 3] |= nulls.astype(np.uint8) << (index & 7)
 
-    # Unpacking.
+    # -- unpacking ---
 
     def unpack(self, rows: Sequence[bytes]) -> list[pa.Array]:
         """The columns of rows."""
@@ -149,8 +149,9 @@ class RowCodec:
             begins = begins + length
 
 
-def _binary(data: NDArray[np.uint8], width: int, count: int) -> pa.Array:
-    """Bytes of equal length as a column."""
+def _binary(data: NDArray[np.uint8]) -> pa.Array:
+    """Return rows of bytes as a column."""
+    count, width = data.shape
     offsets = pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))
     return pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(data)])
 
@@ -211,6 +212,9 @@ def _varying_array(
     return pa.array(values, kind)
 
 
+# -- sort keys ---
+
+
 class _SortColumn(Protocol):
     @property
     def index(self) -> int: ...
@@ -261,13 +265,7 @@ def _fixed(column: pa.Array, how: _SortColumn) -> pa.Array:
     marks = _marks(column, how)
     data[marks != 1] = 0
     whole = np.concatenate([marks[:, None], data], axis=1)
-    return _sort_keys_binary(np.ascontiguousarray(whole))
-
-
-def _sort_keys_binary(data: NDArray[np.uint8]) -> pa.Array:
-    count, width = data.shape
-    ends = pa.py_buffer(np.arange(0, (count + 1) * width, width, dtype=np.int32))
-    return pa.Array.from_buffers(pa.binary(), count, [None, ends, pa.py_buffer(data)])
+    return _binary(np.ascontiguousarray(whole))
 
 
 def _ordered_bytes(column: pa.Array) -> NDArray[np.uint8]:
@@ -314,7 +312,7 @@ def _varying(column: pa.Array, how: _SortColumn) -> list[pa.Array]:
     if how.descending:
         values, end = _inverted(values), b"\xff\xff"
     ends = pa.array([end], pa.binary()).take(pa.array(np.zeros(len(column), np.int64)))
-    return [_sort_keys_binary(marks[:, None]), values, ends]
+    return [_binary(marks[:, None]), values, ends]
 
 
 def _bytes_of(values: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:

@@ -1,9 +1,8 @@
-"""Rows by key: which rows of a batch have the same key, and what the key is called in state.
+"""Rows of a batch grouped by key, and the names of keys in state.
 
-What it is: the grouping that operators over changelogs begin with.  Keys are columns; one key is
-looked up by what ``cache_key`` (``state/key_codec.py``) makes of its value, or of the tuple of
-its values where it has several columns, so state can be read without the program.  Dates, times
-and intervals count as the integers that their columns hold.
+A key is looked up by what ``cache_key`` (``state/key_codec.py``) makes of its value, or of the
+tuple of its values where it has several columns, so state can be read without the program.  Dates,
+times and intervals count as the integers that their columns hold.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
-    from millstream.runtime.operators.keyed import KeyExtractor
+    from millstream.runtime.operators.base import KeyExtractor
     from millstream.state.key_codec import CacheKey
 
 __all__ = [
@@ -79,6 +78,11 @@ class RowGroups:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def rows(self, group: int) -> NDArray[np.int64]:
+        """Return the rows of a group."""
+        start = int(self.starts[group])
+        return self.order[start : start + int(self.counts[group])]
 
     @property
     def first_rows(self) -> NDArray[np.int64]:
@@ -238,7 +242,7 @@ def key_values(values: pa.Array) -> list[Any]:
 
 
 def _names(parts: list[tuple[NDArray[np.int64], pa.Array]]) -> list[CacheKey]:
-    """What keys are looked up by.
+    """Return what keys are looked up by.
 
     Args:
         parts: per column the code of each key, and the values of the codes.

@@ -1,8 +1,7 @@
-"""Windows of SQL: which windows each row is in, for whole columns of times.
+"""Windows of SQL (TUMBLE, HOP, CUMULATE) and their slices, for whole columns of times.
 
-What it is: TUMBLE, HOP and CUMULATE as Flink's window table functions assign them, and the slices
-that windows are made of.  All times are milliseconds of the clock that windows go by: that of the
-column, or of a time zone (``LocalClock``).
+All times are milliseconds of the clock of the windows: that of the column, or of a time zone
+(``LocalClock``).
 """
 
 from __future__ import annotations
@@ -57,17 +56,17 @@ class WindowSpec:
 
     @property
     def has_slices(self) -> bool:
-        """Whether several windows are made of slices that they share."""
+        """Return whether several windows are made of slices that they share."""
         return self.step is not None and self.size % self.step == 0
 
     @property
     def shares_slices(self) -> bool:
-        """Whether a row is in one slice and in several windows."""
+        """Return whether a row is in one slice and in several windows."""
         return self.kind in (WindowKind.HOP, WindowKind.CUMULATE) and self.has_slices
 
     @property
     def is_tumbling(self) -> bool:
-        """Whether each row is in one window."""
+        """Return whether each row is in one window."""
         return self.kind is WindowKind.TUMBLE
 
     @property
@@ -77,7 +76,7 @@ class WindowSpec:
 
     @property
     def slices(self) -> int:
-        """How many slices the largest window begins in."""
+        """Return how many slices the largest window begins in."""
         return -(-self.size // self.slice)
 
 
@@ -157,7 +156,6 @@ class LocalClock:
     """The clock of a time zone: what windows over TIMESTAMP_LTZ go by."""
 
     def __init__(self, zone: str) -> None:
-        """Take the name of the zone, or an offset."""
         self.zone = zone
         self._is_utc = zone in ("UTC", "Etc/UTC", "Z", "GMT")
 

@@ -1,8 +1,4 @@
-"""The operators: one module per kind, and the factories that the graph holds.
-
-What it is: the logic that runs in tasks, between ``runtime/task.py`` and user functions.
-
-What it is not: the API (``datastream/``), which only fills the factories in.
+"""Operators of DataStream programs and the factories that the job graph holds.
 
 Read next: ``runtime/operators/stateless.py``, then ``runtime/operators/process.py`` and
 ``runtime/operators/windows/aligned.py``.

@@ -1,8 +1,7 @@
-"""The factory of async wait operators, which only programs with one pay for.
+"""The factory of async wait operators.
 
-What it is: apart from its operator, whose asyncio takes a tenth of the time in which a program
-starts.
-What it is not: the operator (``runtime/operators/async_wait.py``).
+It is separate from its operator because importing asyncio takes a tenth of a program's start-up
+time, which only programs with such an operator should pay.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class AsyncWaitFactory:
-    """Makes async wait operators."""
+    """Factory of async wait operators."""
 
     descriptor: AsyncFunctionDescriptor
     keyed: ClassVar[bool] = False

@@ -1,13 +1,9 @@
 """The async wait operator: runs an AsyncFunction for many records at a time.
 
 An event loop runs in a thread of the subtask, as in PyFlink.  The records of several batches are
-under way together, as many as the capacity allows, with the watermarks between them in a queue::
-
-    process_batch -> [batch 7: under way] [watermark] [batch 6: done] -> output
-
-Results leave in the order of batches and watermarks, as soon as those before them have left; within
-a batch in the order of records, or as they come.  A checkpoint waits for all that is under way, so
-there is no state.
+in flight together, as many as the capacity allows, with the watermarks between them in a queue;
+results leave in the order of batches and watermarks, and within a batch in the order of records, or
+as they come.  A checkpoint waits for everything in flight, so there is no state.
 """
 
 from __future__ import annotations
@@ -43,8 +39,8 @@ _Result = tuple[int, Iterable[Any]]
 
 
 @dataclass(slots=True)
-class _UnderWay:
-    """A batch whose records are under way."""
+class _InFlight:
+    """A batch whose records are in flight."""
 
     results: Future[list[_Result]]
     timestamps: list[int]
@@ -52,7 +48,7 @@ class _UnderWay:
 
 @dataclass(slots=True)
 class _Status:
-    """A watermark, or an idleness, that follows what is under way."""
+    """A watermark, or an idleness, that follows what is in flight."""
 
     send: Callable[[], None]
 
@@ -72,8 +68,8 @@ class AsyncWaitOperator(FunctionOperator):
         self._is_ordered = descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
         self._loop: asyncio.AbstractEventLoop | None = None
         self._collector = Collector(self, self.emit)
-        #: What is under way, and what has to follow it.
-        self._queue: deque[_UnderWay | _Status] = deque()
+        #: What is in flight, and what has to follow it.
+        self._queue: deque[_InFlight | _Status] = deque()
         self._records = 0
 
     def open(self) -> None:
@@ -81,14 +77,14 @@ class AsyncWaitOperator(FunctionOperator):
         super().open()
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(self._capacity)
-        # What is under way when the process ends is not waited for.
+        # What is in flight when the process ends is not waited for.
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the loop, then close the function."""
         if self._loop is not None:
-            self._give_up()
+            self._cancel_pending()
             with contextlib.suppress(TimeoutError):  # a function that does not let itself be ended
                 asyncio.run_coroutine_threadsafe(_ended(), self._loop).result(_ENDING)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -99,14 +95,14 @@ class AsyncWaitOperator(FunctionOperator):
 
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
-        self._give_up()
+        self._cancel_pending()
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
         assert self._loop is not None  # noqa: S101 - it is open
         self.records_in += len(batch)
         results = asyncio.run_coroutine_threadsafe(self._all(batch.values), self._loop)
-        self._queue.append(_UnderWay(results, batch.timestamp_list))
+        self._queue.append(_InFlight(results, batch.timestamp_list))
         self._records += len(batch)
         self._emit_done(most=self._capacity)
 
@@ -136,7 +132,7 @@ class AsyncWaitOperator(FunctionOperator):
         return super().snapshot(checkpoint)
 
     def _follow(self, send: Callable[[], None]) -> None:
-        """Send something behind all that is under way."""
+        """Send something after all that is in flight."""
         self._queue.append(_Status(send))
         self._emit_done()
 
@@ -144,7 +140,7 @@ class AsyncWaitOperator(FunctionOperator):
         """Emit the results that are there, in order.
 
         Args:
-            most: wait until so many records are under way at most; None: wait for none.
+            most: wait until so many records are in flight at most; None: wait for none.
         """
         while self._queue:
             first = self._queue[0]
@@ -156,11 +152,11 @@ class AsyncWaitOperator(FunctionOperator):
                 break
             self._queue.popleft()
 
-    def _emit(self, batch: _UnderWay) -> None:
+    def _emit(self, batch: _InFlight) -> None:
         try:
             results = batch.results.result()
         except BaseException:
-            self._give_up()
+            self._cancel_pending()
             raise
         self._records -= len(batch.timestamps)
         if self._is_ordered:
@@ -169,10 +165,10 @@ class AsyncWaitOperator(FunctionOperator):
             self._collector.collect(records, batch.timestamps[position])
         self._collector.flush()
 
-    def _give_up(self) -> None:
-        """Drop what is under way."""
+    def _cancel_pending(self) -> None:
+        """Drop what is in flight."""
         for each in self._queue:
-            if isinstance(each, _UnderWay):
+            if isinstance(each, _InFlight):
                 each.results.cancel()
         self._queue.clear()
         self._records = 0

@@ -1,10 +1,8 @@
-"""The combiner: built-in aggregates are computed per batch before the exchange.
+"""The combiner: partial aggregates of built-in aggregates per batch, before the exchange.
 
-What it is: an operator in front of the exchange that turns records into partial aggregates by key
-and pane (``runtime/operators/windows/chunks.py``), so that far fewer rows travel.
-
-Batches are gathered and grouped together.  Gathering never changes what is late: the partials of
-a window leave before the watermark that makes the window fire, and all leave at the epoch's end.
+It turns records into partial aggregates by key and slice (``runtime/operators/windows/chunks.py``),
+so that far fewer rows are shuffled.  Buffering never changes which records are late: the partials
+of a window are sent before the watermark that fires the window, and all of them before a snapshot.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.runtime.columnar.aggregates import Aggregates, named_aggregates
 from millstream.runtime.columnar.partial_aggregates import concatenated
 from millstream.runtime.columnar.row_groups import KEY
-from millstream.runtime.operators.keyed import KeyExtractor
+from millstream.runtime.operators.base import KeyExtractor
 from millstream.runtime.operators.windows.assignment import check_timestamps
 from millstream.runtime.operators.windows.chunks import FLUSH, START, Panes, Partials
 from millstream.runtime.user_code import FunctionContext, close_functions, open_functions
@@ -49,7 +47,6 @@ class CombinerOperator(Operator):
     def __init__(
         self, assigner: FixedEventTimeWindows, aggregates: Aggregates, key_selector: Any
     ) -> None:
-        """Take what the window was declared with."""
         self._panes = Panes(assigner)
         self._partials = Partials(
             self._panes, named_aggregates(aggregates), KeyExtractor(key_selector)
@@ -91,7 +88,7 @@ class CombinerOperator(Operator):
         first = int(self._panes.max_timestamps(self._panes.first_windows(pane))[0])
         self._next_firing = min(self._next_firing, first)
         # Nothing is held back for a window that is due already: whether a record is late is decided
-        # behind, by the time at which its partial comes.
+        # after, by the time at which its partial comes.
         if self._count >= MOST_GATHERED or self._next_firing <= self._watermark:
             self.flush()
 
@@ -105,7 +102,7 @@ class CombinerOperator(Operator):
         self.output.emit_watermark(watermark)
 
     def switch_channel(self, watermark: int) -> None:
-        """Send everything, and go on with records of a channel that has reached ``watermark``."""
+        """Send everything, and continue with a channel that has reached ``watermark``."""
         self.flush()
         self._watermark = watermark
 
@@ -145,7 +142,7 @@ class CombinerOperator(Operator):
 
 @dataclass
 class CombinerFactory:
-    """Makes combiners; ``WindowFactory`` with the same arguments merges what they emit."""
+    """Factory of combiners; ``WindowFactory`` with the same arguments merges what they emit."""
 
     assigner: Any
     aggregates: Aggregates

@@ -1,13 +1,13 @@
-"""The interval join: pairs of records of equal key whose timestamps are near each other.
+"""The interval join of keyed streams, as Flink's IntervalJoinOperator.
 
-What it is: Flink's IntervalJoinOperator.  A left record at ``t`` meets every right record from
-``t + lower`` to ``t + upper``; each side is kept until no record that is still on time can meet it.
+A left record at ``t`` matches every right record from ``t + lower`` to ``t + upper``; each side is
+kept until no record that is still on time can match it.
 
-State.  Each side is a map per key from a *slice* of time to the records in it, in order of time.
-A slice is half as long as the interval, so a record looks into at most four slices, whose
-names are known beforehand: a whole batch reads what it needs of both sides in two multi-gets.  A
-slice has one timer, which removes it when its last record is over.  Records in it that are over
-before that are passed over, so nothing shows that they are still there.
+Each side is a map per key from a *slice* of time to the records in it, in order of time.  A slice
+is half as long as the interval, so a record reads at most four slices, whose names are known in
+advance: a whole batch reads what it needs of both sides in two multi-gets.  A slice has one timer,
+which removes it when its last record is over.  Records in it that are over before that are
+skipped, so they are never observable.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ from millstream.contracts.operator import FUNCTION_STATES, StateSection
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import MapStateDescriptor
 from millstream.functions.functions import ProcessJoinFunction
-from millstream.runtime.operators.base import LONGEST_BATCH, Collector
-from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, KeyExtractor
+from millstream.runtime.operators.base import (
+    LONGEST_BATCH,
+    PLAIN_KEY_TYPES,
+    Collector,
+    KeyedOperator,
+    KeyExtractor,
+)
 from millstream.runtime.user_code import bound_method, user_error
 from millstream.state.key_codec import cache_key
 
@@ -77,12 +82,12 @@ class _Side:
     ) -> None:
         self.name = name
         self.extractor = KeyExtractor(selector, key_types)
-        #: A record at t meets records of the other side in ``[t + lower, t + upper]``.
+        #: A record at t matches records of the other side in ``[t + lower, t + upper]``.
         self.lower = lower
         self.upper = upper
         self.late_tag = late_tag
         self.buffer: KeyedMapState
-        #: How long a record is kept behind its own timestamp.
+        #: How long a record is kept after its own timestamp.
         self.kept = max(upper, 0)
 
 
@@ -233,7 +238,7 @@ class IntervalJoinOperator(KeyedOperator):
         if entries is None:
             entries = []
             # One timer per slice, not per record; it goes when the last record that could be in it
-            # can meet nobody any more.
+            # is over.
             end = (time_slice + 1) * self._slice - 1 + side.kept
             namespace = bytes([self._sides.index(side)]) + time_slice.to_bytes(
                 8, "big", signed=True
@@ -254,7 +259,7 @@ class IntervalJoinOperator(KeyedOperator):
         *,
         is_left: bool,
     ) -> None:
-        """Call the function for a record and each of those it meets."""
+        """Call the function for a record and each of those it matches."""
         process, context, collector = self._process, self._context, self._collector
         left = right = value
         for entry in found:
@@ -276,14 +281,14 @@ class IntervalJoinOperator(KeyedOperator):
 
 
 def _slice_of(bounds: tuple[int, int]) -> int:
-    """How many milliseconds of one side are kept together; decides where a record is looked for."""
+    """Return the length of a slice of time in milliseconds, by which records are found."""
     lower, upper = bounds
     return max(1, (upper - lower + 1) // _SLICES_PER_INTERVAL)
 
 
 @dataclass
 class IntervalJoinFactory:
-    """Makes interval join operators."""
+    """Factory of interval join operators."""
 
     function: Any
     #: Of the left and of the right side.

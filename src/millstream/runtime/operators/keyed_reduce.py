@@ -1,8 +1,7 @@
 """Keyed reduce and the field aggregations sum, min, max, min_by, max_by.
 
-What it is: one value per key, folded with each new record.  In STREAMING mode every record emits
-the value so far; in BATCH mode each key emits its final value once, at the end, as in Flink: the
-operator then keeps a timer at the end of time per key.
+In STREAMING mode every record emits the value so far; in BATCH mode each key emits its final value
+once, at the end, as in Flink: the operator then keeps a timer at the end of time per key.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from millstream.contracts.operator import StateSection
 from millstream.errors import ProgramError, with_article
 from millstream.functions.descriptors import ValueStateDescriptor
 from millstream.functions.functions import ReduceFunction
-from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator
+from millstream.runtime.operators.base import PLAIN_KEY_TYPES, KeyedOperator
 from millstream.runtime.user_code import NO_RECORD, bound_method, user_error
 from millstream.types.row import Row, row_class
 
@@ -107,7 +106,6 @@ class KeyedReduceOperator(KeyedOperator):
     """Folds the records of each key into one value."""
 
     def __init__(self, function: Any, key_selector: Any) -> None:
-        """Take the user's function and key selector."""
         super().__init__(function, key_selector)
         self._reduce = bound_method(self.function, "reduce")
 
@@ -179,7 +177,7 @@ def _section(content: str) -> StateSection:
 
 @dataclass
 class KeyedReduceFactory:
-    """Makes keyed reduce operators."""
+    """Factory of keyed reduce operators."""
 
     function: Any
     key_selector: Any
@@ -196,7 +194,7 @@ class KeyedReduceFactory:
 
 @dataclass
 class KeyedAggregateFactory:
-    """Makes operators for ``sum``, ``min``, ``max``, ``min_by`` and ``max_by`` on a field."""
+    """Factory of operators for ``sum``, ``min``, ``max``, ``min_by`` and ``max_by`` on a field."""
 
     #: "sum", "min", "max", "min_by" or "max_by".
     kind: str

@@ -1,8 +1,4 @@
-"""The process operator: a ProcessFunction on a stream that is not keyed.
-
-What it is: one record in, any number out, on the main output and on side outputs, with the time
-at hand.
-"""
+"""Process operators: ProcessFunctions on one or two inputs, keyed or not, and broadcast state."""
 
 from __future__ import annotations
 
@@ -22,8 +18,13 @@ from millstream.functions.functions import (
     TimerService,
 )
 from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
-from millstream.runtime.operators.base import LONGEST_BATCH, Collector, FunctionOperator
-from millstream.runtime.operators.keyed import KeyedOperator, KeyExtractor
+from millstream.runtime.operators.base import (
+    LONGEST_BATCH,
+    Collector,
+    FunctionOperator,
+    KeyedOperator,
+    KeyExtractor,
+)
 from millstream.runtime.user_code import (
     NO_RECORD,
     USUAL_RESULTS,
@@ -118,7 +119,7 @@ class ProcessOperator(FunctionOperator):
 
 @dataclass
 class ProcessFactory:
-    """Makes process operators."""
+    """Factory of process operators."""
 
     function: Any
     keyed: ClassVar[bool] = False
@@ -159,7 +160,6 @@ class KeyedProcessOperator(KeyedOperator):
     method: ClassVar[str] = "process_element"
 
     def __init__(self, function: Any, key_selector: Any) -> None:
-        """Take the user's function and key selector."""
         super().__init__(function, key_selector)
         self._process = bound_method(self.function, self.method)
         self._on_timer = getattr(self.function, "on_timer", None)
@@ -220,7 +220,7 @@ class KeyedProcessOperator(KeyedOperator):
         """Fire the timers that are due, in order of time, then pass the watermark on.
 
         In BATCH mode the maximum is the end of every key.  Processing-time timers fire then too,
-        before the maximum is passed on: behind it what they emit would be late.
+        before the maximum is passed on: after it what they emit would be late.
         """
         # Moved first: a timer's function sees the time that fired it, and a timer that it sets for
         # a time that has come fires in this same pass.
@@ -263,7 +263,7 @@ class KeyedProcessOperator(KeyedOperator):
 
 @dataclass
 class KeyedProcessFactory:
-    """Makes keyed process operators."""
+    """Factory of keyed process operators."""
 
     function: Any
     key_selector: Any
@@ -298,7 +298,6 @@ class KeyedCoProcessOperator(KeyedProcessOperator):
     method = "process_element1"
 
     def __init__(self, function: Any, key_selector1: Any, key_selector2: Any) -> None:
-        """Take the user's function and the key selector of each input."""
         super().__init__(function, key_selector1)
         second = bound_method(self.function, "process_element2")
         self._inputs = (
@@ -317,7 +316,7 @@ class KeyedCoProcessOperator(KeyedProcessOperator):
 
 @dataclass
 class CoProcessFactory:
-    """Makes operators for two streams that are not keyed."""
+    """Factory of operators for two streams that are not keyed."""
 
     function: Any
     keyed: ClassVar[bool] = False
@@ -329,7 +328,7 @@ class CoProcessFactory:
 
 @dataclass
 class KeyedCoProcessFactory:
-    """Makes operators for two keyed streams."""
+    """Factory of operators for two keyed streams."""
 
     function: Any
     key_selector1: Any
@@ -490,7 +489,7 @@ class _KeyedContext(_ReadOnlyContext, KeyedBroadcastProcessFunction.OnTimerConte
 
 
 class _NoKey:
-    """Stands for the key where there is none: whatever looks it up is told so."""
+    """Stands for the key where there is none: reading it raises an error."""
 
     def __hash__(self) -> int:
         message = (
@@ -504,7 +503,6 @@ class BroadcastProcessOperator(ProcessOperator):
     """Applies a BroadcastProcessFunction."""
 
     def __init__(self, function: Any, descriptors: Sequence[MapStateDescriptor]) -> None:
-        """Take the user's function and the descriptors of the states."""
         super().__init__(function)
         self._states = _States(descriptors)
         self._methods = (self._process, bound_method(self.function, _BROADCAST_METHOD))
@@ -529,7 +527,6 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
     def __init__(
         self, function: Any, key_selector: Any, descriptors: Sequence[MapStateDescriptor]
     ) -> None:
-        """Take the user's function, key selector, and the descriptors of the states."""
         super().__init__(function, key_selector)
         self._states = _States(descriptors)
         self._process_broadcast = bound_method(self.function, _BROADCAST_METHOD)
@@ -566,7 +563,7 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
 
 @dataclass
 class BroadcastProcessFactory:
-    """Makes operators for a stream that is not keyed."""
+    """Factory of operators for a stream that is not keyed."""
 
     function: Any
     descriptors: Sequence[MapStateDescriptor]
@@ -580,7 +577,7 @@ class BroadcastProcessFactory:
 
 @dataclass
 class KeyedBroadcastProcessFactory:
-    """Makes operators for a keyed stream."""
+    """Factory of operators for a keyed stream."""
 
     function: Any
     key_selector: Any

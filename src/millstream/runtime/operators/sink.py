@@ -1,7 +1,7 @@
-"""The sink operator: drives the writer of a sink through one epoch after the other.
+"""The sink operator: creates a writer for each checkpoint, writes and pre-commits.
 
-What it is: a writer is made at the first record of an epoch, written to, and asked to pre-commit
-when a snapshot is taken; its committables go into it.
+A writer is created at the first record after a checkpoint; a snapshot asks it to pre-commit and
+holds its committables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink, SinkWriter
 
 
-#: How much longer than a flush the pause behind it is.
+#: How much longer than a flush the pause after it is.
 _FLUSH_PAUSE: Final = 9
 
 
@@ -43,12 +43,12 @@ class SinkOperator(Operator):
         """Take a copy of the sink for this subtask; ``seconds`` is the clock of flushes."""
         self._sink = private_copy(sink)
         self._seconds = seconds
-        #: Whether the writer has records that it was not told to flush.
+        #: Whether the writer has records that it was not reason to flush.
         self._unflushed = False
         self._next_flush = 0.0
         self._writer: SinkWriter | None = None
         self._restored: RestoreContext | None = None
-        #: What the writer was told, for messages.
+        #: Context of the writer, for messages.
         self._where: WriterContext | None = None
         self._records = 0
         self._watermark: int | None = None
@@ -116,7 +116,7 @@ class SinkOperator(Operator):
         self._next_flush = ended + _FLUSH_PAUSE * (ended - began)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Pre-commit; what comes behind it is another writer's, with names of its own."""
+        """Pre-commit; what comes after it is another writer's, with names of its own."""
         writer, self._writer = self._writer, None
         pending = _Output(writer, self._wrapped_at(self._where))
         resumes = self._restored is not None and self._restored.resumes
@@ -156,7 +156,7 @@ class SinkOperator(Operator):
         return int(time.time() * 1000) if self._now is None else self._now
 
     def _progress(self) -> dict[str, object]:
-        """How far the subtask is."""
+        """Return how far the subtask is."""
         return {
             "subtask": self.context.subtask,
             "parallelism": self.context.parallelism,
@@ -172,7 +172,7 @@ class SinkOperator(Operator):
         return partial(self._sink.committed, epoch)
 
     def close(self) -> None:
-        """Abort what is under way: an epoch that succeeded has left no writer."""
+        """Abort what is in flight: an epoch that succeeded has left no writer."""
         self._drop_writer()
         self._sink.close()
 
@@ -199,7 +199,7 @@ class SinkOperator(Operator):
         """Abort and close; an error here must not hide the one that led here."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            _drop(writer)
+            _abort_and_close(writer)
 
     def _wrapped(self, error: Exception, doing: str) -> MillstreamError:
         return self._wrapped_at(self._where)(error, doing)
@@ -209,9 +209,9 @@ class SinkOperator(Operator):
     ) -> Callable[[Exception, str], MillstreamError]:
         """Makes errors that say where the output of a writer goes, also when another is there."""
         epoch = self._restored.epoch if self._restored is not None else -1
-        return partial(self._said, where, epoch)
+        return partial(self._located, where, epoch)
 
-    def _said(
+    def _located(
         self, where: WriterContext | None, epoch: int, error: Exception, doing: str
     ) -> MillstreamError:
         if isinstance(error, TypeMismatchError) and error.is_located:
@@ -233,12 +233,12 @@ class SinkOperator(Operator):
         if not isinstance(error, SinkError):
             return sink_error(f"{place}: {type(error).__name__}: {error}{at}", error)
         # Writers say where they are, too.
-        told = str(error) if where is None else str(error).removeprefix(f"{where.location}: ")
-        return type(error)(f"{place}: {told}{at}")
+        reason = str(error) if where is None else str(error).removeprefix(f"{where.location}: ")
+        return type(error)(f"{place}: {reason}{at}")
 
 
-def _drop(writer: SinkWriter) -> None:
-    # Behind an error, which is what matters; what the writer raises now must not hide it.
+def _abort_and_close(writer: SinkWriter) -> None:
+    # After an error, which is what matters; what the writer raises now must not hide it.
     with contextlib.suppress(Exception):
         writer.abort()
     with contextlib.suppress(Exception):
@@ -291,12 +291,12 @@ class _Output:
     def abandon(self) -> None:
         """Abort and close the writer."""
         if self._writer is not None:
-            _drop(self._writer)
+            _abort_and_close(self._writer)
 
 
 @dataclass
 class SinkFactory:
-    """Makes sink operators."""
+    """Factory of sink operators."""
 
     sink: Sink
     keyed: ClassVar[bool] = False

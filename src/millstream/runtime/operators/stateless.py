@@ -1,7 +1,4 @@
-"""The map operator: one record in, one record out.
-
-What it is: ``list(map(f, values))`` over a batch; timestamps pass through.
-"""
+"""Map, filter, flat-map and map-batches operators."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ class MapOperator(FunctionOperator):
 
 @dataclass
 class MapFactory:
-    """Makes map operators."""
+    """Factory of map operators."""
 
     function: Any
     keyed: ClassVar[bool] = False
@@ -96,7 +93,7 @@ class FilterOperator(FunctionOperator):
 
 @dataclass
 class FilterFactory:
-    """Makes filter operators."""
+    """Factory of filter operators."""
 
     function: Any
     keyed: ClassVar[bool] = False
@@ -159,7 +156,7 @@ class FlatMapOperator(FunctionOperator):
 
 @dataclass
 class FlatMapFactory:
-    """Makes flat-map operators."""
+    """Factory of flat-map operators."""
 
     function: Any
     keyed: ClassVar[bool] = False
@@ -277,7 +274,7 @@ def _cast(result: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @dataclass
 class MapBatchesFactory:
-    """Makes map-batches operators."""
+    """Factory of map-batches operators."""
 
     function: Any
     keyed: ClassVar[bool] = False

@@ -1,8 +1,7 @@
-"""Two inputs for an operator that knows of one: records come in as TaggedUnion.
+"""An adapter that gives two inputs to an operator with one: records arrive as TaggedUnion.
 
-What it is: a shell around another operator, mostly a window operator, so that window joins have
-all that windows have, while their inputs travel as what they are: typed columns, each hashed by
-its own key.
+Window joins get all features of windows this way, while their inputs are exchanged as they are:
+typed columns, each hashed by its own key.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class TaggedKeySelector:
     """Takes the key of a TaggedUnion with the selector of its input."""
 
     def __init__(self, key_selector1: Any, key_selector2: Any) -> None:
-        """Take the key selector of each input."""
         self.selectors: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (
             bound_method(key_selector1, "get_key"),
             bound_method(key_selector2, "get_key"),
@@ -56,7 +54,6 @@ class TaggedInputsOperator(Operator):
     """Tags records with the number of their input and hands everything on."""
 
     def __init__(self, inner: Operator) -> None:
-        """Take the operator that does the work."""
         self.inner = inner
         self.keyed = inner.keyed
         self.counted = inner.counted  # type: ignore[misc] # of the class it stands for
@@ -112,18 +109,18 @@ class TaggedInputsOperator(Operator):
 
 @dataclass
 class TaggedInputsFactory:
-    """Makes operators with two inputs out of those with one."""
+    """Factory of operators with two inputs out of those with one."""
 
     inner: OperatorFactory
 
     @property
     def keyed(self) -> bool:
-        """Whether the operator wants a store."""
+        """Return whether the operator wants a store."""
         return self.inner.keyed
 
     @property
     def waits_for_watermarks(self) -> bool:
-        """Whether the inner operator does."""
+        """Return whether the inner operator does."""
         return waits_for_watermarks(self.inner)
 
     def state_sections(self) -> list[StateSection]:

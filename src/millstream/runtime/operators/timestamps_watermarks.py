@@ -1,19 +1,19 @@
-"""The timestamps-and-watermarks operator: the head of every source, and in mid-stream.
+"""The timestamps-and-watermarks operator: at every source split, and in mid-stream.
 
-What it is: gives each record its event time and makes watermarks of what passes, by the user's
-strategy.  A source runs one per split.  The generator's attributes are its checkpointed state.
+It assigns event time and generates watermarks by the user's strategy.  The generator's attributes
+are its checkpointed state.
 
-Periodic watermarks and idleness are decided by a snapshot, which ends an epoch, and where tasks
-live on also by the clock in between (``due``).
+Periodic watermarks and idleness are decided by a snapshot, which ends a micro-batch, and in
+long-running tasks also by the clock in between (``due``).
 
-Watermarks from upstream are not passed on, except by ``WatermarkStrategy.preserve`` and the
-maximum that ends a bounded input.
+Watermarks from upstream are not forwarded, except by ``WatermarkStrategy.preserve`` and the maximum
+that ends a bounded input.
 
 In BATCH mode that maximum is the only watermark, as in Flink: the strategy's generator is not even
-made, nothing is idle, and only the timestamp assigner is used.
+created, nothing is idle, and only the timestamp assigner is used.
 
-After a change of parallelism every subtask in mid-stream goes on with the generator that was
-furthest behind: it may be late, never early.
+After a change of parallelism every subtask in mid-stream continues with the generator that was
+furthest behind: its watermarks may be too low, never too high.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MAKING: Final = "making watermarks of"
 #: Milliseconds between periodic watermarks that the clock makes where the program does not say:
-#: Flink's default, and how far behind the clock ingestion time may be.
+#: Flink's default, and how far after the clock ingestion time may be.
 _USUAL_INTERVAL: Final = 200
 _INGESTION_INTERVAL: Final = 10
 #: Seconds since 1970 of 2001 and 2096: timestamps between them are of somebody's records.
@@ -69,7 +69,7 @@ def _date(timestamp: int) -> str:
 
 
 class _GeneratorState(TypedDict):
-    """What a checkpoint keeps."""
+    """Content of a checkpoint."""
 
     #: Attributes of the generator.
     attributes: dict[str, Any]
@@ -118,7 +118,7 @@ class TimestampsWatermarksOperator(Operator):
     }
 
     def __init__(self, strategy: WatermarkStrategy, *, keeps_times: bool = True) -> None:
-        """Take the user's strategy, and whether records go on with the times that it gives."""
+        """Take the user's strategy, and whether records continue with the times that it gives."""
         self._keeps_times = keeps_times
         self._interval: int | None = None
         self._take(strategy)
@@ -175,7 +175,7 @@ class TimestampsWatermarksOperator(Operator):
     def process_processing_time(self, now: int) -> None:
         """Move the clock, and do what is due by it.
 
-        The first time behind ``restore`` or a snapshot says only what time it is.  Where an epoch
+        The first time after ``restore`` or a snapshot says only what time it is.  Where an epoch
         begins with it, what the epoch reads must not be overtaken by the time of other channels:
         the snapshot at its end decides.
         """
@@ -197,17 +197,17 @@ class TimestampsWatermarksOperator(Operator):
         self._restored_at += milliseconds
 
     def process_lag(self, milliseconds: int) -> None:
-        """Judge silence as of so long ago, until it is told again."""
+        """Judge idleness as of so long ago, until the next call."""
         self._lag = milliseconds
 
     def due(self) -> int | None:
-        """When a task that lives on is to move the clock: for a watermark, or for idleness."""
+        """Return when a long-running task must move the clock: for a watermark, or for idleness."""
         if self.context.batch_mode or self._emitted == MAX_TIMESTAMP:
             return None
         due: list[int] = []
         if self._ingests:
             due.append(self._ticked + (self._interval or _INGESTION_INTERVAL))
-        elif self._is_to_be_asked():
+        elif self._may_emit_periodically():
             last = self._ticked if self._last_emit is None else self._last_emit
             due.append(last + (self._interval or _USUAL_INTERVAL))
         idle_at = self._idle_at()
@@ -220,7 +220,7 @@ class TimestampsWatermarksOperator(Operator):
         self._ticked = self._now
         if self._ingests:
             self._emit_time()
-        elif self._is_to_be_asked():
+        elif self._may_emit_periodically():
             if self._interval is not None:
                 self._last_emit = self._now
             self._unasked = False
@@ -230,10 +230,10 @@ class TimestampsWatermarksOperator(Operator):
             self._idle = True
             self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
 
-    def _is_to_be_asked(self) -> bool:
-        """Whether a periodic watermark between two snapshots may say something new.
+    def _may_emit_periodically(self) -> bool:
+        """Return whether a periodic watermark between two snapshots may say something new.
 
-        Of our generators only behind records; those of the user's may look at the clock.
+        Of our generators only after records; those of the user's may read the clock.
         """
         if self._every is not None or self._interval == 0 or self._idle:
             return False
@@ -244,7 +244,7 @@ class TimestampsWatermarksOperator(Operator):
         return True
 
     def _idle_at(self) -> int | None:
-        """When the input becomes idle if nothing comes; None if it is, or if others find it out.
+        """Return when the input becomes idle without records; None if it is, or if others decide.
 
         After a restart it has the whole time-out to show that it is not.
         """
@@ -278,7 +278,7 @@ class TimestampsWatermarksOperator(Operator):
         return {**slowest, "idle": not active, "last_active": last_active}
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
-        """Give records their timestamps; emit them and the watermarks that belong between them."""
+        """Assign timestamps; emit the records and the watermarks between them."""
         del input_index
         count = len(batch)
         if not count:
@@ -288,17 +288,17 @@ class TimestampsWatermarksOperator(Operator):
         self._last_active = self._now
         stamped = self._stamped(batch)
         if self._idle:
-            # Ahead of the records, or those behind would not wait for this channel's time.
+            # Ahead of the records, or those after would not wait for this channel's time.
             self._idle = False
             self.output.emit_idle(False)  # noqa: FBT003 - as in the contract
-        for piece in self._pieces(stamped):
+        for part in self._cut(stamped):
             if self._strategy.origin is not TimeOrigin.GENERATED:
-                self.output.emit(piece)
+                self.output.emit(part)
             elif getattr(self._generator, "vectorised", False):
-                self.output.emit(piece if self._keeps_times else piece.with_timestamps(None))
-                cast("Any", self._generator).on_batch(piece.timestamp_array)
+                self.output.emit(part if self._keeps_times else part.with_timestamps(None))
+                cast("Any", self._generator).on_batch(part.timestamp_array)
             else:
-                self._event_by_event(piece)
+                self._event_by_event(part)
             if self._since_emit == self._every:
                 self._since_emit = 0
                 self._emit_periodically()
@@ -335,7 +335,7 @@ class TimestampsWatermarksOperator(Operator):
                     " timestamp assigner",
                 )
 
-    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+    def _cut(self, batch: Batch) -> Iterator[Batch]:
         """The batch, cut where a watermark is due because of the number of records."""
         if self._every is None:
             yield batch
@@ -388,7 +388,7 @@ class TimestampsWatermarksOperator(Operator):
         return OperatorSnapshot(metrics=metrics, next_due=self._next_due())
 
     def _next_due(self) -> int | None:
-        """When time alone changes something: the clock's or generator's watermark, or idleness.
+        """Return when time alone causes a watermark or idleness.
 
         Whether a source split is idle the planner finds out by itself.
         """
@@ -401,7 +401,7 @@ class TimestampsWatermarksOperator(Operator):
         if timeout is not None and self._source_idle is None and not self._idle:
             due.append(self._last_active + timeout)
         if self._interval and self._every is None:
-            # A generator of the user's may look at the clock; ours change with records only.
+            # A generator of the user's may read the clock; ours change with records only.
             own = self._strategy.emit_interval is not None and not (
                 getattr(self._generator, "vectorised", False)
             )
@@ -411,7 +411,7 @@ class TimestampsWatermarksOperator(Operator):
         return min(due, default=None)
 
     def _event_by_event(self, batch: Batch) -> None:
-        """Emit the batch in pieces, cut where the generator emits a watermark or becomes idle."""
+        """Emit the batch in parts, cut where the generator emits a watermark or becomes idle."""
         generator, watermarks, emitted = self._generator, self._watermarks, self._emitted
         start = 0
         stamps = batch.timestamp_list
@@ -453,11 +453,11 @@ class TimestampsWatermarksOperator(Operator):
             self.output.emit_idle(True)  # noqa: FBT003 - as in the contract
 
     def _is_due(self) -> bool:
-        """Whether a periodic watermark is due at the end of this epoch."""
+        """Return whether a periodic watermark is due at the end of this epoch."""
         if self._every is not None:
             return False
         if self._interval is None:
-            return not self._records  # else it was made behind the last batch
+            return not self._records  # else it was made after the last batch
         if self._interval == 0:
             return False  # as in Flink: no periodic watermarks
         return self._last_emit is None or self._now - self._last_emit >= self._interval
@@ -488,10 +488,10 @@ class TimestampsWatermarksOperator(Operator):
 
 @dataclass
 class TimestampsWatermarksFactory:
-    """Makes timestamps-and-watermarks operators."""
+    """Factory of timestamps-and-watermarks operators."""
 
     strategy: WatermarkStrategy
-    #: Whether records go on with their timestamps; watermarks are made all the same.
+    #: Whether records continue with their timestamps; watermarks are made all the same.
     keeps_times: bool = True
     keyed: ClassVar[bool] = False
     per_channel: ClassVar[bool] = True

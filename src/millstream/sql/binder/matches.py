@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
 from millstream.expressions.nodes import Call, InputReference, Literal, walk
-from millstream.runtime.operators.table.row_patterns import (
+from millstream.runtime.operators.table.match import (
     Aggregation,
     MatchTime,
     Navigation,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.expressions.nodes import Expression
-    from millstream.runtime.operators.table.row_patterns import Slot
+    from millstream.runtime.operators.table.match import Slot
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.binder.scope import BindingContext
     from millstream.sql.parser.nodes import Node

@@ -38,10 +38,8 @@ from millstream.types.type_information import PickledBytesTypeInfo
 from millstream.types.types import ArrowTypeInfo, RowTypeInfo, from_arrow_type
 
 if TYPE_CHECKING:
-    from millstream.runtime.operators.table.plans import (
-        LocalGroupAggregatePlan,
-        LocalWindowAggregatePlan,
-    )
+    from millstream.runtime.operators.table.group_aggregate import LocalGroupAggregateFactory
+    from millstream.runtime.operators.table.window_aggregate import LocalWindowAggregateFactory
     from millstream.types.types import TypeInformation
 
 
@@ -142,20 +140,20 @@ def stream_type(row: RowType) -> RowTypeInfo:
     return RowTypeInfo(types, list(row.names))
 
 
-def partial_type(plan: LocalGroupAggregatePlan) -> RowTypeInfo:
+def partial_type(plan: LocalGroupAggregateFactory) -> RowTypeInfo:
     """The type of a stream of partial aggregates."""
     fields = partial_fields(plan.aggregates, plan.input_type, retracts=plan.retracts)
     return _partial(plan, fields)
 
 
-def partial_window_type(plan: LocalWindowAggregatePlan) -> RowTypeInfo:
+def partial_window_type(plan: LocalWindowAggregateFactory) -> RowTypeInfo:
     """The type of a stream of partial aggregates of slices of windows."""
     fields = partial_fields(plan.aggregates, plan.input_type, retracts=False)
     return _partial(plan, [*fields, *(pa.field(name, pa.int64()) for name in ("start", "end"))])
 
 
 def _partial(
-    plan: LocalGroupAggregatePlan | LocalWindowAggregatePlan, fields: list[pa.Field]
+    plan: LocalGroupAggregateFactory | LocalWindowAggregateFactory, fields: list[pa.Field]
 ) -> RowTypeInfo:
     row = plan.input_type
     kinds = [row.children[key].to_arrow() for key in plan.keys] + [each.type for each in fields]

@@ -32,11 +32,20 @@ from millstream.graph.transformation import (
 )
 from millstream.runtime.columnar.array_utils import limited
 from millstream.runtime.operators.sink import SinkFactory
-from millstream.runtime.operators.table import factories
-from millstream.runtime.operators.table.calc import ExpandFactory, UnnestFactory
-from millstream.runtime.operators.table.cast_to_schema import ConformFactory
+from millstream.runtime.operators.table.calc import (
+    CalcFactory,
+    ConformFactory,
+    ExpandFactory,
+    UnnestFactory,
+)
+from millstream.runtime.operators.table.group_aggregate import (
+    GroupAggregateFactory,
+    LocalGroupAggregateFactory,
+)
 from millstream.runtime.operators.table.sink_materializer import (
+    DropUpdateBeforeFactory,
     SinkConflictsFactory,
+    SinkMaterializerFactory,
     WatermarkTimesFactory,
 )
 from millstream.runtime.operators.table.sort import (
@@ -45,6 +54,7 @@ from millstream.runtime.operators.table.sort import (
     TemporalSortFactory,
 )
 from millstream.runtime.operators.table.specs import RankStrategy, SortColumn
+from millstream.runtime.operators.table.top_n import TopNFactory
 from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
 from millstream.sql.catalog.connectors import METADATA_PREFIX
 from millstream.sql.catalog.options import IDLE_TIMEOUT
@@ -342,7 +352,7 @@ class Lowering:
     def _materialized(self, node: SinkNode, below: Transformation) -> Transformation:
         """The rows that a sink has by its own key, which is not the query's."""
         kind = stream_type(node.input.row)
-        factory: Any = factories.SinkMaterializerFactory(
+        factory: Any = SinkMaterializerFactory(
             input_type=node.input.row,
             keys=node.key,
             upsert_key=node.upsert_key,
@@ -450,7 +460,7 @@ class Lowering:
     # -- without state ---------------------------------------------------------------------------
 
     def _calc(self, node: physical.Calc) -> Transformation:
-        factory = factories.CalcFactory(
+        factory = CalcFactory(
             input_type=node.input.row,
             projections=node.projections,
             condition=node.condition,
@@ -480,7 +490,7 @@ class Lowering:
         return self._keyed(node, self.stream(node.input))
 
     def _drop(self, node: physical.DropUpdateBefore) -> Transformation:
-        factory = factories.DropUpdateBeforeFactory()
+        factory = DropUpdateBeforeFactory()
         below = self.stream(node.input)
         return self._one("DropUpdateBefore", factory, below, stream_type(node.row))
 
@@ -546,7 +556,7 @@ class Lowering:
         retracts = not node.input.is_insert_only
         parameters = self.evaluation.job_parameters
         calls = aggregate_calls(node.calls, parameters, retracts=retracts)
-        factory = factories.GroupAggregateFactory(
+        factory = GroupAggregateFactory(
             input_type=node.input.row,
             keys=node.keys,
             aggregates=calls,
@@ -558,7 +568,7 @@ class Lowering:
         )
         below = None
         if node.two_phase:
-            local = factories.LocalGroupAggregateFactory(
+            local = LocalGroupAggregateFactory(
                 factory.input_type, factory.keys, calls, retracts=retracts
             )
             below = self._ahead(node, "LocalGroupAggregate", local, partial_type(local))
@@ -592,7 +602,7 @@ class Lowering:
         columns: tuple[Expression, ...] = (*references(below), zero)
         before = physical.Calc(row=row, inputs=(node.input,), projections=columns)
         append = node.input.is_insert_only
-        factory = factories.TopNFactory(
+        factory = TopNFactory(
             input_type=row,
             keys=(),
             order=(SortColumn(len(below)),),
@@ -612,7 +622,7 @@ class Lowering:
             of=node,
             single=True,
         )
-        drop = factories.CalcFactory(
+        drop = CalcFactory(
             input_type=row, projections=tuple(references(below)), evaluation=self.evaluation
         )
         return self._one("Calc", drop, ranked, stream_type(node.row))

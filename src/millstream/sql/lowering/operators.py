@@ -16,25 +16,29 @@ from millstream.graph.transformation import (
 )
 from millstream.runtime.columnar.aggregate_kernels import check_user_aggregate
 from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
-from millstream.runtime.operators.table import factories
 from millstream.runtime.operators.table.base import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from millstream.runtime.operators.table.batch_over import BatchOverFactory, Frame
-from millstream.runtime.operators.table.changelog_codes import (
+from millstream.runtime.operators.table.calc import (
     FromChangelogFactory,
     ToChangelogFactory,
 )
+from millstream.runtime.operators.table.deduplicate import (
+    ChangelogNormalizeFactory,
+    DeduplicateFactory,
+)
 from millstream.runtime.operators.table.factories import (
-    IntervalJoinFactory,
-    LocalWindowAggregateFactory,
-    MatchFactory,
     SessionFunctionFactory,
-    TemporalJoinFactory,
     WindowAggregateFactory,
     WindowFunctionFactory,
-    WindowRankFactory,
 )
-from millstream.runtime.operators.table.lookup_join import Asking, LookupJoinFactory
-from millstream.runtime.operators.table.row_patterns import Aggregation, Navigation
+from millstream.runtime.operators.table.join import JoinFactory
+from millstream.runtime.operators.table.joins_by_time import (
+    IntervalJoinFactory,
+    TemporalJoinFactory,
+)
+from millstream.runtime.operators.table.lookup_join import LookupJoinFactory, LookupPolicy
+from millstream.runtime.operators.table.match import Aggregation, MatchFactory, Navigation
+from millstream.runtime.operators.table.over import OverFactory, UpdatingOverFactory
 from millstream.runtime.operators.table.specs import (
     AggregateCall,
     JoinKind,
@@ -42,6 +46,8 @@ from millstream.runtime.operators.table.specs import (
     RankStrategy,
     SortColumn,
 )
+from millstream.runtime.operators.table.top_n import TopNFactory, WindowRankFactory
+from millstream.runtime.operators.table.window_aggregate import LocalWindowAggregateFactory
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
 from millstream.sql.planner.calcs import is_rowtime
 from millstream.sql.planner.changelog import smallest, upsert_keys
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from millstream.expressions.context import EvaluationContext
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
-    from millstream.runtime.operators.table.row_patterns import Slot
+    from millstream.runtime.operators.table.match import Slot
     from millstream.sql.planner import physical
     from millstream.sql.planner.matches import Match
     from millstream.sql.planner.physical import (
@@ -276,7 +282,7 @@ class LoweringOptions:
 
 def goes_by_clock(factory: OperatorFactory) -> bool:
     """Return whether an operator has frames that end when the clock has gone on."""
-    if not isinstance(factory, factories.OverFactory) or factory.rowtime is not None:
+    if not isinstance(factory, OverFactory) or factory.rowtime is not None:
         return False
     return not factory.is_rows and factory.preceding is not None
 
@@ -311,7 +317,7 @@ def over_factory(
             frame=Frame(first.is_rows, first.preceding, first.following),
         )
     if node.updating:
-        return factories.UpdatingOverFactory(
+        return UpdatingOverFactory(
             input_type=below,
             keys=node.partition,
             order=sort_columns(node.order),
@@ -323,7 +329,7 @@ def over_factory(
         )
     time = node.order[0].column
     attribute = getattr(below.fields[time].type, "kind", None)
-    return factories.OverFactory(
+    return OverFactory(
         input_type=below,
         keys=node.partition,
         aggregates=calls,
@@ -369,9 +375,9 @@ def lookup_join(node: LookupJoin, evaluation: EvaluationContext) -> LookupJoinFa
     )
 
 
-def _asking(node: LookupJoin) -> Asking:
+def _asking(node: LookupJoin) -> LookupPolicy:
     hint, lookup = node.hint, node.lookup
-    return Asking(
+    return LookupPolicy(
         max_retries=lookup.max_retries,
         miss_attempts=hint.max_attempts,
         miss_delay=hint.retry_delay,
@@ -405,11 +411,9 @@ _STRATEGIES: Final = {
 }
 
 
-def deduplicate(
-    node: physical.Deduplicate, options: LoweringOptions
-) -> factories.DeduplicateFactory:
+def deduplicate(node: physical.Deduplicate, options: LoweringOptions) -> DeduplicateFactory:
     """The operator that keeps the first or the last row of each key."""
-    return factories.DeduplicateFactory(
+    return DeduplicateFactory(
         input_type=node.input.row,
         keys=node.keys,
         rowtime=node.rowtime,
@@ -420,9 +424,9 @@ def deduplicate(
     )
 
 
-def top_n(node: physical.Rank, options: LoweringOptions) -> factories.TopNFactory:
+def top_n(node: physical.Rank, options: LoweringOptions) -> TopNFactory:
     """The operator that keeps the first rows of each partition."""
-    return factories.TopNFactory(
+    return TopNFactory(
         input_type=node.input.row,
         keys=node.partition,
         order=sort_columns(node.order),
@@ -439,9 +443,9 @@ def top_n(node: physical.Rank, options: LoweringOptions) -> factories.TopNFactor
 
 def normalize(
     node: physical.ChangelogNormalize, options: LoweringOptions
-) -> factories.ChangelogNormalizeFactory:
+) -> ChangelogNormalizeFactory:
     """The operator that makes a changelog by keys one in which rows are taken back whole."""
-    return factories.ChangelogNormalizeFactory(
+    return ChangelogNormalizeFactory(
         input_type=node.input.row,
         keys=node.keys,
         update_before=node.update_before,
@@ -452,7 +456,7 @@ def normalize(
 
 def regular_join(
     node: physical.Join, evaluation: EvaluationContext, ttls: tuple[int, int]
-) -> factories.JoinFactory:
+) -> JoinFactory:
     """The operator of a join that keeps the rows of both sides.
 
     Args:
@@ -462,7 +466,7 @@ def regular_join(
     """
     left, right = node.inputs
     keys = smallest(upsert_keys(left)), smallest(upsert_keys(right))
-    return factories.JoinFactory(
+    return JoinFactory(
         left_type=left.row,
         right_type=right.row,
         kind=JoinKind[node.join.name],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.expressions.user_functions import UserAggregate
     from millstream.graph.transformation import Transformation
-    from millstream.runtime.operators.table.row_patterns import RowPattern, Slot
+    from millstream.runtime.operators.table.match import RowPattern, Slot
     from millstream.sql.catalog.connectors import TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable

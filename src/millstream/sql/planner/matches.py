@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference, transform
-from millstream.runtime.operators.table.row_patterns import Aggregation, Navigation
+from millstream.runtime.operators.table.match import Aggregation, Navigation
 from millstream.sql.planner.calcs import Converts, calc, columns_of, exchange, keeps_time_attribute
 from millstream.sql.planner.formatting import columns_text, expression_text, order_text
 from millstream.sql.planner.logical import references, row_of
@@ -15,7 +15,7 @@ from millstream.sql.planner.physical import PhysicalNode
 
 if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
-    from millstream.runtime.operators.table.row_patterns import RowPattern, Slot
+    from millstream.runtime.operators.table.match import RowPattern, Slot
     from millstream.sql.planner.logical import MatchNode, SortKey
 
 

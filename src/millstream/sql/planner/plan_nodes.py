@@ -18,7 +18,7 @@ from millstream.expressions.functions.definition import FunctionDefinition, Func
 from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.expressions.resolution import resolve_definition
 from millstream.expressions.user_functions import UserAggregate
-from millstream.runtime.operators.table import row_patterns
+from millstream.runtime.operators.table import match
 from millstream.sql.catalog.identifiers import ObjectIdentifier
 from millstream.sql.parser.parser import parse_type
 from millstream.sql.planner import logical, physical
@@ -81,11 +81,11 @@ _OBJECTS: Final[dict[str, type]] = {
         logical.SortKey,
         physical.WindowSpec,
         logical.LookupHint,
-        row_patterns.RowPattern,
-        row_patterns.PatternVariable,
-        row_patterns.Navigation,
-        row_patterns.Aggregation,
-        row_patterns.MatchTime,
+        match.RowPattern,
+        match.PatternVariable,
+        match.Navigation,
+        match.Aggregation,
+        match.MatchTime,
         InputReference,
         Literal,
         Call,
@@ -95,8 +95,7 @@ _OBJECTS: Final[dict[str, type]] = {
     )
 }
 _ENUMS: Final[dict[str, type[Enum]]] = {
-    each.__name__: each
-    for each in (logical.JoinType, row_patterns.SkipTo, *_in(logical_types, Enum))
+    each.__name__: each for each in (logical.JoinType, match.SkipTo, *_in(logical_types, Enum))
 }
 _PLAIN: Final = (str, bool, int)
 

@@ -1,8 +1,4 @@
-"""The aggregates of one operator: their kernels, what they read, and the columns of their state.
-
-What it is: what group aggregates, local ones and those over windows share: arguments, FILTER,
-DISTINCT, and one packed row of state for all aggregates of a key.
-"""
+"""The aggregate calls of one table operator: arguments, FILTER, DISTINCT, and packed state."""
 
 from __future__ import annotations
 
@@ -53,13 +49,13 @@ class SortedRows:
 
 
 def is_distinct(call: AggregateCall) -> bool:
-    """Whether values that were there already change nothing."""
+    """Return whether values that were there already change nothing."""
     always = call.user is None and call.function in _ALWAYS_DISTINCT
     return call.distinct and not always
 
 
 def is_partial_call(call: AggregateCall) -> bool:
-    """Whether its rows may be aggregated apart from others, if its kernel can."""
+    """Return whether its rows may be aggregated apart from others, if its kernel can."""
     return not is_distinct(call)
 
 
@@ -109,7 +105,7 @@ class Aggregates:
 
         Args:
             keyed: where they are registered.
-            runtime: of the task, for functions of users.
+            runtime: of the task, for user functions.
         """
         self.open_functions(runtime)
         for number, (call, kernel) in enumerate(zip(self.calls, self.kernels, strict=True)):
@@ -122,7 +118,7 @@ class Aggregates:
                     self._seen[at] = PackedMaps(keyed, f"\0distinct {at}")
 
     def open_functions(self, runtime: RuntimeContext | None) -> None:
-        """Give functions of users their task; all that ``run_anew`` needs."""
+        """Pass the task to user functions; all that ``run_from_scratch`` needs."""
         for kernel in self.kernels:
             if isinstance(kernel, UserKernel):
                 kernel.runtime = runtime
@@ -146,8 +142,8 @@ class Aggregates:
         """Add rows up.
 
         Returns:
-            Results in front of the segments, results behind each row (or segment), and the
-            columns of state behind each segment.
+            Results before the segments, results after each row (or segment), and the
+            columns of state after each segment.
         """
         masks = {at: self._first_seen(maps, at, rows, segments) for at, maps in self._seen.items()}
         return self.add_up(self._lifted(rows, masks), segments, initial, last_only=last_only)
@@ -163,12 +159,16 @@ class Aggregates:
         if len(starts) == len(rows.order):  # what one row adds is a partial aggregate
             return [column for increments in lifted for column in increments]
         counts = np.diff(np.append(starts, len(rows.order)))
-        fresh = np.ones(len(starts), dtype=np.bool_)
-        segments = Segments(starts, counts, range(len(starts)), fresh)
-        nothing = pa.array(np.zeros(len(starts), np.int64))
-        initial = [column.take(nothing) for column in self.fresh]
-        _, _, states = self.add_up(lifted, segments, initial, last_only=True)
-        return states
+        return self.added_up(lifted, Segments.from_nothing(starts, counts))
+
+    def added_up(self, lifted: list[list[pa.Array]], segments: Segments) -> list[pa.Array]:
+        """Return the columns of state after each segment, all of which begin with nothing."""
+        return self.add_up(lifted, segments, self.initial(len(segments)), last_only=True)[2]
+
+    def initial(self, count: int) -> list[pa.Array]:
+        """Return the state of no rows for so many segments."""
+        nothing = pa.array(np.zeros(count, np.int64))
+        return [column.take(nothing) for column in self.fresh]
 
     def parts_of(self, columns: Sequence[pa.Array]) -> list[list[pa.Array]]:
         """Return columns of state as ``add_up`` takes them: those of each aggregate together."""
@@ -210,10 +210,8 @@ class Aggregates:
     ) -> tuple[list[pa.Array], list[pa.Array], list[pa.Array]]:
         """``run`` of increments that are there already, one list of columns per aggregate."""
         before, after, states = [], [], []
-        at = 0
-        for number, (kernel, increments) in enumerate(zip(self.kernels, lifted, strict=True)):
-            base = initial[at : at + len(kernel.fields)]
-            at += len(kernel.fields)
+        each = zip(self.kernels, lifted, self.parts_of(initial), strict=True)
+        for number, (kernel, increments, base) in enumerate(each):
             before.append(kernel.results(base))
             found, last = kernel.run(
                 increments, segments, base, last_only=last_only, values=self._values.get(number)
@@ -222,18 +220,19 @@ class Aggregates:
             states.extend(last)
         return before, after, states
 
-    def of_nothing(self) -> list[pa.Array]:
-        """The results over no rows, as columns of one value each."""
-        found, at, fresh = [], 0, self.fresh
-        for kernel in self.kernels:
-            found.append(kernel.results(fresh[at : at + len(kernel.fields)]))
-            at += len(kernel.fields)
-        return found
+    def results(self, states: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return the results of columns of state."""
+        parts = zip(self.kernels, self.parts_of(states), strict=True)
+        return [kernel.results(part) for kernel, part in parts]
 
-    def run_anew(
+    def of_nothing(self) -> list[pa.Array]:
+        """Return the results over no rows, as columns of one value each."""
+        return self.results(self.fresh)
+
+    def run_from_scratch(
         self, rows: SortedRows, segments: Segments, *, last_only: bool = False
     ) -> list[pa.Array]:
-        """Results behind each row (or segment) of segments that begin with nothing.
+        """Results after each row (or segment) of segments that begin with nothing.
 
         No state is kept.
         """
@@ -244,8 +243,7 @@ class Aggregates:
             if is_distinct(call):
                 counted = _firsts(arguments, counted, segments)
             lifted.append(kernel.lift(Rows(arguments, counted, rows.weights)))
-        nothing = pa.array(np.zeros(len(segments), dtype=np.int64))
-        initial = [column.take(nothing) for column in self.fresh]
+        initial = self.initial(len(segments))
         return self.add_up(lifted, segments, initial, last_only=last_only)[1]
 
     @staticmethod
@@ -261,7 +259,7 @@ class Aggregates:
         rows: SortedRows,
         segments: Segments,
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Which rows bring a value that was not there, or take the last of one away."""
+        """Return which rows bring a value that was not there, or take the last of one away."""
         arguments, condition = at
         counted = self._filtered(condition, rows)
         columns = [rows.column(index) for index in arguments]
@@ -331,7 +329,7 @@ class Aggregates:
 def _firsts(
     columns: list[pa.Array], counted: NDArray[np.bool_], segments: Segments
 ) -> NDArray[np.bool_]:
-    """Which rows that count bring values that their segment has not had yet."""
+    """Return which rows that count bring values that their segment has not had yet."""
     parts = [codes_of(column) for column in columns]
     codes, bound = combined_codes([part for part, _ in parts], [len(each) for _, each in parts])
     both, _ = combined_codes([segments.segment_of, codes], [len(segments), max(bound, 1)])
@@ -345,7 +343,7 @@ def _firsts(
 def _enter(
     maps: PackedMaps, columns: list[pa.Array], counted: NDArray[np.bool_], segments: Segments
 ) -> NDArray[np.bool_]:
-    """Note values that nobody takes back; which rows brought one that was not there."""
+    """Note values that nobody retracts; which rows brought one that was not there."""
     firsts = np.flatnonzero(_firsts(columns, counted, segments))
     picked = pa.array(firsts)
     names = encoded_keys([column.take(picked) for column in columns])
@@ -377,7 +375,7 @@ def _empty(maps: PackedMaps, key: Place) -> None:
 
 
 def can_be_partial(calls: Sequence[AggregateCall], input_type: RowType, *, retracts: bool) -> bool:
-    """Whether partial aggregates can be made of all calls, ahead of the exchange."""
+    """Return whether partial aggregates can be made of all calls, ahead of the exchange."""
     made = Aggregates(calls, input_type, retracts=retracts)
     return all(kernel.is_partial for kernel in made.kernels) and all(map(is_partial_call, calls))
 
@@ -385,6 +383,6 @@ def can_be_partial(calls: Sequence[AggregateCall], input_type: RowType, *, retra
 def partial_fields(
     calls: Sequence[AggregateCall], input_type: RowType, *, retracts: bool
 ) -> list[pa.Field]:
-    """The columns that a local aggregate gives behind the keys."""
+    """The columns that a local aggregate gives after the keys."""
     made = Aggregates(calls, input_type, retracts=retracts)
     return [pa.field("rows", pa.int64()), *made.fields]

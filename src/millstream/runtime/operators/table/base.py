@@ -1,8 +1,4 @@
-"""What operators over changelogs have in common: columns in, columns out, packed state between.
-
-What it is: base classes.  ``Changes`` collects what an operator emits: rows of several pools of
-columns, each with its kind, in order.
-"""
+"""Base classes of table operators: columns in, columns out, packed state in between."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ import pyarrow as pa
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import ExpressionError, StateError, TypeMismatchError
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.operators.base import MeasuringOperator
-from millstream.runtime.operators.keyed import keyed_state_of, store_of
+from millstream.runtime.operators.base import MeasuringOperator, keyed_state_of, store_of
 from millstream.runtime.user_code import FunctionContext
 from millstream.state.key_codec import KeyTypes
 
@@ -45,9 +40,14 @@ DELETE: Final = 3
 
 
 def kinds_or_inserts(batch: Batch) -> NDArray[np.int8]:
-    """The kind of each row."""
+    """Return the RowKind of each row."""
     kinds = batch.row_kinds
     return np.zeros(len(batch), dtype=np.int8) if kinds is None else kinds
+
+
+def weights_of(batch: Batch) -> NDArray[np.int64]:
+    """Return 1 for each row that is added and -1 for each that is retracted."""
+    return 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
 
 
 class TableOperator(MeasuringOperator):
@@ -57,14 +57,13 @@ class TableOperator(MeasuringOperator):
     """
 
     def __init__(self) -> None:
-        """Have counted nothing."""
         super().__init__()
         self.processing_time = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._schema = context.output_type.arrow_schema
-        #: For functions of users.
+        #: For user functions.
         self.runtime_context = FunctionContext(context)
 
     def restore(self, restored: RestoreContext) -> None:
@@ -152,7 +151,6 @@ class KeyedTableOperator(TableOperator):
     keyed_state: KeyedState
 
     def __init__(self, section: StateSection) -> None:
-        """Take what is recorded of what it keeps."""
         super().__init__()
         self.section = section
         self.key_types = KeyTypes()
@@ -205,16 +203,24 @@ class KeyedTableOperator(TableOperator):
 
 
 class TimedTableOperator(KeyedTableOperator):
-    """Goes by the watermark."""
+    """Keeps the watermark, and timers."""
 
     def __init__(self, section: StateSection) -> None:
-        """Take what is recorded of what it keeps."""
         super().__init__(section)
         self._watermark = MIN_TIMESTAMP
 
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
         self._watermark = restored.watermark
+
+    def due(self) -> int | None:
+        return self.keyed_state.timers.processing.next_time()
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        due = self.due()
+        snapshot = super().snapshot(checkpoint)
+        snapshot.next_due = due
+        return snapshot
 
 
 class LateRowsOperator(TimedTableOperator):
@@ -226,7 +232,6 @@ class LateRowsOperator(TimedTableOperator):
     }
 
     def __init__(self, section: StateSection) -> None:
-        """Take what is recorded of what it keeps."""
         super().__init__(section)
         #: Since the last snapshot.
         self.late = 0

@@ -1,16 +1,16 @@
-"""OVER of batch mode: functions over the rows of a partition, when all of them are there.
+"""OVER in batch mode: functions over the rows of a partition once all of them are known.
 
-What it is: rows are kept, and those taken away that are taken back; behind the last of them each
-partition is put in order, and its rows come out with all functions over any frame, as inserts.
-Rows of the same order are as they came.
+Rows are kept, and removed if they are retracted; at the end of the input each partition is sorted,
+and its rows are emitted with all functions over any frame, as inserts.  Rows of the same order
+stay as they came.
 
-A frame from the beginning of its partition is a place in one run over the partition; a frame to the
-end of it one in a run the other way round, for functions that can tell no difference; any other is
-a run of its own, of the rows in it.  Equal frames are computed once.
+A frame from the start of its partition is a position in one run over the partition; a frame to the
+end of it is one in a backward run, for functions that allow it; any other is a separate run over
+the rows in it.  Equal frames are computed once.
 
 State, per key: a map from sort key and row to how often the row is there (8 bytes, signed), the
 length of the sort key (4) and the number of its first arrival (8), big-endian; under the empty name
-the next such number.  A timer of event time per key says that there is one.
+the next such number.  An event-time timer per key records that there is one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ import pyarrow.compute as pc
 
 from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ProgramError
+from millstream.runtime.columnar.array_utils import runs_of
 from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
-from millstream.runtime.operators.table.base import KeyedTableOperator, kinds_or_inserts
-from millstream.runtime.operators.table.plans import ordered_section
+from millstream.runtime.operators.table.base import KeyedTableOperator, weights_of
+from millstream.runtime.operators.table.specs import ordered_section
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedMaps
 
@@ -58,10 +59,10 @@ _SAFE: Final = 1 << 61
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Which rows around a row: from ``preceding`` before it to ``following`` behind it."""
+    """Which rows around a row: from ``preceding`` before it to ``following`` after it."""
 
     is_rows: bool
-    #: Rows, or a distance in the column that orders them; negative: behind the row.  None: all.
+    #: Rows, or a distance in the column that orders them; negative: after the row.  None: all.
     preceding: Offset | None
     #: The same; negative: before the row.
     following: Offset | None
@@ -69,7 +70,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class OrderedPartitions:
-    """Partitions, each in its order, one behind the other; none is empty."""
+    """Partitions, each in its order, one after another; none is empty."""
 
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -86,17 +87,17 @@ class OrderedPartitions:
 
     @cached_property
     def begins(self) -> NDArray[np.int64]:
-        """Where the partition of each row begins."""
+        """Return where the partition of each row begins."""
         return np.repeat(self.starts, self.counts)
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """The place behind the partition of each row."""
+        """The place after the partition of each row."""
         return np.repeat(self.starts + self.counts, self.counts)
 
     @cached_property
     def peers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the rows of the order of each row begin, and the place behind them."""
+        """Return where the rows of the order of each row begin, and the place after them."""
         firsts = np.flatnonzero(self.is_first)
         lengths = np.diff(np.append(firsts, len(self)))
         return np.repeat(firsts, lengths), np.repeat(firsts + lengths, lengths)
@@ -104,7 +105,7 @@ class OrderedPartitions:
     def bounds(
         self, frame: Frame, values: NDArray[Any], is_null: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the frame of each row begins, and the place behind it.
+        """Return where the frame of each row begins, and the place after it.
 
         Args:
             frame: of all rows.
@@ -164,7 +165,7 @@ def ordering_values(
         values = np.array([each or 0 for each in column.to_pylist()], dtype=object)
     elif pa.types.is_floating(kind):
         values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
-        is_null = is_null | np.isnan(values)  # which stand in front of others if descending
+        is_null = is_null | np.isnan(values)  # which stand before others if descending
     else:
         values = _whole_numbers(column)
         ends = (values.min(), values.max(), frame.preceding or 0, frame.following or 0)
@@ -289,7 +290,7 @@ _MIRRORED: Final = {
 
 @dataclass(frozen=True)
 class BatchOverFactory:
-    """Makes operators that give the input's columns, then functions over rows around each row.
+    """Factory of operators that emit the input's columns, then functions over rows around each row.
 
     Args:
         input_type: the rows.
@@ -320,7 +321,6 @@ class BatchOverOperator(KeyedTableOperator):
     """Keeps all rows of every key until the input is over."""
 
     def __init__(self, plan: BatchOverFactory) -> None:
-        """Take the order, the frame, and what to compute over it."""
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
@@ -357,7 +357,7 @@ class BatchOverOperator(KeyedTableOperator):
         entries = ((keys[group], name) for group, name in zip(of_row, names, strict=True))
         self._kept.fetch_entries(chain(entries, zip(keys, repeat(_NEXT))))
         maps = [_Arrivals(self._kept.map_of(key)) for key in keys]
-        weights = (1 - 2 * (kinds_or_inserts(batch) & 1)).tolist()
+        weights = weights_of(batch).tolist()
         for group, begin, name, weight in zip(of_row, begins, names, weights, strict=True):
             maps[group].add(name, len(begin), weight)
         for each in maps:
@@ -367,11 +367,11 @@ class BatchOverOperator(KeyedTableOperator):
             self.keyed_state.timers.register_event_time(uncache_key(key), b"", 0)
 
     def process_watermark(self, watermark: int) -> None:
-        """Hold it back: no row has gone out yet, and all would be late behind it."""
+        """Hold it back: no row has gone out yet, and all would be late after it."""
         del watermark
 
     def end_input(self) -> None:
-        """Give all rows, and behind them the time of the end."""
+        """Emit all rows, and after them the time of the end."""
         super().end_input()
         fired = list(self.keyed_state.timers.advance_event_time(0))
         keys = [cache_key(key) for _, key, _ in fired]
@@ -395,7 +395,7 @@ class BatchOverOperator(KeyedTableOperator):
                 last = begin
             if len(packed) > before:
                 counts.append(len(packed) - before)
-            kept.clear()  # behind a restore nothing comes again
+            kept.clear()  # after a restore nothing comes again
         self._kept.changed(keys)
         if not packed:
             return
@@ -509,7 +509,7 @@ class _Frames:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Rows that stand behind each other, in their order or the other way round."""
+    """Rows that stand one after another, in their order or the other way round."""
 
     starts: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -517,7 +517,7 @@ class _Runs:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where each run begins among the rows of all."""
+        """Return where each run begins among the rows of all."""
         found: NDArray[np.int64] = np.cumsum(self.counts) - self.counts
         return found
 
@@ -543,36 +543,29 @@ def _one_by_one(
 ) -> Iterator[list[pa.Array]]:
     """The aggregates over frames, each computed by itself."""
     counts = high - low
-    total = np.cumsum(counts)
-    start = 0
-    while start < len(counts):
-        done = int(total[start - 1]) if start else 0
-        stop = max(int(np.searchsorted(total, done + _MOST, "right")), start + 1)
-        yield _run(aggregates, arrow, _Runs(low[start:stop], counts[start:stop]), last_only=True)
-        start = stop
+    for run in runs_of(counts, _MOST):
+        yield _run(aggregates, arrow, _Runs(low[run], counts[run]), last_only=True)
 
 
 def _run(
     aggregates: Aggregates, arrow: pa.RecordBatch, runs: _Runs, *, last_only: bool
 ) -> list[pa.Array]:
-    """The aggregates behind each row of runs, or behind each run."""
+    """The aggregates after each row of runs, or after each run."""
     order = runs.order
     rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
-    is_fresh = np.ones(len(runs.counts), dtype=np.bool_)
-    segments = Segments(runs.places, runs.counts, range(len(runs.counts)), is_fresh)
-    return aggregates.run_anew(rows, segments, last_only=last_only)
+    segments = Segments.from_nothing(runs.places, runs.counts)
+    return aggregates.run_from_scratch(rows, segments, last_only=last_only)
 
 
 class _Arrivals:
     """The rows of a key while a batch is added to them."""
 
     def __init__(self, kept: PackedMap) -> None:
-        """Take a map of which the entries that are needed were fetched."""
         self._kept = kept
         self._next = _NUMBER.unpack(kept.get(_NEXT) or _NUMBER.pack(0))[0]
 
     def add(self, name: bytes, length: int, weight: int) -> None:
-        """Count a row; below zero if it is taken back before it comes, from another task."""
+        """Count a row; below zero if it is retracted before it comes, from another task."""
         stored = self._kept.get(name)
         count, number = 0, self._next
         if stored is None:

@@ -1,17 +1,17 @@
 """One row per key: deduplication, and the full changelog of upserts.
 
-What it is: Flink's deduplicating functions (the first or the last row of a key, by arrival or by a
-time attribute) and its ChangelogNormalize, which are one operator: each row of the batch is held
-against the row that its key has, and may replace it.
+Flink's deduplicating functions (the first or the last row of a key, by arrival or by a time
+attribute) and its ChangelogNormalize are one operator here: each row of the batch is compared with
+the row of its key and may replace it.
 
-State: per key the row, behind the time at which it was written, in milliseconds.
+State: per key the row, preceded by the time at which it was written, in milliseconds.
 """
 
 from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import TypeMismatchError
+from millstream.expressions.context import EvaluationContext
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.operators.table.base import (
     DELETE,
@@ -29,22 +30,20 @@ from millstream.runtime.operators.table.base import (
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.row_buffers import RowChanges
+from millstream.runtime.operators.table.specs import one_row_section
 from millstream.state.packed_state import ExpiringRows, PackedValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from millstream.contracts.operator import OperatorContext, Output
+    from millstream.contracts.operator import Operator, OperatorContext, Output, StateSection
     from millstream.expressions.evaluator import Filter
+    from millstream.expressions.nodes import Expression
     from millstream.runtime.columnar.row_groups import RowGroups
-    from millstream.runtime.operators.table.plans import ChangelogNormalizePlan, DeduplicatePlan
+    from millstream.types.logical_types import RowType
 
 
 _MOST: Final = 2**62
-#: As in ``base.py``.
-_INSERT: Final = 0
-_UPDATE_BEFORE: Final = 1
-_UPDATE_AFTER: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def replaced(
             else only that of a later one.
 
     Returns:
-        None: times are so far apart that rows have to be looked at one by one.
+        None: times are so far apart that rows have to be checked one by one.
     """
     every = np.concatenate([times, kept_times])
     least, most = int(every.min()), int(every.max())
@@ -131,7 +130,7 @@ def replaced(
 
 
 def _is_first(group: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether a row is the first of its group, of rows that are sorted by group."""
+    """Return whether a row is the first of its group, of rows that are sorted by group."""
     found = np.ones(len(group), dtype=np.bool_)
     found[1:] = group[1:] != group[:-1]
     return found
@@ -151,12 +150,12 @@ def changes_of(
         The position of each change's row, and its kind.
     """
     updates = found.before >= 0
-    kinds = np.where(updates, _UPDATE_AFTER, _INSERT if inserts else _UPDATE_AFTER).astype(np.int8)
+    kinds = np.where(updates, UPDATE_AFTER, INSERT if inserts else UPDATE_AFTER).astype(np.int8)
     if not update_before:
         return found.rows, kinds
     at = np.arange(len(updates)) + np.cumsum(updates)
     positions = np.empty(len(updates) + int(updates.sum()), dtype=np.int64)
-    every = np.full(len(positions), _UPDATE_BEFORE, dtype=np.int8)
+    every = np.full(len(positions), UPDATE_BEFORE, dtype=np.int8)
     positions[at], every[at] = found.rows, kinds
     positions[at[updates] - 1] = found.before[updates]
     return positions, every
@@ -173,7 +172,7 @@ class _OneRowOperator(KeyedTableOperator):
 
     gathers_batches: ClassVar[bool] = True
 
-    def __init__(self, plan: DeduplicatePlan | ChangelogNormalizePlan) -> None:
+    def __init__(self, plan: DeduplicateFactory | ChangelogNormalizeFactory) -> None:
         super().__init__(plan.state_sections()[0])
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
         self._keys = plan.keys
@@ -246,11 +245,40 @@ class _OneRowOperator(KeyedTableOperator):
         )
 
 
+@dataclass(frozen=True)
+class DeduplicateFactory:
+    """The first or the last row per key, by arrival or by a time attribute.  Columns stay.
+
+    By arrival and ``keep_last`` it also takes changelogs, as Flink's does; else inserts only.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    #: The column of the time attribute; None: by arrival (processing time).
+    rowtime: int | None
+    keep_last: bool
+    update_before: bool
+    #: Whether the input has only +I.
+    insert_only: bool = True
+    #: Whether the first row of a key has to be +I; +U otherwise, which saves keeping rows.
+    generate_insert: bool = True
+    mini_batch: bool = False
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [one_row_section(self.input_type)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return DeduplicateOperator(self)
+
+
 class DeduplicateOperator(_OneRowOperator):
     """The first or the last row of each key."""
 
-    def __init__(self, plan: DeduplicatePlan) -> None:
-        """Take what to keep."""
+    def __init__(self, plan: DeduplicateFactory) -> None:
         super().__init__(plan)
         self._plan = plan
         self._times: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -375,15 +403,37 @@ def _times_of(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _is_short(batch: Batch, rows: list[bytes]) -> bool:
-    """Whether columns can hold each row of a batch, and those that were kept, twice."""
+    """Return whether columns can hold each row of a batch, and those that were kept, twice."""
     return int(batch.arrow.get_total_buffer_size()) + sum(map(len, rows)) < _MOST_BYTES
+
+
+@dataclass(frozen=True)
+class ChangelogNormalizeFactory:
+    """Makes a full changelog of upserts (+I/+U and -D by key).  Columns stay."""
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    update_before: bool
+    mini_batch: bool = False
+    #: BOOLEAN, pushed into it; rows for which it is not true do not exist.
+    condition: Expression | None = None
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [one_row_section(self.input_type)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return ChangelogNormalizeOperator(self)
 
 
 class ChangelogNormalizeOperator(_OneRowOperator):
     """Makes a full changelog of upserts."""
 
-    def __init__(self, plan: ChangelogNormalizePlan) -> None:
-        """Take the key, and which rows count."""
+    def __init__(self, plan: ChangelogNormalizeFactory) -> None:
         super().__init__(plan)
         self._evaluation = plan.evaluation
         self._condition: Filter | None = None

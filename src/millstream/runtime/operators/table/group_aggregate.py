@@ -1,20 +1,21 @@
-"""GROUP BY without windows, over changelogs.
+"""GROUP BY without windows over changelogs, as Flink's GroupAggFunction for whole batches.
 
-What it is: Flink's GroupAggFunction for whole batches.  State is read and written once per batch
-and key, as one packed row; what each aggregate is behind every row of the batch comes from prefix
-sums over the rows of its key.  Without mini-batches every row has its own change: +I first, then
--U and +U where the result changes (always, where state expires: readers must not forget what is
-still alive here), -D when the key has no rows left.  With mini-batches there is one per key and
-batch.
+State is read and written once per batch and key, as one packed row; the value of each aggregate
+after every row of the batch comes from prefix sums over the rows of its key.  Without mini-batches
+every row emits its own change: +I first, then -U and +U where the result changes (always, where
+state expires: downstream state must not expire earlier), -D when the key has no rows left.  With
+mini-batches there is one change per key and batch.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from millstream.contracts.operator import StateSection
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.array_utils import changed_rows
 from millstream.runtime.columnar.changelog_aggregates import Segments, running_sum, surviving_counts
@@ -28,8 +29,9 @@ from millstream.runtime.operators.table.base import (
     UPDATE_BEFORE,
     KeyedTableOperator,
     TableOperator,
-    kinds_or_inserts,
+    weights_of,
 )
+from millstream.runtime.operators.table.specs import calls_text
 from millstream.state.key_codec import encode_key, key_group
 from millstream.state.packed_state import ExpiringRows, PackedValues
 
@@ -37,12 +39,40 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import OperatorContext, Output
+    from millstream.contracts.operator import Operator, OperatorContext, Output
     from millstream.runtime.columnar.row_groups import RowGroups
-    from millstream.runtime.operators.table.plans import (
-        GroupAggregatePlan,
-        LocalGroupAggregatePlan,
-    )
+    from millstream.runtime.operators.table.specs import AggregateCall
+    from millstream.types.logical_types import RowType
+
+
+@dataclass(frozen=True)
+class GroupAggregateFactory:
+    """GROUP BY without windows.  Gives the key columns, then the aggregates."""
+
+    input_type: RowType
+    #: None: all rows are one group.
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    #: Whether the input has -U or -D.
+    retracts: bool
+    update_before: bool
+    #: One change per key and batch instead of one per row.
+    mini_batch: bool = False
+    state_ttl: int = 0
+    #: Whether the input is partial aggregates of LocalGroupAggregateFactory (needs mini_batch);
+    #: input_type, keys and aggregates are those of the latter.
+    merges: bool = False
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        calls = calls_text(self.aggregates)
+        details = {"aggregates": calls, "retracts": str(self.retracts).lower()}
+        return [StateSection("groups", "packed accumulators by key", details=details)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return GroupAggregateOperator(self)
 
 
 class GroupAggregateOperator(KeyedTableOperator):
@@ -50,8 +80,7 @@ class GroupAggregateOperator(KeyedTableOperator):
 
     gathers_batches: ClassVar[bool] = True
 
-    def __init__(self, plan: GroupAggregatePlan) -> None:
-        """Take what to compute."""
+    def __init__(self, plan: GroupAggregateFactory) -> None:
         super().__init__(plan.state_sections()[0])
         self.plan = plan
         self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
@@ -76,8 +105,7 @@ class GroupAggregateOperator(KeyedTableOperator):
         plan = self.plan
         keys = range(len(plan.keys)) if plan.merges else plan.keys
         groups = self.group(batch, tuple(keys))
-        stored, is_present, columns = self._read(groups)
-        del stored
+        is_present, columns = self._read(groups)
         work = _Work(self, batch, groups, is_present, columns)
         if not len(work.segments):
             return
@@ -87,7 +115,7 @@ class GroupAggregateOperator(KeyedTableOperator):
 
     # State.
 
-    def _read(self, groups: RowGroups) -> tuple[list[bytes], NDArray[np.bool_], list[pa.Array]]:
+    def _read(self, groups: RowGroups) -> tuple[NDArray[np.bool_], list[pa.Array]]:
         """The state of each group, and at the end that of no rows."""
         found = self._rows.get_all(groups.keys)
         is_present = np.array([row is not None for row in found], dtype=np.bool_)
@@ -100,10 +128,10 @@ class GroupAggregateOperator(KeyedTableOperator):
                 rows[position] = self._fresh
             is_present &= ~is_over
             columns = self._codec.unpack([*rows, self._fresh])
-        return rows, is_present, columns
+        return is_present, columns
 
     def _write(self, work: _Work) -> None:
-        """Put the state behind the last segment of each key."""
+        """Put the state after the last segment of each key."""
         ends = work.ends_of_groups
         keys = [work.segments.keys[end] for end in ends.tolist()]
         taken = pa.array(ends)
@@ -132,13 +160,7 @@ class GroupAggregateOperator(KeyedTableOperator):
         first, stop = self.keyed_state.key_groups
         is_here = first <= key_group((), context.max_parallelism) < stop
         if is_here and self._rows.get_all([key])[0] is None:
-            kernels = self.aggregates.kernels
-            fresh = self.aggregates.fresh
-            columns, at = [], 0
-            for kernel in kernels:
-                columns.append(kernel.results(fresh[at : at + len(kernel.fields)]))
-                at += len(kernel.fields)
-            self.emit_columns(columns)
+            self.emit_columns(self.aggregates.of_nothing())
 
 
 class _Work:
@@ -177,15 +199,13 @@ class _Work:
             counts: NDArray[np.int64] = column.to_numpy()
             return counts
         kinds = batch.row_kinds
-        if kinds is None:
-            return np.ones(len(batch), dtype=np.int64)
-        if not self._plan.retracts and (kinds & 1).any():
+        if kinds is not None and not self._plan.retracts and (kinds & 1).any():
             message = (
-                f"operator {self._operator.context.name!r} got a row that takes another back; the"
-                " plan says that its input has none"
+                f"operator {self._operator.context.name!r} got a retraction, but its input is"
+                " insert-only"
             )
             raise TypeMismatchError(message)
-        return 1 - 2 * (kinds & 1).astype(np.int64)
+        return weights_of(batch)
 
     def _leave_out(self, groups: RowGroups, begins: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Leave out what would be taken from nothing; cut where a key has no rows left."""
@@ -230,11 +250,8 @@ class _Work:
         self._row_counts = self.counts_behind if self._last_only else counts
         aggregates = self._operator.aggregates
         if self._plan.merges:
-            lifted, at = [], len(self._plan.keys) + 1
             taken = self._batch.arrow.take(pa.array(self.order))
-            for kernel in aggregates.kernels:
-                lifted.append([taken.column(at + i) for i in range(len(kernel.fields))])
-                at += len(kernel.fields)
+            lifted = aggregates.parts_of(taken.columns[len(self._plan.keys) + 1 :])
             found = aggregates.add_up(lifted, segments, initial[2:], last_only=True)
         else:
             rows = SortedRows(self._batch.arrow, self.order, self._weights)
@@ -310,11 +327,29 @@ class _Work:
             self._operator.emit_columns(columns, kind if kind.any() else None)
 
 
+@dataclass(frozen=True)
+class LocalGroupAggregateFactory:
+    """Partial aggregates per batch, ahead of the exchange; for mini-batches.
+
+    Gives the key columns and those that ``partial_fields`` (``aggregate_calls.py``) says;
+    ``can_be_partial`` says whether all aggregates can be computed that way.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    retracts: bool
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return LocalGroupAggregateOperator(self)
+
+
 class LocalGroupAggregateOperator(TableOperator):
     """Aggregates each batch by itself."""
 
-    def __init__(self, plan: LocalGroupAggregatePlan) -> None:
-        """Take what to compute."""
+    def __init__(self, plan: LocalGroupAggregateFactory) -> None:
         super().__init__()
         self._plan = plan
         self.aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
@@ -322,12 +357,9 @@ class LocalGroupAggregateOperator(TableOperator):
     def process_rows(self, batch: Batch) -> None:
         arrow = batch.arrow
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))
-        weights = 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)[groups.order]
-        segments = Segments(
-            groups.starts, groups.counts, groups.keys, np.ones(len(groups), np.bool_)
-        )
-        nothing = pa.array(np.zeros(len(groups), np.int64))
-        initial = [column.take(nothing) for column in self.aggregates.fresh]
+        weights = weights_of(batch)[groups.order]
+        segments = Segments.from_nothing(groups.starts, groups.counts, groups.keys)
+        initial = self.aggregates.initial(len(groups))
         rows = SortedRows(arrow, groups.order, weights)
         _, _, states = self.aggregates.run(rows, segments, initial, last_only=True)
         counts: Any = np.add.reduceat(weights, groups.starts)

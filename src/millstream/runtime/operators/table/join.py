@@ -1,33 +1,36 @@
-"""Regular joins of two changelogs: inner, left, right, full, semi and anti.
+"""Regular joins of two changelogs, and the pairs of rows that all joins of tables evaluate.
 
-What it is: Flink's StreamingJoinOperator and StreamingSemiAntiJoinOperator for whole batches.  A
-batch is of one input, so the rows of the other side that it meets stay as they are: pairs, and the
-condition over them, are computed for many rows at once.  What changes from row to row is how many
-rows each outer row matches; where the first match comes or the last one goes, the row padded with
-NULL goes or comes.
+Flink's StreamingJoinOperator and StreamingSemiAntiJoinOperator for whole batches.  A batch comes
+from one input, so the rows of the other side that it matches stay as they are: pairs, and the
+condition over them, are computed for many rows at once.  The number of matches of each outer row
+changes from row to row: the row padded with NULL is emitted or retracted when the first match comes
+or the last one goes.
 
-An inner join passes the kinds of its inputs on; outer joins give +I and -D.
+An inner join forwards the RowKinds of its inputs; outer joins emit +I and -D.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from operator import add
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.array_utils import byte_runs
+from millstream.contracts.batch import Batch
+from millstream.expressions.context import EvaluationContext
+from millstream.runtime.columnar.array_utils import byte_runs, runs_of
 from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.row_groups import codes_of, group_codes
 from millstream.runtime.operators.table.base import (
     DELETE,
     INSERT,
     KeyedTableOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.mini_batch import folded
-from millstream.runtime.operators.table.specs import JoinKind
+from millstream.runtime.operators.table.specs import JoinKind, joined_section
 from millstream.state.packed_buckets import Entries, appended, numbers_at, only_value
 from millstream.state.packed_state import ExpiringEntries, PackedMaps, append_groups
 
@@ -36,18 +39,132 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import OperatorContext, Output
-    from millstream.expressions.context import EvaluationContext
+    from millstream.contracts.operator import Operator, OperatorContext, Output, StateSection
     from millstream.expressions.evaluator import Filter
     from millstream.expressions.nodes import Expression
     from millstream.runtime.columnar.row_groups import RowGroups
-    from millstream.runtime.operators.table.plans import JoinPlan
     from millstream.runtime.operators.table.specs import JoinSide
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
     from millstream.types.logical_types import RowType
 
+
+# -- pairs of rows, for all joins ---
+
+#: So many pairs of rows are evaluated at a time.
+_MOST_PAIRS: Final = 262_144
+#: No row: columns are NULL.
+_NONE: Final = -1
+
+
+@dataclass(frozen=True)
+class JoinParameters:
+    """Parameters of all joins of tables; input 0 is left, input 1 right."""
+
+    left_type: RowType
+    right_type: RowType
+    kind: JoinKind
+    left: JoinSide
+    right: JoinSide
+    #: For each pair of key columns whether NULL equals nothing, not even NULL (``=``); False is
+    #: IS NOT DISTINCT FROM.
+    filter_nulls: tuple[bool, ...]
+    #: Over the columns of both sides; None: equal keys suffice.
+    condition: Expression | None = field(default=None, kw_only=True)
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext, kw_only=True)
+
+
+class JoinPairs:
+    """Makes pairs.  Side 0 is left, side 1 right; *own* is that of the batch."""
+
+    def __init__(self, plan: JoinParameters) -> None:
+        self._plan = plan
+        self._sides = (plan.left, plan.right)
+        self._schemas = (plan.left_type.to_arrow_schema(), plan.right_type.to_arrow_schema())
+        both = [*self._schemas[0], *self._schemas[1]]
+        self._names = [f"{number}.{field.name}" for number, field in enumerate(both)]
+        self._condition: Filter | None = None
+        if plan.condition is not None:
+            from millstream.expressions.evaluator import compile_filter
+
+            self._condition = compile_filter(plan.condition)
+
+    def may_match(self, arrow: pa.RecordBatch, groups: RowGroups, own: int) -> NDArray[np.bool_]:
+        """Return which keys match anything: NULL does not where it equals nothing."""
+        found = np.ones(len(groups), dtype=np.bool_)
+        pairs = zip(self._sides[own].keys, self._plan.filter_nulls, strict=True)
+        for index, filters in pairs:
+            column = arrow.column(index)
+            if filters and column.null_count:
+                found &= column.is_valid().to_numpy(zero_copy_only=False)[groups.first_rows]
+        return found
+
+    @staticmethod
+    def candidates(
+        sizes: NDArray[np.int64], group_of_row: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield pairs of rows and kept rows of their key, in order of rows.
+
+        Args:
+            sizes: how many kept rows each key has; those of all keys stand one after another.
+            group_of_row: the key of each row.
+        """
+        begins = np.cumsum(sizes) - sizes
+        of_row = sizes[group_of_row]
+        for run in runs_of(of_row, _MOST_PAIRS):
+            counts = of_row[run]
+            first = np.repeat(np.arange(run.start, run.stop), counts)
+            within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
+            yield first, begins[group_of_row[first]] + within
+
+    def holds(
+        self,
+        own_columns: Sequence[pa.Array],
+        other_columns: Sequence[pa.Array],
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        own: int,
+        processing_time: int,
+    ) -> NDArray[np.bool_]:
+        """Return which pairs meet the condition."""
+        if self._condition is None or not len(first):
+            return np.ones(len(first), dtype=np.bool_)
+        context = self._plan.evaluation.at(processing_time)
+        found = np.empty(len(first), dtype=np.bool_)
+        for run, columns in self.joined(own_columns, other_columns, first, second, own):
+            pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
+            mask = self._condition.evaluate(pairs, context)
+            found[run] = mask.to_numpy(zero_copy_only=False)
+        return found
+
+    @staticmethod
+    def joined(
+        own_columns: Sequence[pa.Array],
+        other_columns: Sequence[pa.Array],
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        own: int,
+    ) -> Iterator[tuple[slice, list[pa.Array]]]:
+        """Yield the columns of pairs, in runs of not too many bytes, with where these are.
+
+        ``second`` -1: there is none, all of the other side is NULL.
+        """
+        for run in byte_runs((own_columns, first), (other_columns, second)):
+            found = second[run]
+            absent = found < 0
+            picked = pa.array(found, mask=absent if absent.any() else None)
+            mine = [column.take(pa.array(first[run])) for column in own_columns]
+            other = [column.take(picked) for column in other_columns]
+            yield run, other + mine if own else mine + other
+
+    def padded(self, columns: Sequence[pa.Array], own: int) -> list[pa.Array]:
+        """Return rows with NULL for the other side."""
+        count = len(columns[0])
+        nulls = [pa.nulls(count, field.type) for field in self._schemas[1 - own]]
+        return [*nulls, *columns] if own else [*columns, *nulls]
+
+
+# -- regular joins ---
 
 _HEAD: Final = struct.Struct("<iiq")
 _HEAD_TYPE: Final = np.dtype([("count", "<i4"), ("matches", "<i4"), ("time", "<i8")])
@@ -61,7 +178,6 @@ class Side:
     """One input of a join."""
 
     def __init__(self, spec: JoinSide, row_type: RowType, ttl: int, name: str) -> None:
-        """Take its keys, its columns, and how long its rows live."""
         self.spec = spec
         self.schema = row_type.to_arrow_schema()
         self.codec = RowCodec(self.schema)
@@ -78,7 +194,7 @@ class Side:
         self.maps: PackedMaps
 
     @property
-    def folding_key(self) -> tuple[int, ...] | None:
+    def compaction_key(self) -> tuple[int, ...] | None:
         """The columns by which rows are unique, with those of the join; None: there are none."""
         unique = self.spec.unique_key
         return None if unique is None else tuple(dict.fromkeys((*self.spec.keys, *unique)))
@@ -98,7 +214,7 @@ class Side:
         return self._unique.pack([arrow.column(index) for index in self.spec.unique_key])
 
     def is_over(self, value: bytes, now: int) -> bool:
-        """Whether an entry has expired."""
+        """Return whether an entry has expired."""
         return self.ttl > 0 and int(_HEAD.unpack_from(value)[2]) + self.ttl <= now
 
     def add(self, key: CacheKey, name: bytes, row: bytes, matches: int, now: int) -> bool:
@@ -145,7 +261,7 @@ class Side:
         for at in left:
             self.add(keys[group_of_row[at]], names[at], rows[at], counts[at], now)
 
-    def take_back(self, key: CacheKey, name: bytes, now: int) -> None:
+    def retract(self, key: CacheKey, name: bytes, now: int) -> None:
         """Forget a row, or one of several equal ones."""
         stored = self.maps.only_bucket(key)
         if stored is None:
@@ -175,7 +291,7 @@ class Side:
         )
 
 
-class Meeting:
+class OtherRows:
     """The rows of the other side that rows of a batch may match, by their keys.
 
     They stay the same while the batch is processed: it is of one side.
@@ -263,37 +379,48 @@ class Meeting:
         return repeated, self.members[np.repeat(self._starts[groups], sizes) + within]
 
 
-#: So many pairs of rows are looked at in one go.
-_MOST_PAIRS: Final = 262_144
-_NONE: Final = -1
+@dataclass(frozen=True)
+class JoinFactory(JoinParameters):
+    """A regular join of two changelogs.  Gives the left columns, then the right ones.
+
+    SEMI and ANTI give the left columns.  Input 0 is left, input 1 right.
+    """
+
+    left_ttl: int = 0
+    right_ttl: int = 0
+    #: Whether the changes of a key within a batch are folded.
+    mini_batch: bool = False
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        keys = [f" by {side.unique_key or 'row'}" for side in (self.left, self.right)]
+        return [joined_section("joined rows", self.left_type, self.right_type, keys)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return JoinOperator(self)
 
 
 class JoinOperator(KeyedTableOperator):
     """Keeps the rows of both inputs by join key."""
 
-    def __init__(self, plan: JoinPlan) -> None:
-        """Take the sides, and what they are joined on."""
+    def __init__(self, plan: JoinFactory) -> None:
         super().__init__(plan.state_sections()[0])
         self.plan = plan
         self._sides = (
             Side(plan.left, plan.left_type, plan.left_ttl, "left"),
             Side(plan.right, plan.right_type, plan.right_ttl, "right"),
         )
-        self._condition: Filter | None = None
-        if plan.condition is not None:
-            from millstream.expressions.evaluator import compile_filter
-
-            self._condition = compile_filter(plan.condition)
-        both = [*self._sides[0].schema, *self._sides[1].schema]
-        self._names = [f"{number}.{field.name}" for number, field in enumerate(both)]
+        self._pairs = JoinPairs(plan)
         kind = plan.kind
-        is_half = kind in (JoinKind.SEMI, JoinKind.ANTI)
+        #: Whether it is a semi or an anti join.
+        self.is_half = kind in (JoinKind.SEMI, JoinKind.ANTI)
         #: Of which side rows without a match count, so that matches are counted.
         self._is_outer = (
-            is_half or kind in (JoinKind.LEFT, JoinKind.FULL),
+            self.is_half or kind in (JoinKind.LEFT, JoinKind.FULL),
             kind in (JoinKind.RIGHT, JoinKind.FULL),
         )
-        self._is_half = is_half
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -303,7 +430,7 @@ class JoinOperator(KeyedTableOperator):
     def process_rows_of(self, batch: Batch, input_index: int) -> None:
         own, other = self._sides[input_index], self._sides[1 - input_index]
         if self.plan.mini_batch:
-            batch = folded(batch, own.folding_key)
+            batch = compacted(batch, own.compaction_key)
             if not len(batch):
                 return
         arrow = batch.arrow
@@ -311,65 +438,33 @@ class JoinOperator(KeyedTableOperator):
         rows = own.codec.pack(arrow.columns)
         names = own.names_of(arrow, rows)
         group_of_row = groups.group_of_row
-        wanted = self._may_match(arrow, groups, own)
+        wanted = self._pairs.may_match(arrow, groups, input_index)
         other.maps.fetch_all_distinct(groups.keys)
         own.maps.fetch_entries_of(groups.keys, group_of_row, names)
         counts_matches = self._is_outer[1 - input_index]
-        meeting = Meeting(other, groups, wanted, self.expiry_time, counts_matches=counts_matches)
-        work = _Rows(self, batch, input_index, meeting)
+        other_rows = OtherRows(
+            other, groups, wanted, self.expiry_time, counts_matches=counts_matches
+        )
+        work = _Rows(self, batch, input_index, other_rows)
         work.groups, work.group_of_row = groups, group_of_row
         work.names, work.rows = names, rows
-        for chunk in _chunks(meeting.sizes(group_of_row)):
-            first, second = meeting.pairs(chunk, group_of_row)
-            kept = self._kept(arrow, first, second, meeting, input_index)
-            work.process(chunk, first[kept], second[kept])
+        for run in runs_of(other_rows.sizes(group_of_row), _MOST_PAIRS):
+            chunk = np.arange(run.start, run.stop)
+            first, second = other_rows.pairs(chunk, group_of_row)
+            if self.plan.condition is not None:
+                with self.evaluating():
+                    holds = self._pairs.holds(
+                        arrow.columns,
+                        other_rows.columns,
+                        first,
+                        second,
+                        input_index,
+                        self.processing_time,
+                    )
+                first, second = first[holds], second[holds]
+            work.process(chunk, first, second)
         own.maps.changed(groups.keys)
-        meeting.write()
-
-    def _may_match(self, arrow: pa.RecordBatch, groups: RowGroups, own: Side) -> NDArray[np.bool_]:
-        """Which keys match anything: NULL does not where it equals nothing."""
-        may_match = np.ones(len(groups), dtype=np.bool_)
-        firsts = groups.first_rows
-        for index, filters in zip(own.spec.keys, self.plan.filter_nulls, strict=True):
-            column = arrow.column(index)
-            if filters and column.null_count:
-                may_match &= column.is_valid().to_numpy(zero_copy_only=False)[firsts]
-        return may_match
-
-    def _kept(
-        self,
-        arrow: pa.RecordBatch,
-        first: NDArray[np.int64],
-        second: NDArray[np.int64],
-        meeting: Meeting,
-        input_index: int,
-    ) -> NDArray[np.bool_] | slice:
-        """Which pairs meet the condition."""
-        if self._condition is None or not len(first):
-            return slice(None)
-        runs = byte_runs((arrow.columns, first), (meeting.columns, second))
-        parts = [self._meet(arrow, first[run], second[run], meeting, input_index) for run in runs]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _meet(
-        self,
-        arrow: pa.RecordBatch,
-        first: NDArray[np.int64],
-        second: NDArray[np.int64],
-        meeting: Meeting,
-        input_index: int,
-    ) -> NDArray[np.bool_]:
-        """``_kept`` of no more pairs than one batch may have."""
-        assert self._condition is not None  # noqa: S101 - the caller has looked
-        own = [column.take(pa.array(first)) for column in arrow.columns]
-        other = [column.take(pa.array(second)) for column in meeting.columns]
-        columns = own + other if input_index == 0 else other + own
-        pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
-        context = self.plan.evaluation.at(self.processing_time)
-        with self.evaluating():
-            mask = self._condition.evaluate(pairs, context)
-        found: NDArray[np.bool_] = mask.to_numpy(zero_copy_only=False)
-        return found
+        other_rows.write()
 
     # What the rows of a batch need.
 
@@ -378,40 +473,24 @@ class JoinOperator(KeyedTableOperator):
         return self._sides[index]
 
     def is_outer(self, index: int) -> bool:
-        """Whether rows of an input count though they match nothing."""
+        """Return whether rows of an input count though they match nothing."""
         return self._is_outer[index]
-
-    @property
-    def is_half(self) -> bool:
-        """Whether it is a semi or an anti join."""
-        return self._is_half
-
-
-def _chunks(sizes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield runs of rows with not too many pairs, each of at least one row."""
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + _MOST_PAIRS, side="right")))
-        yield np.arange(start, stop)
-        start = stop
 
 
 class _Rows:
     """The rows of a batch, one after another."""
 
     def __init__(
-        self, operator: JoinOperator, batch: Batch, input_index: int, meeting: Meeting
+        self, operator: JoinOperator, batch: Batch, input_index: int, other_rows: OtherRows
     ) -> None:
         self._operator = operator
         self._batch = batch
         self._input = input_index
-        self._meeting = meeting
+        self._other_rows = other_rows
         self._kind_of_row = kinds_or_inserts(batch)
         self._kinds: list[int] = self._kind_of_row.tolist()
-        self._takes_back = bool((self._kind_of_row & 1).any())
-        #: Of the entries of the meeting, while rows are gone through one by one.
+        self._retracts = bool((self._kind_of_row & 1).any())
+        #: Of the entries of the other_rows, while rows are gone through one by one.
         self._matches: list[int] = []
         self._own = operator.side(input_index)
         self._own_is_outer = operator.is_outer(input_index)
@@ -429,7 +508,7 @@ class _Rows:
         """Process a run of rows with the pairs that match."""
         operator = self._operator
         inner = not (self._own_is_outer or self._other_is_outer)
-        if not self._takes_back and (inner or self._own.by_row):
+        if not self._retracts and (inner or self._own.by_row):
             self._process_inserts(chunk, first, second)
             return
         if inner:
@@ -437,7 +516,7 @@ class _Rows:
                 self._keep(row, 0)
             self._emit(first, second, self._kind_of_row[first])
             return
-        self._matches = self._meeting.matches.tolist()
+        self._matches = self._other_rows.matches.tolist()
         bounds = np.searchsorted(first, np.append(chunk, chunk[-1] + 1)).tolist()
         matched = second.tolist()
         step = self._step
@@ -445,7 +524,7 @@ class _Rows:
             step = self._left_step if self._input == 0 else self._right_step
         for number, row in enumerate(chunk.tolist()):
             step(row, matched[bounds[number] : bounds[number + 1]])
-        self._meeting.matches = np.array(self._matches, dtype=np.int64)
+        self._other_rows.matches = np.array(self._matches, dtype=np.int64)
         one, other, changed = self._out
         self._out = ([], [], [])
         self._emit(
@@ -477,11 +556,11 @@ class _Rows:
             kind = np.full(len(came), DELETE, np.int8) if is_anti else kinds[first[came]]
             self._emit(np.full(len(came), _NONE), second[came], kind)
         else:
-            lonely = chunk[matches == 0] if self._own_is_outer else chunk[:0]
-            turn = np.concatenate([2 * came, 2 * pair + 1, np.zeros(len(lonely), np.int64)])
-            order = np.lexsort((turn, np.concatenate([first[came], first, lonely])))
-            one = np.concatenate([np.full(len(came), _NONE), first, lonely])
-            other = np.concatenate([second[came], second, np.full(len(lonely), _NONE)])
+            unmatched = chunk[matches == 0] if self._own_is_outer else chunk[:0]
+            turn = np.concatenate([2 * came, 2 * pair + 1, np.zeros(len(unmatched), np.int64)])
+            order = np.lexsort((turn, np.concatenate([first[came], first, unmatched])))
+            one = np.concatenate([np.full(len(came), _NONE), first, unmatched])
+            other = np.concatenate([second[came], second, np.full(len(unmatched), _NONE)])
             kind = np.full(len(order), INSERT, np.int8)
             kind[: len(came)] = DELETE
             self._emit(one[order], other[order], kind[order])
@@ -490,16 +569,18 @@ class _Rows:
         self, first: NDArray[np.int64], second: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Count the matches of the other side's rows; the pairs that are the first of one."""
-        meeting = self._meeting
+        other_rows = self._other_rows
         is_next = np.ones(len(first), dtype=np.bool_)  # of rows that are there more than once
         is_next[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
         rows, entries = first[is_next], second[is_next]
         found, at, counts = np.unique(entries, return_index=True, return_counts=True)
-        first_row = np.full(len(meeting.matches), _NONE)
+        first_row = np.full(len(other_rows.matches), _NONE)
         first_row[found] = rows[at]
-        came = np.flatnonzero((meeting.matches[second] == 0) & (first_row[second] == first))
-        meeting.matches[found] += counts
-        meeting.changes.update(zip(found.tolist(), meeting.matches[found].tolist(), strict=True))
+        came = np.flatnonzero((other_rows.matches[second] == 0) & (first_row[second] == first))
+        other_rows.matches[found] += counts
+        other_rows.changes.update(
+            zip(found.tolist(), other_rows.matches[found].tolist(), strict=True)
+        )
         return came
 
     def _keep(self, row: int, matches: int) -> bool:
@@ -507,7 +588,7 @@ class _Rows:
         now = self._now
         key, name = self.groups.keys[self.group_of_row[row]], self.names[row]
         if self._kinds[row] & 1:
-            self._own.take_back(key, name, now)
+            self._own.retract(key, name, now)
             return False
         return self._own.add(key, name, self.rows[row], matches, now)
 
@@ -520,20 +601,20 @@ class _Rows:
     def _step(self, row: int, matched: list[int]) -> None:
         """A row of an outer join."""
         kind = self._kinds[row]
-        takes_back = kind & 1
+        retracts = kind & 1
         is_new = self._keep(row, len(matched))
         if self._own_is_outer:
-            kind = DELETE if takes_back else INSERT
+            kind = DELETE if retracts else INSERT
             if not matched:
                 self._add(row, _NONE, kind)
                 return
-        if takes_back:
-            self._lose(row, matched, kind)
+        if retracts:
+            self._remove_matches(row, matched, kind)
         else:
             # Of a side with a unique key, a row that is there already is replaced: no new match.
-            self._gain(row, matched, counts=is_new or self._own.spec.unique_key is None)
+            self._add_matches(row, matched, counts=is_new or self._own.spec.unique_key is None)
 
-    def _gain(self, row: int, matched: list[int], *, counts: bool) -> None:
+    def _add_matches(self, row: int, matched: list[int], *, counts: bool) -> None:
         if not self._other_is_outer:
             for entry in matched:
                 self._add(row, entry, INSERT)
@@ -545,9 +626,9 @@ class _Rows:
             self._add(row, entry, INSERT)
         for entry, matches in before.items():
             if matches == 0 or counts:
-                self._note(entry, matches + 1)
+                self._set_matches(entry, matches + 1)
 
-    def _lose(self, row: int, matched: list[int], kind: int) -> None:
+    def _remove_matches(self, row: int, matched: list[int], kind: int) -> None:
         if not self._other_is_outer:
             for entry in matched:
                 self._add(row, entry, kind)
@@ -558,10 +639,10 @@ class _Rows:
             if before[entry] == 1:
                 self._add(_NONE, entry, INSERT)
         for entry, matches in before.items():
-            self._note(entry, matches - 1)
+            self._set_matches(entry, matches - 1)
 
-    def _note(self, entry: int, matches: int) -> None:
-        self._matches[entry] = self._meeting.changes[entry] = matches
+    def _set_matches(self, entry: int, matches: int) -> None:
+        self._matches[entry] = self._other_rows.changes[entry] = matches
 
     def _left_step(self, row: int, matched: list[int]) -> None:
         """A row of which it counts whether it matches."""
@@ -573,24 +654,24 @@ class _Rows:
     def _right_step(self, row: int, matched: list[int]) -> None:
         """A row that rows on the left may match."""
         kind = self._kinds[row]
-        takes_back = kind & 1
+        retracts = kind & 1
         is_anti = self._operator.plan.kind is JoinKind.ANTI
         before = {entry: self._matches[entry] for entry in matched}
         if is_anti:
-            kind = INSERT if takes_back else DELETE
+            kind = INSERT if retracts else DELETE
         for entry in matched:
-            if before[entry] == takes_back:  # the first match comes, or the only one goes
+            if before[entry] == retracts:  # the first match comes, or the only one goes
                 self._add(_NONE, entry, kind)
         self._keep(row, 0)
         for entry, matches in before.items():
-            self._note(entry, matches - 1 if takes_back else matches + 1)
+            self._set_matches(entry, matches - 1 if retracts else matches + 1)
 
     def _emit(
         self, first: NDArray[np.int64], second: NDArray[np.int64], kinds: NDArray[np.int8]
     ) -> None:
         parts = [
             (self._batch.arrow.columns, first),
-            (self._meeting.columns, second),
+            (self._other_rows.columns, second),
         ]
         if self._operator.is_half:  # the rows on the left, which are this batch's or were kept
             parts = parts[self._input : self._input + 1]
@@ -609,125 +690,82 @@ def _taken(columns: list[pa.Array], rows: NDArray[np.int64]) -> list[pa.Array]:
     return [column.take(picked) for column in columns]
 
 
-_JOIN_PAIRS_MOST_PAIRS: Final = 262_144
+# -- mini-batch compaction ---
 
 
-class _Plan(Protocol):
-    @property
-    def left_type(self) -> RowType: ...
+def compacted(batch: Batch, key: Sequence[int] | None) -> Batch:
+    """Return a batch with the same effect and as few rows as possible, as in mini-batch joins.
 
-    @property
-    def right_type(self) -> RowType: ...
+    Where rows have a unique key, only the row before the batch and the row after it count;
+    otherwise a row that comes and goes within the batch does not.
 
-    @property
-    def left(self) -> JoinSide: ...
+    Args:
+        batch: of a changelog, which has rows.
+        key: the columns by which rows are unique; None: whole rows are compared.
+    """
+    kinds = batch.row_kinds
+    if kinds is None:
+        return batch
+    retracts = (kinds & 1).astype(np.bool_)
+    if key is None and not retracts.any():
+        return batch
+    arrow = batch.arrow
+    columns = arrow.columns if key is None else [arrow.column(index) for index in key]
+    parts = [codes_of(column) for column in columns] or [(np.zeros(len(batch), np.int64), [0])]
+    order, starts, counts = group_codes([(codes, len(values)) for codes, values in parts])
+    if len(starts) == len(batch):
+        return batch
+    if key is None:
+        kept = _net_by_row(order, starts, counts, retracts)
+    else:
+        kinds, kept = _net_by_key(order, starts, counts, kinds)
+    if kept.all():
+        return batch
+    rows = np.flatnonzero(kept)
+    return Batch(batch.type_info, arrow=arrow.take(rows), row_kinds=kinds[rows])
 
-    @property
-    def right(self) -> JoinSide: ...
 
-    @property
-    def filter_nulls(self) -> tuple[bool, ...]: ...
+def _net_by_key(
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    kinds: NDArray[np.int8],
+) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
+    """Return the net change of each key's row: the RowKinds, and which rows are kept."""
+    first, last = order[starts], order[starts + counts - 1]
+    came, goes = (kinds[first] & 1) == 0, (kinds[last] & 1) == 1
+    kept = np.zeros(len(kinds), dtype=np.bool_)
+    kept[last[~goes]] = True
+    kept[first[~came]] = True
+    # +U of what may have been there before, or not: another join key had it.  Both hold then.
+    unsure = goes & came & (kinds[first] != INSERT)
+    kept[last[unsure]] = True
+    kept[order[starts + counts - 2][unsure]] = True
+    kinds = kinds.copy()
+    kinds[first[goes & ~came]] = DELETE
+    # Whether it was there before, whatever was in between.
+    kinds[last[~goes & came]] = kinds[first[~goes & came]]
+    return kinds, kept
 
-    @property
-    def condition(self) -> Expression | None: ...
 
-    @property
-    def evaluation(self) -> EvaluationContext: ...
-
-
-class JoinPairs:
-    """Makes pairs.  Side 0 is left, side 1 right; *own* is that of the batch."""
-
-    def __init__(self, plan: _Plan) -> None:
-        """Take the sides and the condition."""
-        self._plan = plan
-        self._sides = (plan.left, plan.right)
-        self._schemas = (plan.left_type.to_arrow_schema(), plan.right_type.to_arrow_schema())
-        both = [*self._schemas[0], *self._schemas[1]]
-        self._names = [f"{number}.{field.name}" for number, field in enumerate(both)]
-        self._condition: Filter | None = None
-        if plan.condition is not None:
-            from millstream.expressions.evaluator import compile_filter
-
-            self._condition = compile_filter(plan.condition)
-
-    def may_match(self, arrow: pa.RecordBatch, groups: RowGroups, own: int) -> NDArray[np.bool_]:
-        """Return which keys match anything: NULL does not where it equals nothing."""
-        found = np.ones(len(groups), dtype=np.bool_)
-        pairs = zip(self._sides[own].keys, self._plan.filter_nulls, strict=True)
-        for index, filters in pairs:
-            column = arrow.column(index)
-            if filters and column.null_count:
-                found &= column.is_valid().to_numpy(zero_copy_only=False)[groups.first_rows]
-        return found
-
-    @staticmethod
-    def candidates(
-        sizes: NDArray[np.int64], group_of_row: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield pairs of rows and kept rows of their key, in order of rows.
-
-        Args:
-            sizes: how many kept rows each key has; those of all keys stand one behind the other.
-            group_of_row: the key of each row.
-        """
-        begins = np.cumsum(sizes) - sizes
-        of_row = sizes[group_of_row]
-        ends = np.cumsum(of_row)
-        start = 0
-        while start < len(of_row):
-            before = ends[start - 1] if start else 0
-            stop = max(
-                start + 1, int(np.searchsorted(ends, before + _JOIN_PAIRS_MOST_PAIRS, side="right"))
-            )
-            counts = of_row[start:stop]
-            first = np.repeat(np.arange(start, stop), counts)
-            within = np.arange(len(first)) - np.repeat(np.cumsum(counts) - counts, counts)
-            yield first, begins[group_of_row[first]] + within
-            start = stop
-
-    def holds(
-        self,
-        own_columns: Sequence[pa.Array],
-        other_columns: Sequence[pa.Array],
-        first: NDArray[np.int64],
-        second: NDArray[np.int64],
-        own: int,
-        processing_time: int,
-    ) -> NDArray[np.bool_]:
-        """Return which pairs meet the condition."""
-        if self._condition is None or not len(first):
-            return np.ones(len(first), dtype=np.bool_)
-        context = self._plan.evaluation.at(processing_time)
-        found = np.empty(len(first), dtype=np.bool_)
-        for run, columns in self.joined(own_columns, other_columns, first, second, own):
-            pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
-            mask = self._condition.evaluate(pairs, context)
-            found[run] = mask.to_numpy(zero_copy_only=False)
-        return found
-
-    @staticmethod
-    def joined(
-        own_columns: Sequence[pa.Array],
-        other_columns: Sequence[pa.Array],
-        first: NDArray[np.int64],
-        second: NDArray[np.int64],
-        own: int,
-    ) -> Iterator[tuple[slice, list[pa.Array]]]:
-        """Yield the columns of pairs, in runs of not too many bytes, with where these are.
-
-        ``second`` -1: there is none, all of the other side is NULL.
-        """
-        for run in byte_runs((own_columns, first), (other_columns, second)):
-            found = second[run]
-            absent = found < 0
-            picked = pa.array(found, mask=absent if absent.any() else None)
-            mine = [column.take(pa.array(first[run])) for column in own_columns]
-            other = [column.take(picked) for column in other_columns]
-            yield run, other + mine if own else mine + other
-
-    def padded(self, columns: Sequence[pa.Array], own: int) -> list[pa.Array]:
-        """Return rows with NULL for the other side."""
-        count = len(columns[0])
-        nulls = [pa.nulls(count, field.type) for field in self._schemas[1 - own]]
-        return [*nulls, *columns] if own else [*columns, *nulls]
+def _net_by_row(
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    retracts: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Return which rows are kept so that equal ones cancel each other out."""
+    signs = np.where(retracts, -1, 1)[order]
+    net = np.add.reduceat(signs, starts)
+    of_net, goes = np.repeat(net, counts), signs < 0
+    # Of those that come too often the last are kept, of those that go the first.
+    begins = np.repeat(starts, counts)
+    coming: NDArray[np.int64] = np.cumsum(~goes)
+    going: NDArray[np.int64] = np.cumsum(goes)
+    comes_so_far = coming - (coming - ~goes)[begins]
+    goes_so_far = going - (going - goes)[begins]
+    all_come = np.repeat(np.add.reduceat((~goes).astype(np.int64), starts), counts)
+    kept_in_order = (~goes & (comes_so_far > all_come - of_net)) | (goes & (goes_so_far <= -of_net))
+    kept = np.zeros(len(order), dtype=np.bool_)
+    kept[order] = kept_in_order
+    return kept

@@ -1,9 +1,8 @@
-"""FOR SYSTEM_TIME AS OF processing time: each row with the rows of a table outside, as it is now.
+"""FOR SYSTEM_TIME AS OF processing time: lookups in an external table, as Flink's LookupJoin.
 
-What it is: Flink's LookupJoin.  The different keys of a batch are asked for at once, or by several
-connections side by side; rows keep their order, unless inserts need not, and their kinds.  What
-was taken back is looked up again: if the table has changed meanwhile, another row is taken back
-than was given, as in Flink.
+The distinct keys of a batch are looked up at once, or concurrently over several connections; rows
+keep their order (inserts may opt out) and their RowKinds.  A retraction is looked up again: if the
+table has changed meanwhile, another row is retracted than was emitted, as in Flink.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from millstream.expressions.evaluator import compile_expression, compile_filter
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import TableOperator
-from millstream.runtime.operators.table.cast_to_schema import conformed
-from millstream.runtime.operators.table.join import JoinPairs
+from millstream.runtime.operators.table.calc import conformed
+from millstream.runtime.operators.table.join import JoinPairs, JoinParameters
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide
 
 if TYPE_CHECKING:
@@ -44,30 +43,33 @@ if TYPE_CHECKING:
 
 #: Connections of one task at most.
 _MOST_THREADS: Final = 4
-#: Seconds between two looks at how long questions are under way.
-_LOOK: Final = 0.05
+#: Seconds between two reads how long requests are in flight.
+_POLL_SECONDS: Final = 0.05
+
+
+# -- connections and cache ---
 
 
 @dataclass(frozen=True)
-class Asking:
+class LookupPolicy:
     """How a table is asked; times in milliseconds."""
 
-    #: How often a question that fails is asked again.
+    #: How often a request that fails is asked again.
     max_retries: int = 3
     #: How long to wait before that; longer by as much before each other time.
     retry_delay: int = 1000
     #: How often keys without rows are asked for again, and how long to wait before each time.
     miss_attempts: int = 0
     miss_delay: int = 0
-    #: Keys that are under way at a time; 0: questions are asked one behind the other.
+    #: Keys that are in flight at a time; 0: requests are asked one after another.
     capacity: int = 0
     #: Whether rows may come in the order of answers.
     unordered: bool = False
-    #: How long a question may take, with all that is asked again.
+    #: How long a request may take, with all that is asked again.
     timeout: int = 180_000
 
 
-class Asker:
+class LookupConnection:
     """One connection.
 
     Args:
@@ -76,7 +78,7 @@ class Asker:
         where: the operator and the table, for errors.
     """
 
-    def __init__(self, source: LookupSource, asking: Asking, where: str) -> None:
+    def __init__(self, source: LookupSource, asking: LookupPolicy, where: str) -> None:
         self._source = source
         self._asking = asking
         self._where = where
@@ -122,7 +124,7 @@ class Asker:
             reader.close()
 
 
-class _Question:
+class _Request:
     """Some keys on their way."""
 
     def __init__(self, keys: pa.RecordBatch, places: NDArray[np.int64], now: int) -> None:
@@ -135,14 +137,14 @@ class _Question:
         self.answer: Future[FoundRows] = Future()
 
 
-class AskerPool:
-    """Some connections, each in a thread; arguments as of ``Asker``."""
+class LookupConnectionPool:
+    """Some connections, each in a thread; arguments as of ``LookupConnection``."""
 
-    def __init__(self, source: LookupSource, asking: Asking, where: str) -> None:
+    def __init__(self, source: LookupSource, asking: LookupPolicy, where: str) -> None:
         self._made = source, asking, where
         self._asking = asking
         self._where = where
-        self._waiting: SimpleQueue[_Question | None] = SimpleQueue()
+        self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     @property
@@ -153,7 +155,7 @@ class AskerPool:
         """The rows of all keys.
 
         Raises:
-            SourceError: a question failed as often as it may, or took too long.
+            SourceError: a request failed as often as it may, or took too long.
         """
         parts = list(self.answers(keys, now))
         return _together([found for _, found in parts], [places for places, _ in parts])
@@ -164,60 +166,60 @@ class AskerPool:
         """The answers as they come: which keys, by position, and their rows.
 
         Raises:
-            SourceError: a question failed as often as it may, or took too long.
+            SourceError: a request failed as often as it may, or took too long.
         """
         size = max(1, min(self._asking.capacity // self._count, -(-keys.num_rows // self._count)))
-        questions = {}
+        requests = {}
         for begin in range(0, keys.num_rows, size):
             part = keys.slice(begin, size)
-            question = _Question(part, np.arange(begin, begin + part.num_rows), now)
-            questions[question.answer] = question
+            request = _Request(part, np.arange(begin, begin + part.num_rows), now)
+            requests[request.answer] = request
         self._start()
-        for question in questions.values():
-            self._waiting.put(question)
+        for request in requests.values():
+            self._waiting.put(request)
         try:
-            while questions:
-                for answer in self._next(questions):
-                    yield questions.pop(answer).places, answer.result()
+            while requests:
+                for answer in self._next(requests):
+                    yield requests.pop(answer).places, answer.result()
         finally:
-            for answer in questions:  # nobody wants them any more
+            for answer in requests:  # nobody wants them any more
                 answer.cancel()
 
-    def _next(self, questions: dict[Future[FoundRows], _Question]) -> set[Future[FoundRows]]:
+    def _next(self, requests: dict[Future[FoundRows], _Request]) -> set[Future[FoundRows]]:
         while True:
-            done, _ = wait(questions, timeout=_LOOK, return_when=FIRST_COMPLETED)
+            done, _ = wait(requests, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
             if done:
                 return done
             limit = time.monotonic() - self._asking.timeout / 1000
-            for question in questions.values():
-                if question.begun is not None and question.begun < limit:
+            for request in requests.values():
+                if request.begun is not None and request.begun < limit:
                     message = f"{self._where}: no answer within {self._asking.timeout} ms"
                     raise SourceError(message)
 
     def _start(self) -> None:
         while len(self._threads) < self._count:
-            # What is under way when the process ends is not waited for.
+            # What is in flight when the process ends is not waited for.
             thread = threading.Thread(target=self._work, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def _work(self) -> None:
-        asker = Asker(*self._made)
+        connection = LookupConnection(*self._made)
         waiting = self._waiting
-        while (question := waiting.get()) is not None:
-            if not question.answer.set_running_or_notify_cancel():
+        while (request := waiting.get()) is not None:
+            if not request.answer.set_running_or_notify_cancel():
                 continue
-            question.begun = time.monotonic()
+            request.begun = time.monotonic()
             try:
-                found = asker.ask(question.keys, question.now)
+                found = connection.ask(request.keys, request.now)
             except BaseException as error:  # noqa: BLE001 - who waits for it raises it
-                question.answer.set_exception(error)
+                request.answer.set_exception(error)
             else:
-                question.answer.set_result(found)
-        asker.close()
+                request.answer.set_result(found)
+        connection.close()
 
     def close(self) -> None:
-        """End the threads; one that hangs in a question is left behind."""
+        """End the threads; one that hangs in a request is left after."""
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -228,7 +230,7 @@ class AskerPool:
 def _together(
     parts: list[FoundRows], places: list[NDArray[np.int64] | None] | list[NDArray[np.int64]]
 ) -> FoundRows:
-    """Answers to several questions as one; ``places`` of the keys of each, None: as they are."""
+    """Answers to several requests as one; ``places`` of the keys of each, None: as they are."""
     keys = [
         found.keys if where is None else where[found.keys]
         for found, where in zip(parts, places, strict=True)
@@ -241,7 +243,6 @@ class LookupCache:
     """Packed rows by packed key."""
 
     def __init__(self, caching: LookupCaching) -> None:
-        """Take the limits."""
         self._caching = caching
         #: Key -> when it was written and used, and its rows; the one used last is at the end.
         self._kept: OrderedDict[bytes, tuple[int, int, list[bytes]]] = OrderedDict()
@@ -280,9 +281,12 @@ def _is_over(since: int, length: int | None, now: int) -> bool:
     return length is not None and now - since >= length
 
 
+# -- the operator ---
+
+
 @dataclass(frozen=True)
 class LookupJoinFactory:
-    """Makes lookup joins.  They give the left columns, then the projections of what is found."""
+    """Factory of lookup joins.  They emit the left columns, then projections of the rows found."""
 
     left_type: RowType
     #: The columns that the source gives.
@@ -302,24 +306,9 @@ class LookupJoinFactory:
     #: Over the left columns and the projections.
     condition: Expression | None = None
     caching: LookupCaching | None = None
-    asking: Asking = field(default_factory=Asking)
+    asking: LookupPolicy = field(default_factory=LookupPolicy)
     evaluation: EvaluationContext = field(default_factory=EvaluationContext)
     keyed: ClassVar[bool] = False
-
-    @property
-    def left(self) -> JoinSide:
-        """The side that asks."""
-        return JoinSide(self.keys)
-
-    @property
-    def right(self) -> JoinSide:
-        """The table."""
-        return JoinSide(())
-
-    @property
-    def filter_nulls(self) -> tuple[bool, ...]:
-        """NULL equals nothing."""
-        return (True,) * len(self.keys)
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
@@ -346,7 +335,18 @@ class LookupJoinOperator(TableOperator):
             raise ProgramError(message)
         self._plan = plan
         self.concurrency = max(1, plan.asking.capacity)
-        self._pairs = JoinPairs(plan)
+        self._pairs = JoinPairs(
+            JoinParameters(
+                plan.left_type,
+                plan.right_type,
+                plan.kind,
+                JoinSide(plan.keys),
+                JoinSide(()),
+                (True,) * len(plan.keys),
+                condition=plan.condition,
+                evaluation=plan.evaluation,
+            )
+        )
         self._projections = [compile_expression(each) for each in plan.projections]
         condition = plan.table_condition
         self._condition = None if condition is None else compile_filter(condition)
@@ -355,8 +355,8 @@ class LookupJoinOperator(TableOperator):
         self._key_codec = RowCodec(self._key_schema)
         self._codec = RowCodec(plan.right_type.to_arrow_schema())
         self._cache = None if plan.caching is None else LookupCache(plan.caching)
-        self._asker: Asker | None = None
-        self._pool: AskerPool | None = None
+        self._connection: LookupConnection | None = None
+        self._pool: LookupConnectionPool | None = None
         self.lookups = 0
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -364,13 +364,13 @@ class LookupJoinOperator(TableOperator):
         plan = self._plan
         where = f"operator {context.name!r}: looking up {plan.table}"
         if plan.asking.capacity:
-            self._pool = AskerPool(plan.source, plan.asking, where)
+            self._pool = LookupConnectionPool(plan.source, plan.asking, where)
         else:
-            self._asker = Asker(plan.source, plan.asking, where)
+            self._connection = LookupConnection(plan.source, plan.asking, where)
 
     def close(self) -> None:
         super().close()
-        for each in (self._asker, self._pool):
+        for each in (self._connection, self._pool):
             if each is not None:
                 each.close()
 
@@ -389,17 +389,17 @@ class LookupJoinOperator(TableOperator):
             self._emit_as_found(pool, arrow, keys, wanted, groups.group_of_row)
             return
         sizes, columns = self._found(keys, wanted)
-        self._emit_met(arrow, kinds, sizes, columns, groups.group_of_row)
+        self._emit_matched(arrow, kinds, sizes, columns, groups.group_of_row)
 
     def _emit_as_found(
         self,
-        pool: AskerPool,
+        pool: LookupConnectionPool,
         arrow: pa.RecordBatch,
         keys: pa.RecordBatch,
         wanted: NDArray[np.bool_],
         group_of_row: NDArray[np.int64],
     ) -> None:
-        """Give the rows of each answer when it comes; first those that nothing is asked for."""
+        """Emit the rows of each response when it arrives; first those without a lookup."""
         asked = np.flatnonzero(wanted)
         self.lookups += len(asked)
         nothing = np.empty(0, dtype=np.int64), self._codec.unpack([])
@@ -417,7 +417,7 @@ class LookupJoinOperator(TableOperator):
         numbers: NDArray[np.int64],
         columns: list[pa.Array],
     ) -> None:
-        """Give the rows of some groups."""
+        """Emit the rows of some groups."""
         position = np.full(int(group_of_row.max()) + 1, -1, dtype=np.int64)
         position[groups] = np.arange(len(groups))
         part = position[group_of_row]
@@ -425,9 +425,9 @@ class LookupJoinOperator(TableOperator):
         if is_part.any():
             sizes = np.bincount(position[numbers], minlength=len(groups)).astype(np.int64)
             rows = arrow.filter(pa.array(is_part))
-            self._emit_met(rows, None, sizes, columns, part[is_part])
+            self._emit_matched(rows, None, sizes, columns, part[is_part])
 
-    def _emit_met(
+    def _emit_matched(
         self,
         arrow: pa.RecordBatch,
         kinds: NDArray[np.int8] | None,
@@ -435,18 +435,18 @@ class LookupJoinOperator(TableOperator):
         columns: list[pa.Array],
         group_of_row: NDArray[np.int64],
     ) -> None:
-        first, second = self._met(arrow, sizes, columns, group_of_row)
+        first, second = self._matched(arrow, sizes, columns, group_of_row)
         for run, made in self._pairs.joined(arrow.columns, columns, first, second, 0):
             self.emit_columns(made, None if kinds is None else kinds[first[run]])
 
-    def _met(
+    def _matched(
         self,
         arrow: pa.RecordBatch,
         sizes: NDArray[np.int64],
         columns: list[pa.Array],
         group_of_row: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The pairs, in order of the rows; -1 for one that meets nothing and is kept."""
+        """The pairs, in order of the rows; -1 for one that matches nothing and is kept."""
         ones, twos = [], []
         for one, two in self._pairs.candidates(sizes, group_of_row):
             holds = self._pairs.holds(arrow.columns, columns, one, two, 0, self.processing_time)
@@ -454,11 +454,11 @@ class LookupJoinOperator(TableOperator):
             twos.append(two[holds])
         first, second = np.concatenate(ones), np.concatenate(twos)
         if self._plan.kind is JoinKind.LEFT:
-            alone = np.ones(arrow.num_rows, dtype=np.bool_)
-            alone[first] = False
-            lonely = np.flatnonzero(alone)
-            first = np.concatenate([first, lonely])
-            second = np.concatenate([second, np.full(len(lonely), -1, dtype=np.int64)])
+            is_unmatched = np.ones(arrow.num_rows, dtype=np.bool_)
+            is_unmatched[first] = False
+            unmatched = np.flatnonzero(is_unmatched)
+            first = np.concatenate([first, unmatched])
+            second = np.concatenate([second, np.full(len(unmatched), -1, dtype=np.int64)])
             order = np.argsort(first, kind="stable")
             first, second = first[order], second[order]
         return first, second
@@ -468,7 +468,7 @@ class LookupJoinOperator(TableOperator):
     def _found(
         self, keys: pa.RecordBatch, wanted: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], list[pa.Array]]:
-        """How many rows each key has, and their columns, those of one key behind the other."""
+        """Return how many rows each key has, and their columns, key by key."""
         if self._cache is None:
             numbers, columns = self._ask(keys, np.flatnonzero(wanted))
             return np.bincount(numbers, minlength=len(wanted)).astype(np.int64), columns
@@ -503,15 +503,15 @@ class LookupJoinOperator(TableOperator):
         if not len(asked):
             return np.empty(0, dtype=np.int64), self._codec.unpack([])
         self.lookups += len(asked)
-        asker = self._pool or self._asker
-        assert asker is not None  # noqa: S101 - of setup
-        found = asker.ask(keys.take(pa.array(asked)), self.processing_time)
+        connection = self._pool or self._connection
+        assert connection is not None  # noqa: S101 - of setup
+        found = connection.ask(keys.take(pa.array(asked)), self.processing_time)
         return self._computed(found, asked)
 
     def _computed(
         self, found: FoundRows, asked: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[pa.Array]]:
-        """What an answer says of keys: as ``_ask``."""
+        """Return what an answer says of keys: as ``_ask``."""
         order = np.argsort(found.keys, kind="stable")
         numbers = asked[found.keys[order]]
         table = found.rows.take(pa.array(order))

@@ -1,12 +1,11 @@
-"""MATCH_RECOGNIZE: rows of each key that follow a pattern, one row per match.
+"""MATCH_RECOGNIZE: row patterns, their automaton, and the operator that runs it for all keys.
 
-What it is: rows in order of time go through the automaton of the pattern
-(``runtime/operators/table/row_patterns.py``).  By event time they wait until the watermark has
-passed them; late rows are dropped.  By processing time they are taken as they come.  A condition
-that reads the row alone is evaluated for all rows at once; the others are asked for by the
-automata, and those of all keys are evaluated together.
+The rows of each key are processed in order by its automaton (``Matching``).  By event time they
+wait until the watermark has passed them.  Conditions that read only the row itself are evaluated
+for whole columns in advance; others are requested by the automata, and those of all keys are
+evaluated together.
 
-State, per key: the rows that wait; the rows from the first of a match in the making on, and these
+State, per key: the rows that wait; the rows from the first of a partial match on, and these
 matches: where each begins and how many rows its variables have.
 """
 
@@ -15,30 +14,30 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
-from millstream.expressions.evaluator import Filter, compile_filter
+from millstream.contracts.operator import StateSection
+from millstream.errors import UserFunctionError
+from millstream.expressions.context import EvaluationContext
+from millstream.expressions.evaluator import Filter, compile_filter, compile_projection
 from millstream.expressions.nodes import InputReference, transform, walk
-from millstream.runtime.columnar.array_utils import milliseconds_of
+from millstream.runtime.columnar.array_utils import milliseconds_of, timestamps_of
+from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import LateRowsOperator
 from millstream.runtime.operators.table.row_buffers import WaitingRows, packed_list, unpacked_list
-from millstream.runtime.operators.table.row_patterns import (
-    Match,
-    Matching,
-    Navigation,
-    Partial,
-    SlotExpressions,
-    Span,
-)
+from millstream.runtime.operators.table.specs import AggregateCall, columns_text
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
+from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -46,28 +45,467 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import (
-        Checkpoint,
-        OperatorContext,
-        OperatorSnapshot,
-        Output,
-    )
+    from millstream.contracts.operator import Operator, OperatorContext, Output
     from millstream.expressions.nodes import Expression
-    from millstream.runtime.operators.table.plans import MatchPlan
-    from millstream.runtime.operators.table.row_patterns import Question
+    from millstream.runtime.operators.table.specs import SortColumn
     from millstream.state.key_codec import CacheKey
+    from millstream.types.logical_types import LogicalType
 
+
+# -- patterns and their automaton ---
+
+
+@dataclass(frozen=True, slots=True)
+class PatternVariable:
+    """A variable of a pattern with its quantifier."""
+
+    name: str
+    minimum: int = 1
+    #: None: without end.
+    maximum: int | None = 1
+    #: Whether it is left only at a row that does not meet its condition.
+    greedy: bool = False
+
+    def __str__(self) -> str:
+        """As in the text of the pattern."""
+        low, high = self.minimum, self.maximum
+        if (low, high) == (1, 1):
+            return self.name
+        signs = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+        sign = signs.get((low, high))
+        if sign is None:
+            sign = f"{{{low}}}" if low == high else f"{{{low},{'' if high is None else high}}}"
+        is_plain = self.greedy or low == high or (low, high) == (0, 1)
+        return f"{self.name}{sign}{'' if is_plain else '?'}"
+
+
+class SkipTo(Enum):
+    """Where matching continues after a match."""
+
+    PAST_LAST_ROW = "PAST LAST ROW"
+    NEXT_ROW = "TO NEXT ROW"
+    FIRST = "TO FIRST"
+    LAST = "TO LAST"
+
+
+@dataclass(frozen=True, slots=True)
+class RowPattern:
+    """What to look for: variables one after another."""
+
+    variables: tuple[PatternVariable, ...]
+    skip: SkipTo = SkipTo.NEXT_ROW
+    #: The position of the variable of FIRST and LAST.
+    target: int | None = None
+    #: Milliseconds.
+    within: int | None = None
+
+    def __str__(self) -> str:
+        """The text of the pattern."""
+        return " ".join(map(str, self.variables))
+
+    @property
+    def skip_text(self) -> str:
+        """``SKIP TO LAST a``."""
+        name = "" if self.target is None else f" {self.variables[self.target].name}"
+        return f"SKIP {self.skip.value}{name}"
+
+
+class Partial(NamedTuple):
+    """A match in progress, or one that waits: where it begins, and rows per variable."""
+
+    start: int
+    #: Of the variables up to the one that it is at; none: it has no row yet.
+    counts: tuple[int, ...]
+
+
+class Match(NamedTuple):
+    """A match that is given."""
+
+    start: int
+    counts: tuple[int, ...]
+    #: When it was certain, in milliseconds: the time of a row, or the end of WITHIN.
+    time: int
+
+
+class ConditionRequest(NamedTuple):
+    """Whether the last row of these matches the condition of the last variable."""
+
+    start: int
+    #: Rows per variable, as if it did.
+    counts: tuple[int, ...]
+
+
+class Matching:
+    """The matches of one key: Flink's NFA with strict contiguity, as data and one generator.
+
+    A partial match has all rows from its first to the newest, so it is the number of that first row
+    and how many rows each variable has, in the pattern's order.  Wherever a condition decides, the
+    walk yields a ``ConditionRequest`` and continues with the answer, so that those of many keys can
+    be evaluated together.
+
+    - A row begins a match, beside the partial ones, and each of these takes every transition that
+      conditions allow.  A greedy variable is only left at a row that does not meet its condition,
+      even if it can have no more rows; ``A?`` is both taken and left out.
+    - The first path that reaches the end is the match of its first row; of several at one row it is
+      the one that prefers earlier variables.
+    - A match is emitted when no partial match began before it; what AFTER MATCH skips is forgotten.
+    - WITHIN: the last row comes less than that time after the first.
+
+    Invariant: ``partials`` and ``completed`` are in the order of their first rows, those of one row
+    in that of preference.
+    """
+
+    def __init__(
+        self,
+        pattern: RowPattern,
+        times: Sequence[int],
+        partials: Sequence[Partial] = (),
+        completed: Sequence[Partial] = (),
+    ) -> None:
+        """Take where it stands.
+
+        Args:
+            pattern: what to look for.
+            times: of the rows, in order, in milliseconds: those that ``partials`` and ``completed``
+                begin with and all after, then the new ones.
+            partials: matches in progress.
+            completed: matches that wait for what began before them.
+        """
+        self._pattern = pattern
+        self._variables = pattern.variables
+        self._times = times
+        self.partials = list(partials)
+        self.completed = list(completed)
+        self.found: list[Match] = []
+
+    def walk(self, first: int, until: int | None = None) -> Generator[ConditionRequest, bool, None]:
+        """Take the rows from ``first`` on; then time is ``until``.
+
+        Raises:
+            UserFunctionError: AFTER MATCH skips to a variable without rows, or to the first row.
+        """
+        for row in range(first, len(self._times)):
+            now = self._times[row]
+            self._expire(now)
+            yield from self._take(row)
+            self._give(now)
+        if until is not None:
+            self._expire(until)
+
+    def trimmed(self) -> int:
+        """Forget rows that nothing needs.
+
+        Returns:
+            How many: what is left is numbered from the first that stays.
+        """
+        starts = [each[0].start for each in (self.partials, self.completed) if each]
+        gone = min(starts, default=len(self._times))
+        self.partials = [Partial(start - gone, counts) for start, counts in self.partials]
+        self.completed = [Partial(start - gone, counts) for start, counts in self.completed]
+        return gone
+
+    # Rows.
+
+    def _take(self, row: int) -> Generator[ConditionRequest, bool, None]:
+        """Go on with a row from all that is in progress, and begin with it."""
+        going: list[Partial] = []
+        done: set[int] = set()
+        for partial in (*self.partials, Partial(row, ())):
+            for counts in (yield from self._ways(partial)):
+                if partial.start in done:
+                    break
+                made = Partial(partial.start, counts)
+                if self._is_whole(counts):
+                    self.completed.append(made)
+                    done.add(partial.start)
+                else:
+                    going.append(made)
+        # What begins with the same row as a match goes with it, whether that is given or skipped.
+        self.partials = [each for each in going if each.start not in done]
+        self.completed.sort(key=lambda each: each.start)
+
+    def _ways(self, partial: Partial) -> Generator[ConditionRequest, bool, list[tuple[int, ...]]]:
+        """Return how rows are counted with the newest, for each variable that it can be of."""
+        counts = partial.counts or (0,)
+        found: list[tuple[int, ...]] = []
+        while True:
+            variable = self._variables[len(counts) - 1]
+            taken = counts[-1]
+            may_take = variable.maximum is None or taken < variable.maximum
+            takes = False
+            if may_take or variable.greedy:
+                with_row = (*counts[:-1], taken + 1)
+                takes = yield ConditionRequest(partial.start, with_row)
+                if takes and may_take:
+                    found.append(with_row)
+            is_left = taken >= variable.minimum and not (variable.greedy and takes)
+            if not is_left or len(counts) == len(self._variables):
+                return found
+            counts = (*counts, 0)
+
+    def _is_whole(self, counts: tuple[int, ...]) -> bool:
+        """Return whether no variable needs another row."""
+        rest = self._variables[len(counts) :]
+        enough = counts[-1] >= self._variables[len(counts) - 1].minimum
+        return enough and not any(each.minimum for each in rest)
+
+    # Time and matches.
+
+    def _expire(self, now: int) -> None:
+        """Forget what has begun too long ago, which matches may have waited for."""
+        within = self._pattern.within
+        if within is None:
+            return
+        while self.partials and now - (begun := self._times[self.partials[0].start]) >= within:
+            oldest = self.partials[0].start
+            self.partials = [each for each in self.partials if each.start != oldest]
+            self._give(begun + within)
+
+    def _give(self, now: int) -> None:
+        """Emit the matches that nothing before them holds up."""
+        while self.completed:
+            earliest = self.completed[0]
+            if self.partials and self.partials[0].start < earliest.start:
+                return
+            self.completed.pop(0)
+            from_row = self._next_start(earliest)
+            self.partials = [each for each in self.partials if each.start >= from_row]
+            self.completed = [each for each in self.completed if each.start >= from_row]
+            self.found.append(Match(earliest.start, earliest.counts, now))
+
+    def _next_start(self, match: Partial) -> int:
+        """The first row that a match after this one may begin with."""
+        skip, target = self._pattern.skip, self._pattern.target
+        if skip is SkipTo.PAST_LAST_ROW:
+            return match.start + sum(match.counts)
+        if skip is SkipTo.NEXT_ROW or target is None:
+            return match.start + 1
+        of_target = match.counts[target] if target < len(match.counts) else 0
+        if not of_target:
+            name = self._variables[target].name
+            message = f"Could not skip to {name}. No such element in the found match."
+            raise UserFunctionError(message)
+        at = match.start + sum(match.counts[:target])
+        at += of_target - 1 if skip is SkipTo.LAST else 0
+        if at == match.start:
+            message = "Could not skip to first element of a match."
+            raise UserFunctionError(message)
+        return at
+
+
+# -- expressions over the rows of matches ---
+
+
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """A column of one row of a match; NULL where it has no such row."""
+
+    column: int
+    #: The position of the variable; None: of all.
+    variable: int | None
+    #: Counted from the first row of the variable, or backwards from the last.
+    first: bool
+    offset: int
+    type: LogicalType
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """An aggregate over rows of a match."""
+
+    function: str
+    #: Over the columns of the input.
+    arguments: tuple[Expression, ...]
+    #: The position of the variable; None: all rows.
+    variable: int | None
+    type: LogicalType
+
+
+@dataclass(frozen=True, slots=True)
+class MatchTime:
+    """When the match was certain."""
+
+    type: LogicalType
+
+
+Slot: TypeAlias = Navigation | Aggregation | MatchTime
+
+
+class Span(NamedTuple):
+    """A match among the rows of a pool."""
+
+    start: int
+    #: Rows per variable.
+    counts: tuple[int, ...]
+    time: int = 0
+
+    def rows(self, variable: int | None) -> tuple[int, int]:
+        """The first row of a variable, and how many it has."""
+        if variable is None:
+            return self.start, sum(self.counts)
+        count = self.counts[variable] if variable < len(self.counts) else 0
+        return self.start + sum(self.counts[:variable]), count
+
+
+class SlotExpressions:
+    """Expressions over slots, compiled together."""
+
+    def __init__(self, expressions: Sequence[Expression], slots: Sequence[Slot]) -> None:
+        """Compile them.
+
+        Args:
+            expressions: what to compute.
+            slots: what their references mean, by position.
+        """
+        used = sorted(
+            {
+                each.index
+                for root in expressions
+                for each in walk(root)
+                if isinstance(each, InputReference)
+            }
+        )
+        place = {slot: position for position, slot in enumerate(used)}
+
+        def placed(each: Expression) -> Expression:
+            if isinstance(each, InputReference):
+                return replace(each, index=place[each.index])
+            return each
+
+        self._slots = [_computed(slots[index]) for index in used]
+        self._projection = compile_projection([transform(each, placed) for each in expressions])
+
+    def evaluate(
+        self, pool: pa.RecordBatch, spans: Sequence[Span], context: EvaluationContext
+    ) -> list[pa.Array]:
+        """One column per expression, with a value for each match.
+
+        Raises:
+            ExpressionError: an expression fails for a match.
+        """
+        columns = [slot.values(pool, spans, context) for slot in self._slots]
+        # The last column says how many rows there are, whatever the expressions read.
+        columns.append(pa.nulls(len(spans)))
+        batch = pa.RecordBatch.from_arrays(columns, [f"s{i}" for i in range(len(columns))])
+        return self._projection.evaluate(batch, context)
+
+
+class _Navigated:
+    def __init__(self, slot: Navigation) -> None:
+        self._slot = slot
+
+    def values(
+        self, pool: pa.RecordBatch, spans: Sequence[Span], context: EvaluationContext
+    ) -> pa.Array:
+        del context
+        slot = self._slot
+        rows: list[int | None] = []
+        for span in spans:
+            start, count = span.rows(slot.variable)
+            at = start + (slot.offset if slot.first else count - 1 - slot.offset)
+            rows.append(at if slot.offset < count else None)
+        return pool.column(slot.column).take(pa.array(rows, pa.int64()))
+
+
+class _Aggregated:
+    def __init__(self, slot: Aggregation) -> None:
+        self._slot = slot
+        row = RowType.of(**{f"a{i}": each.type for i, each in enumerate(slot.arguments)})
+        self._schema = row.to_arrow_schema()
+        call = AggregateCall(slot.function, tuple(range(len(slot.arguments))), slot.type)
+        self._aggregates = Aggregates([call], row, retracts=False)
+        self._arguments = compile_projection(slot.arguments)
+
+    def values(
+        self, pool: pa.RecordBatch, spans: Sequence[Span], context: EvaluationContext
+    ) -> pa.Array:
+        found = [span.rows(self._slot.variable) for span in spans]
+        (nothing,) = self._aggregates.of_nothing()
+        kept = [(start, count) for start, count in found if count]
+        if not kept:
+            return nothing.take(pa.array([0] * len(spans), pa.int64()))
+        picked = np.concatenate([np.arange(start, start + count) for start, count in kept])
+        rows = pool.take(pa.array(picked))
+        arguments = self._arguments.evaluate(rows, context)
+        columns = pa.RecordBatch.from_arrays(arguments, schema=self._schema)
+        order, weights = np.arange(len(picked)), np.ones(len(picked), dtype=np.int64)
+        counts = np.array([count for _, count in kept], dtype=np.int64)
+        segments = Segments.from_nothing(np.cumsum(counts) - counts, counts)
+        initial = self._aggregates.initial(len(kept))
+        taken = SortedRows(columns, order, weights)
+        _, after, _ = self._aggregates.run(taken, segments, initial, last_only=True)
+        has_rows = np.array([count > 0 for _, count in found])
+        # After the results of those with rows: that of no rows.
+        place = np.where(has_rows, np.cumsum(has_rows) - 1, len(kept))
+        return pa.concat_arrays([after[0], nothing]).take(pa.array(place))
+
+
+class _Timed:
+    def __init__(self, slot: MatchTime) -> None:
+        self._type = slot.type.to_arrow()
+
+    def values(
+        self, pool: pa.RecordBatch, spans: Sequence[Span], context: EvaluationContext
+    ) -> pa.Array:
+        del pool, context
+        times = np.array([span.time for span in spans], dtype=np.int64)
+        return timestamps_of(times, self._type)
+
+
+def _computed(slot: Slot) -> _Navigated | _Aggregated | _Timed:
+    if isinstance(slot, Navigation):
+        return _Navigated(slot)
+    return _Aggregated(slot) if isinstance(slot, Aggregation) else _Timed(slot)
+
+
+# -- the operator ---
 
 _HEAD: Final = struct.Struct("<III")
 _TIME: Final = np.dtype("<i8")
 _COUNT: Final = np.dtype("<u4")
 
 
-class MatchOperator(LateRowsOperator):
-    """Keeps the matches in the making of every key."""
+@dataclass(frozen=True)
+class MatchFactory:
+    """MATCH_RECOGNIZE with one row per match: gives the key columns, then the measures.
 
-    def __init__(self, plan: MatchPlan) -> None:
-        """Compile conditions and measures."""
+    Rows are in the order of a time attribute.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    pattern: RowPattern
+    #: Per variable of the pattern, over ``slots``; None: every row matches it.
+    conditions: tuple[Expression | None, ...]
+    #: Over ``slots``.
+    measures: tuple[Expression, ...]
+    slots: tuple[Slot, ...]
+    #: The column of the time attribute; None: processing time.
+    rowtime: int | None
+    #: How rows of one time are ordered; none: as they come.
+    order: tuple[SortColumn, ...] = ()
+    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {"columns": columns_text(self.input_type), "pattern": str(self.pattern)}
+        return [StateSection("matches", "packed rows and matches by key", details=details)]
+
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Return whether rows are given by event time."""
+        return self.rowtime is not None
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return MatchOperator(self)
+
+
+class MatchOperator(LateRowsOperator):
+    """Keeps the matches in progress of every key."""
+
+    def __init__(self, plan: MatchFactory) -> None:
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
@@ -91,11 +529,7 @@ class MatchOperator(LateRowsOperator):
             self.late += self._waiting.add(arrow, times, times <= self._watermark)
             return
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))
-        ends = groups.starts + groups.counts
-        mine = [
-            groups.order[start:end].tolist()
-            for start, end in zip(groups.starts.tolist(), ends.tolist(), strict=True)
-        ]
+        mine = [groups.rows(number).tolist() for number in range(len(groups))]
         times = np.full(len(batch), self.processing_time, dtype=np.int64)
         self._advance(groups.keys, arrow, times, mine, self.processing_time)
 
@@ -134,9 +568,6 @@ class MatchOperator(LateRowsOperator):
                 empty = pa.RecordBatch.from_arrays(self._codec.unpack([]), self._codec.schema.names)
                 self._advance(keys, empty, np.empty(0, np.int64), [[] for _ in keys], now)
 
-    def due(self) -> int | None:
-        return self.keyed_state.timers.processing.next_time()
-
     # Matches.
 
     def _advance(
@@ -158,11 +589,11 @@ class MatchOperator(LateRowsOperator):
         context = self._plan.evaluation.at(
             self.processing_time, None if self._watermark == MIN_TIMESTAMP else self._watermark
         )
-        walks = [
+        runs = [
             matching.walk(each.kept, until)
             for matching, each in zip(matchings, states, strict=True)
         ]
-        _Walks(self._conditions, pool, starts, context).run(walks)
+        _AutomatonRuns(self._conditions, pool, starts, context).run(runs)
         self._emit(pool, starts, [each.found for each in matchings], context)
         self._keep(keys, pool, states, matchings)
 
@@ -212,7 +643,7 @@ class MatchOperator(LateRowsOperator):
         states: list[_KeyState],
         matchings: list[Matching],
     ) -> None:
-        """Write what is in the making, and have time look after it."""
+        """Write what is in progress, and have time look after it."""
         kept: list[int] = []
         for key, state, matching in zip(keys, states, matchings, strict=True):
             self._register(key, state, matching)
@@ -239,12 +670,6 @@ class MatchOperator(LateRowsOperator):
         for time in {state.times[start] for start in begun}:
             register(uncache_key(key), b"", time + within)
 
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        due = self.due()
-        snapshot = super().snapshot(checkpoint)
-        snapshot.next_due = due
-        return snapshot
-
 
 @dataclass(slots=True)
 class _KeyState:
@@ -254,7 +679,7 @@ class _KeyState:
     partials: list[Partial] = field(default_factory=list)
     completed: list[Partial] = field(default_factory=list)
     rows: list[bytes] = field(default_factory=list)
-    #: How many rows were kept; new ones come behind them.
+    #: How many rows were kept; new ones come after them.
     kept: int = 0
     start: int = 0
 
@@ -286,7 +711,7 @@ class _KeyState:
         return packed_list([head, *rows])
 
 
-class _Walks:
+class _AutomatonRuns:
     """The automata of several keys, and what they ask."""
 
     def __init__(
@@ -300,7 +725,7 @@ class _Walks:
         self._pool = pool
         self._starts = starts
         self._context = context
-        #: Per variable what is known of each row of the pool; None: it is asked for.
+        #: Per variable what is known of each row of the pool; None: it is pending for.
         self._known: list[list[bool] | None] = []
         for each in conditions:
             if each is None:
@@ -310,40 +735,44 @@ class _Walks:
             else:
                 self._known.append(None)
 
-    def run(self, walks: Sequence[Generator[Question, bool, None]]) -> None:
+    def run(self, runs: Sequence[Generator[ConditionRequest, bool, None]]) -> None:
         """Go through all rows of all keys."""
-        asked = {number: next(walk, None) for number, walk in enumerate(walks)}
+        pending = {number: next(walk, None) for number, walk in enumerate(runs)}
         while True:
             open_ = {
                 number: found
-                for number, question in asked.items()
-                if (found := self._open(number, walks[number], question)) is not None
+                for number, request in pending.items()
+                if (found := self._open(number, runs[number], request)) is not None
             }
             if not open_:
                 return
-            answers = self._answers(open_)
-            asked = {number: _sent(walks[number], answers[number]) for number in open_}
+            answers = self._evaluate(open_)
+            pending = {number: _send(runs[number], answers[number]) for number in open_}
 
     def _open(
-        self, number: int, walk: Generator[Question, bool, None], question: Question | None
-    ) -> Question | None:
-        """The next question of a walk that only expressions answer; None: it has ended."""
+        self,
+        number: int,
+        walk: Generator[ConditionRequest, bool, None],
+        request: ConditionRequest | None,
+    ) -> ConditionRequest | None:
+        """The next request of a walk that only expressions answer; None: it has ended."""
         start = self._starts[number]
-        while question is not None:
-            known = self._known[len(question.counts) - 1]
+        while request is not None:
+            known = self._known[len(request.counts) - 1]
             if known is None:
-                return question
-            question = _sent(walk, known[start + question.start + sum(question.counts) - 1])
+                return request
+            request = _send(walk, known[start + request.start + sum(request.counts) - 1])
         return None
 
-    def _answers(self, asked: dict[int, Question]) -> dict[int, bool]:
+    def _evaluate(self, pending: dict[int, ConditionRequest]) -> dict[int, bool]:
         by_variable: dict[int, list[int]] = defaultdict(list)
-        for number, question in asked.items():
-            by_variable[len(question.counts) - 1].append(number)
+        for number, request in pending.items():
+            by_variable[len(request.counts) - 1].append(number)
         answers: dict[int, bool] = {}
         for variable, numbers in by_variable.items():
             spans = [
-                Span(self._starts[each] + asked[each].start, asked[each].counts) for each in numbers
+                Span(self._starts[each] + pending[each].start, pending[each].counts)
+                for each in numbers
             ]
             condition = self._conditions[variable]
             assert isinstance(condition, SlotExpressions)  # noqa: S101 - else it is known
@@ -352,8 +781,8 @@ class _Walks:
         return answers
 
 
-def _sent(walk: Generator[Question, bool, None], answer: object) -> Question | None:
-    """What a walk asks behind an answer; None: it has ended."""
+def _send(walk: Generator[ConditionRequest, bool, None], answer: object) -> ConditionRequest | None:
+    """Return what a walk asks after an answer; None: it has ended."""
     try:
         return walk.send(bool(answer))
     except StopIteration:
@@ -361,7 +790,7 @@ def _sent(walk: Generator[Question, bool, None], answer: object) -> Question | N
 
 
 def _condition(
-    expression: Expression | None, variable: int, plan: MatchPlan
+    expression: Expression | None, variable: int, plan: MatchFactory
 ) -> Filter | SlotExpressions | None:
     """A condition, compiled: over rows if it reads the row alone and may be evaluated for any."""
     if expression is None:

@@ -1,45 +1,42 @@
-"""OVER: aggregates over the rows in front of each row, by time.
-
-What it is: Flink's OVER aggregations for inserts, over frames that end at the current row: ROWS or
-RANGE, from so many rows or so much time before it, or from the beginning.  By event time rows wait
-until the watermark has passed them, and are then taken in order of time, those of one time as they
-came.  A row behind the watermark is late and dropped; in a frame of some length only if its key has
-given a row of that time or a later one.  By processing time they are taken as they come.
-
-All frames are one kind of changelog: each row comes, and those go that its frame has no more.  What
-the aggregates are then comes from the kernels of group aggregation.  ROW_NUMBER, RANK and
-DENSE_RANK are counts: behind the row itself, behind the first row of its time, and of such first
-rows.
-
-State, per key: the accumulators; the rows that the frame may still take back, with their times; the
-rows that wait.  Frames of some length of time go once no row can have them; others, and their
-accumulators, together by ``state_ttl``.
-"""
+"""OVER aggregations of streams: by time over inserts, and by any columns over changelogs."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.contracts.operator import StateSection
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.changelog_aggregates import Segments
-from millstream.runtime.columnar.row_codec import RowCodec
+from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
-from millstream.runtime.operators.table.base import LateRowsOperator
-from millstream.runtime.operators.table.row_buffers import (
-    WaitingRows,
-    packed_rows,
-    unpacked_rows,
+from millstream.runtime.operators.table.base import (
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    KeyedTableOperator,
+    LateRowsOperator,
+    kinds_or_inserts,
 )
-from millstream.runtime.operators.table.specs import AggregateCall
+from millstream.runtime.operators.table.row_buffers import WaitingRows, packed_rows, unpacked_rows
+from millstream.runtime.operators.table.specs import (
+    AggregateCall,
+    calls_text,
+    columns_text,
+    order_text,
+)
+from millstream.runtime.operators.table.top_n import BEHIND, keep_alive, live_ranking
 from millstream.state.key_codec import cache_key, uncache_key
-from millstream.state.packed_state import ExpiringRows, PackedValues
+from millstream.state.packed_state import ExpiringMaps, ExpiringRows, PackedMaps, PackedValues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,14 +44,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import (
-        Checkpoint,
-        OperatorContext,
-        OperatorSnapshot,
-        Output,
-    )
-    from millstream.runtime.operators.table.plans import OverPlan
+    from millstream.contracts.operator import Operator, OperatorContext, Output
+    from millstream.runtime.operators.table.specs import SortColumn
+    from millstream.runtime.operators.table.top_n import Ranking
     from millstream.state.key_codec import CacheKey
+    from millstream.types.logical_types import RowType
 
 
 _DENSE_RANK: Final = "DENSE_RANK"
@@ -64,10 +58,68 @@ _RANKS: Final = frozenset({"ROW_NUMBER", "RANK", _DENSE_RANK})
 _FRAMES: Final = b"frames"
 
 
-class OverOperator(LateRowsOperator):
-    """Keeps frames and accumulators of every key."""
+# -- by time, over inserts ---
 
-    def __init__(self, plan: OverPlan) -> None:
+
+@dataclass(frozen=True)
+class OverFactory:
+    """Aggregates over the rows before each row.  Gives the input's columns, then these.
+
+    Rows are in the order of a time attribute; the frame ends at the current row.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    #: The column of the time attribute; None: processing time.
+    rowtime: int | None
+    #: ROWS; False: RANGE, in which rows of one time are together.
+    is_rows: bool
+    #: How many rows, or milliseconds, the frame begins before the current row; None: UNBOUNDED.
+    preceding: int | None = None
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        frame = f"{'ROWS' if self.is_rows else 'RANGE'} {self.preceding}"
+        calls = calls_text(self.aggregates)
+        details = {
+            "columns": columns_text(self.input_type),
+            "aggregates": calls,
+            "frame": frame,
+        }
+        return [StateSection("frames", "packed accumulators and rows by key", details=details)]
+
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Return whether rows are given by event time."""
+        return self.rowtime is not None
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return OverOperator(self)
+
+
+class OverOperator(LateRowsOperator):
+    """OVER by time, as Flink's for inserts, over frames that end at the current row.
+
+    ROWS or RANGE, from a number of rows or an amount of time before the row, or from the beginning.
+    By event time rows wait until the watermark has passed them, and are then processed in order of
+    time, those of one time as they came.  A row after the watermark is late and dropped; in a
+    bounded frame only if its key has emitted a row of that time or a later one.  By processing time
+    they are processed as they come.
+
+    All frames are changelogs: each row is added, and those that leave its frame are retracted.  The
+    aggregates come from the kernels of group aggregation.  ROW_NUMBER, RANK and DENSE_RANK are
+    counts: after the row itself, after the first row of its time, and of such first rows.
+
+    State, per key: the accumulators; the rows that the frame may still retract, with their times;
+    the rows that wait.  Frames of some length of time are removed once no row can have them;
+    others, and their accumulators, together by ``state_ttl``.
+    """
+
+    def __init__(self, plan: OverFactory) -> None:
         """Take the frame, and what to compute over it.
 
         Raises:
@@ -119,9 +171,9 @@ class OverOperator(LateRowsOperator):
             self.late += self._waiting.add(arrow, times, self._is_late(arrow, times))
 
     def _is_late(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which rows are behind the watermark; of bounded frames, also behind a row of their key.
+        """Return which rows are late; in bounded frames, also compared with the rows of their key.
 
-        So it is in Flink: what comes behind all rows that its key has given may still have its
+        So it is in Flink: what comes after all rows that its key has given may still have its
         place among them.  A frame of time that is forgotten, or about to be, tells nothing: rows
         of it may be missing in that of such a row.
         """
@@ -161,9 +213,6 @@ class OverOperator(LateRowsOperator):
             fired = self.keyed_state.timers.advance_processing_time(now)
             self._drop([cache_key(key) for _, key, _ in fired], now)
 
-    def due(self) -> int | None:
-        return self.keyed_state.timers.processing.next_time()
-
     # Frames.
 
     def _run(
@@ -183,8 +232,7 @@ class OverOperator(LateRowsOperator):
         steps = _Steps(self._plan, len(pool) - len(times))
         offset = 0
         for number, (old_times, rows) in enumerate(frames):
-            start, count = int(groups.starts[number]), int(groups.counts[number])
-            steps.add_key(groups.order[start : start + count], times, offset, old_times)
+            steps.add_key(groups.rows(number), times, offset, old_times)
             offset += len(rows)
         counts = np.array(steps.counts, dtype=np.int64)
         segments = Segments(np.cumsum(counts) - counts, counts, groups.keys, is_fresh)
@@ -217,7 +265,7 @@ class OverOperator(LateRowsOperator):
     def _live_frames(
         self, keys: list[CacheKey], is_fresh: NDArray[np.bool_]
     ) -> list[tuple[NDArray[np.int64], list[bytes]]]:
-        """The frames of keys; of one without accumulators nothing can be taken back."""
+        """The frames of keys; of one without accumulators nothing can be retracted."""
         if not self._bounded:
             return [unpacked_rows(None)] * len(keys)
         stored = zip(self._frames.get_all(keys), is_fresh.tolist(), strict=True)
@@ -286,12 +334,6 @@ class OverOperator(LateRowsOperator):
         self._accumulators.put_all(gone, [None] * len(gone))
         self._aggregates.forget(gone)
 
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        due = self.due()
-        snapshot = super().snapshot(checkpoint)
-        snapshot.next_due = due
-        return snapshot
-
 
 def _counted(call: AggregateCall, firsts: int) -> AggregateCall:
     """The count that a rank is; ``firsts`` is the column of the first rows of their time."""
@@ -308,7 +350,7 @@ class _Steps:
     Rows are positions in a pool: first those of all frames as they were, then the new ones.
     """
 
-    def __init__(self, plan: OverPlan, first_new: int) -> None:
+    def __init__(self, plan: OverFactory, first_new: int) -> None:
         self._is_rows = plan.is_rows
         self._preceding = plan.preceding
         #: By processing time rows are taken one by one, also where time stands still.
@@ -318,7 +360,7 @@ class _Steps:
         self.weights: list[int] = []
         #: How many steps each key has.
         self.counts: list[int] = []
-        #: New rows; the step behind which each has its result, that with which it comes, and that
+        #: New rows; the step after which each has its result, that with which it comes, and that
         #: with which the first row of its time comes.
         self._of_row: list[int] = []
         self._result_at: list[int] = []
@@ -368,7 +410,7 @@ class _Steps:
         self.left_times.append(frame_times[gone:])
 
     def places(self, function: str) -> pa.Array:
-        """For each new row the step behind which a function has its value for it."""
+        """For each new row the step after which a function has its value for it."""
         steps = {"ROW_NUMBER": self._came_at, "RANK": self._first_at}
         found = np.empty(len(self._of_row), dtype=np.int64)
         found[np.array(self._of_row, dtype=np.int64)] = steps.get(function, self._result_at)
@@ -379,9 +421,259 @@ class _Steps:
         self.weights.append(weight)
 
     def _is_out(self, times: list[int], gone: int, now: int) -> bool:
-        """Whether the first row of the frame is not in it any more."""
+        """Return whether the first row of the frame is not in it any more."""
         if self._preceding is None:
             return False
         if self._is_rows:
             return len(times) - gone > self._preceding + 1
         return bool(times[gone] < now - self._preceding)
+
+
+#: The result of a row: a run of rows, and the place in it after which it is.
+_Result = tuple[int, int]
+
+
+# -- by any columns, over changelogs ---
+
+
+@dataclass(frozen=True)
+class UpdatingOverFactory:
+    """Aggregates over the rows before each row of a changelog.
+
+    Gives the input's columns, then these.  The frame ends at the current row.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    order: tuple[SortColumn, ...]
+    aggregates: tuple[AggregateCall, ...]
+    #: ROWS; False: RANGE, in which rows of one order are together.
+    is_rows: bool
+    update_before: bool
+    #: How many rows the frame begins before the current row; None: UNBOUNDED.  RANGE: None or 0.
+    preceding: int | None = None
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "columns": columns_text(self.input_type),
+            "order": order_text(self.order),
+        }
+        return [StateSection("ordered rows", "packed rows by key, then order", details=details)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return UpdatingOverOperator(self)
+
+
+class UpdatingOverOperator(KeyedTableOperator):
+    """OVER over a changelog, in any order of columns.
+
+    Rows may be inserted anywhere in the order, or retracted.  A change emits its row, and an update
+    of each other row whose aggregates it changes, one change after another.
+
+    A frame of a number of rows is computed for each row that a change affects, from the rows in it.
+    Frames from the beginning share one run over all rows of the key, which continues as long as
+    rows come at the end.
+
+    State, per key: all rows in order, as in Top-N of a changelog.  Aggregates are computed from
+    scratch, so there are no accumulators.
+    """
+
+    def __init__(self, plan: UpdatingOverFactory) -> None:
+        super().__init__(plan.state_sections()[0])
+        self._plan = plan
+        self._codec = RowCodec(plan.input_type.to_arrow_schema())
+        self._aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=False)
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._kept = PackedMaps(self.keyed_state, "\0rows")
+        if self._plan.state_ttl:
+            self.keyed_state.expired.watch(ExpiringMaps(self._kept, self._plan.state_ttl))
+        self._aggregates.open_functions(self.runtime_context)
+
+    def process_rows(self, batch: Batch) -> None:
+        plan = self._plan
+        groups = self.group(batch, plan.keys)
+        columns = batch.arrow.columns
+        rows = self._codec.pack(columns)
+        orders = sort_keys(columns, plan.order)
+        retracts = (kinds_or_inserts(batch) & 1).tolist()
+        self._kept.fetch_all_distinct(groups.keys)
+        steps = _UpdateSteps()
+        ttl, now = plan.state_ttl, self.expiry_time
+        rankings = [live_ranking(self._kept.map_of(key), ttl, now) for key in groups.keys]
+        keys = [_Key(plan, ranking, steps) for ranking in rankings]
+        for position, group in enumerate(groups.group_of_row.tolist()):
+            change = keys[group].retract if retracts[position] else keys[group].insert
+            change(orders[position], rows[position])
+        if ttl:
+            keep_alive(rankings, now)
+        self._kept.changed(groups.keys)
+        self._emit(steps)
+
+    def _emit(self, steps: _UpdateSteps) -> None:
+        if not steps.changes:
+            return
+        pool = self._codec.unpack(steps.rows)
+        counts = np.array([len(run) for run in steps.runs], dtype=np.int64)
+        starts = np.cumsum(counts) - counts
+        order = np.fromiter((row for run in steps.runs for row in run), np.int64)
+        arrow = pa.RecordBatch.from_arrays(pool, schema=self._codec.schema)
+        rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
+        results = self._aggregates.run_from_scratch(rows, Segments.from_nothing(starts, counts))
+        kinds, taken, shown = self._wanted(steps, starts.tolist(), results)
+        if not kinds:
+            return
+        picked_rows, picked = pa.array(taken, pa.int64()), pa.array(shown, pa.int64())
+        columns = [column.take(picked_rows) for column in pool]
+        columns += [column.take(picked) for column in results]
+        found = np.array(kinds, dtype=np.int8)
+        self.emit_columns(columns, found if found.any() else None)
+
+    def _wanted(
+        self, steps: _UpdateSteps, starts: list[int], results: list[pa.Array]
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Kinds, rows and results of the changes; of updates only those that change anything."""
+        plan = self._plan
+        fields = [pa.field(str(number), each.type) for number, each in enumerate(results)]
+        packed = RowCodec(pa.schema(fields)).pack(results)
+        kinds: list[int] = []
+        rows: list[int] = []
+        shown: list[int] = []
+        before = -1
+        for kind, row, (run, at) in steps.changes:
+            place = starts[run] + at
+            if kind == UPDATE_AFTER and not plan.state_ttl and packed[before] == packed[place]:
+                if plan.update_before:
+                    kinds.pop()
+                    rows.pop()
+                    shown.pop()
+                continue
+            before = place
+            if kind == UPDATE_BEFORE and not plan.update_before:
+                continue
+            kinds.append(kind)
+            rows.append(row)
+            shown.append(place)
+        return kinds, rows, shown
+
+
+class _UpdateSteps:
+    """What a batch does: rows, runs of them to aggregate, and changes with their results."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        #: Rows by their numbers; each run begins with nothing.
+        self.runs: list[list[int]] = []
+        #: An UPDATE_BEFORE is followed by its UPDATE_AFTER.
+        self.changes: list[tuple[int, int, _Result]] = []
+
+    def add_row(self, row: bytes) -> int:
+        """The number of a row."""
+        self.rows.append(row)
+        return len(self.rows) - 1
+
+    def add_run(self, rows: list[int]) -> int:
+        """The number of a run."""
+        self.runs.append(rows)
+        return len(self.runs) - 1
+
+
+class _Key:
+    """The rows of one key while a batch is processed.
+
+    Invariant: ``_numbers[i]`` is the number of ``ranking.rows[i]``, None if it has none yet;
+    ``_shown[i]`` is the result that it was given with, None if it was given before the batch.
+    """
+
+    def __init__(self, plan: UpdatingOverFactory, ranking: Ranking, steps: _UpdateSteps) -> None:
+        self.ranking = ranking
+        self._is_rows, self._preceding = plan.is_rows, plan.preceding
+        self._steps = steps
+        self._numbers: list[int | None] = [None] * len(ranking)
+        self._shown: list[_Result | None] = [None] * len(ranking)
+        #: The run over all rows, as they are now; None: there is none.
+        self._whole: int | None = None
+
+    def insert(self, sort_key: bytes, row: bytes) -> None:
+        """Put a row in, after those of the same order."""
+        at = bisect_right(self.ranking.names, sort_key + BEHIND)
+        start, stop = self._touched(sort_key, at)
+        before = [self._result(place) for place in range(start, stop)]
+        is_last = at == len(self.ranking)
+        self.ranking.insert(sort_key, row)
+        number = self._steps.add_row(row)
+        self._numbers.insert(at, number)
+        self._shown.insert(at, None)
+        if self._whole is not None and is_last:
+            self._steps.runs[self._whole].append(number)
+        else:
+            self._whole = None
+        self._steps.changes.append((INSERT, number, self._computed(at)))
+        self._update([*range(start, at), *range(at + 1, stop + 1)], before)
+
+    def retract(self, sort_key: bytes, row: bytes) -> None:
+        """Remove the first row that equals this one; none: its state has expired."""
+        at = self.ranking.find(sort_key, row)
+        if at < 0:
+            return
+        start, stop = self._touched(sort_key, at + 1)
+        self._steps.changes.append((DELETE, self._number(at), self._result(at)))
+        start = min(start, at)
+        before = [self._result(place) for place in range(start, stop) if place != at]
+        self.ranking.remove(at)
+        self._numbers.pop(at)
+        self._shown.pop(at)
+        self._whole = None
+        self._update(list(range(start, stop - 1)), before)
+
+    def _touched(self, sort_key: bytes, at: int) -> tuple[int, int]:
+        """Return which rows have a frame that includes the position before ``at``."""
+        names, count = self.ranking.names, len(self.ranking)
+        if self._is_rows:
+            stop = count if self._preceding is None else min(count, at + self._preceding)
+            return at, stop
+        start = bisect_left(names, sort_key)
+        return start, count if self._preceding is None else bisect_right(names, sort_key + BEHIND)
+
+    def _update(self, places: list[int], before: list[_Result]) -> None:
+        changes = self._steps.changes
+        for place, old in zip(places, before, strict=True):
+            number = self._number(place)
+            changes.append((UPDATE_BEFORE, number, old))
+            changes.append((UPDATE_AFTER, number, self._computed(place)))
+
+    def _number(self, place: int) -> int:
+        number = self._numbers[place]
+        if number is None:
+            number = self._numbers[place] = self._steps.add_row(self.ranking.rows[place])
+        return number
+
+    def _result(self, place: int) -> _Result:
+        """The result that a row was given with."""
+        return self._shown[place] or self._computed(place)
+
+    def _computed(self, place: int) -> _Result:
+        """The result of a row as it is now."""
+        found = self._shown[place] = self._of_frame(place)
+        return found
+
+    def _of_frame(self, place: int) -> _Result:
+        names = self.ranking.names
+        last = place
+        if not self._is_rows:
+            last = bisect_right(names, names[place][:-8] + BEHIND) - 1
+        if self._preceding is None:
+            if self._whole is None:
+                numbers = [self._number(each) for each in range(len(names))]
+                self._whole = self._steps.add_run(numbers)
+            return self._whole, last
+        first = max(0, place - self._preceding)
+        if not self._is_rows:
+            first = bisect_left(names, names[place][:-8])
+        numbers = [self._number(each) for each in range(first, last + 1)]
+        return self._steps.add_run(numbers), last - first

@@ -1,21 +1,18 @@
-"""Rows that wait for the watermark, of operators that take them in order of time.
-
-What it is: rows are put aside with a timer at their time, and come out when the watermark has
-passed it, in the order in which they came.
-"""
+"""Packed lists of rows, rows that wait for the watermark, and changes in order of emission."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.array_utils import cut_by_bytes
+from millstream.runtime.columnar.array_utils import runs_of
 from millstream.runtime.columnar.row_groups import group_rows
+from millstream.runtime.operators.table.base import UPDATE_AFTER, UPDATE_BEFORE
 from millstream.state.key_codec import uncache_key
 from millstream.state.packed_state import PackedValues
 
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.runtime.columnar.row_codec import RowCodec
+    from millstream.runtime.operators.table.base import TableOperator
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
@@ -75,7 +73,7 @@ class WaitingRows:
     def add(
         self, arrow: pa.RecordBatch, times: NDArray[np.int64], is_late: NDArray[np.bool_]
     ) -> int:
-        """Put the rows aside that are not late, until the watermark is next heard of behind them.
+        """Put the rows aside that are not late, until the watermark is next heard of after them.
 
         Returns:
             How many were late.
@@ -93,8 +91,7 @@ class WaitingRows:
         register = self._keyed.timers.register_event_time
         made: list[bytes] = []
         for number, (key, before) in enumerate(zip(groups.keys, stored, strict=True)):
-            start, count = int(groups.starts[number]), int(groups.counts[number])
-            mine = groups.order[start : start + count]
+            mine = groups.rows(number)
             old_times, old_rows = unpacked_rows(before)
             added = times[mine]
             new_rows = (rows[row] for row in mine.tolist())
@@ -177,7 +174,7 @@ class TimedRows:
     def added(
         self, times: NDArray[np.int64], marks: NDArray[np.uint8], rows: list[bytes]
     ) -> TimedRows:
-        """Return these rows and more behind them."""
+        """Return these rows and more after them."""
         return TimedRows(
             np.concatenate([self.times, times]),
             np.concatenate([self.marks, marks]),
@@ -192,18 +189,9 @@ class TimedRows:
         return TimedRows(self.times[mask], self.marks[mask], rows)
 
 
-#: As in ``base.py``.
-UPDATE_BEFORE: Final = 1
-UPDATE_AFTER: Final = 2
 #: What is added of a few rows, to be copied.
 _UPDATES: Final = [UPDATE_BEFORE, UPDATE_AFTER] * 200
 _NUMBERS: Final = [number for number in range(201) for _ in range(2)]
-
-
-class _Emitter(Protocol):
-    def emit_columns(
-        self, columns: Sequence[pa.Array], kinds: NDArray[np.int8] | None = None
-    ) -> None: ...
 
 
 class RowChanges:
@@ -212,10 +200,9 @@ class RowChanges:
     __slots__ = ("kinds", "numbers", "rows")
 
     def __init__(self) -> None:
-        """Have none."""
         self.kinds: list[int] = []
         self.rows: list[bytes] = []
-        #: What stands behind each row, if there is such a column.
+        #: What stands after each row, if there is such a column.
         self.numbers: list[int] = []
 
     def add(self, kind: int, row: bytes) -> None:
@@ -243,10 +230,11 @@ class RowChanges:
         self.kinds += [UPDATE_AFTER] * len(after)
         self.numbers += range(number, number + len(after))
 
-    def emit(self, operator: _Emitter, codec: RowCodec) -> None:
+    def emit(self, operator: TableOperator, codec: RowCodec) -> None:
         """Emit all of them."""
         kinds = np.array(self.kinds, dtype=np.int8)
-        for run in cut_by_bytes(np.fromiter(map(len, self.rows), np.int64, len(self.rows))):
+        sizes = np.fromiter(map(len, self.rows), np.int64, len(self.rows))
+        for run in runs_of(sizes):
             columns = codec.unpack(self.rows[run])
             if self.numbers:
                 columns.append(pa.array(self.numbers[run], pa.int64()))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from millstream.runtime.columnar.array_utils import cut_by_bytes
+from millstream.runtime.columnar.array_utils import runs_of
 from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
@@ -304,7 +304,7 @@ class SessionFunctionOperator(SessionRowsOperator):
         counts = np.array([len(each) for each in rows], dtype=np.int64)
         starts, ends = (np.repeat(each, counts) for each in _bounds(over))
         packed = list(chain.from_iterable(rows))
-        for run in cut_by_bytes(np.fromiter(map(len, packed), np.int64, len(packed))):
+        for run in runs_of(np.fromiter(map(len, packed), np.int64, len(packed))):
             columns = self.codec.unpack([row[1:] for row in packed[run]])
             made = window_columns(starts[run], ends[run], self.clock, self.time_type)
             kinds = np.array([row[0] for row in packed[run]], dtype=np.int8)
@@ -348,7 +348,7 @@ class SessionRowsAggregateOperator(SessionRowsOperator):
         segments = Segments(starts, counts, range(len(counts)), fresh)
         order = np.arange(arrow.num_rows)
         rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
-        return self._aggregates.run_anew(rows, segments, last_only=True)
+        return self._aggregates.run_from_scratch(rows, segments, last_only=True)
 
 
 def _rows_left(changes: list[bytes]) -> list[bytes]:

@@ -1,8 +1,8 @@
-"""What stands between a query and a sink whose key is not that of the query.
+"""Operators between a query and a sink whose key is not that of the query.
 
-What it is: Flink's SinkUpsertMaterializer.  Changes of rows that have different keys in the query,
-and the same in the sink, may overtake each other in a shuffle; all rows of a key of the sink are
-kept in the order in which they came, and the sink has the last of them.
+``SinkMaterializerOperator`` is Flink's SinkUpsertMaterializer: changes of rows that have different
+keys in the query and the same key in the sink may overtake each other in a shuffle; all rows of a
+key of the sink are kept in order of arrival, and the sink has the last of them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from millstream.runtime.operators.table.row_buffers import (
     packed_list,
     unpacked_list,
 )
+from millstream.runtime.operators.table.specs import columns_text
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import ExpiringRows, PackedValues
 
@@ -44,12 +45,11 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output, RestoreContext
-    from millstream.runtime.operators.table.plans import DropUpdateBeforePlan, SinkMaterializerPlan
     from millstream.types.logical_types import RowType
 
 
 _TIME: Final = struct.Struct("<q")
-#: A row as it is kept, and what it is told from others by.
+#: A row as it is kept, and the name that tells it from others.
 _Kept = tuple[bytes, bytes]
 
 
@@ -67,7 +67,7 @@ class RowNames:
 
     @property
     def are_keys(self) -> bool:
-        """Whether a name is less than its row."""
+        """Return whether a name is less than its row."""
         return bool(self._key)
 
     def of(self, columns: Sequence[pa.Array], rows: list[bytes]) -> list[bytes]:
@@ -75,11 +75,35 @@ class RowNames:
         return self._codec.pack([columns[i] for i in self._key]) if self._key else rows
 
 
+@dataclass(frozen=True)
+class SinkMaterializerFactory:
+    """Brings a changelog whose key is not that of the sink in an order that the sink can take.
+
+    Keeps all rows per key of the sink in order of arrival; the last of them is what the sink has.
+    """
+
+    input_type: RowType
+    #: The sink's primary key.
+    keys: tuple[int, ...]
+    #: The upsert key of the input, None if there is none: then whole rows are compared.
+    upsert_key: tuple[int, ...] | None
+    state_ttl: int = 0
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {"columns": columns_text(self.input_type), "upsert key": str(self.upsert_key)}
+        return [StateSection("rows", "packed rows by key", details=details)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return SinkMaterializerOperator(self)
+
+
 class SinkMaterializerOperator(KeyedTableOperator):
     """Keeps all rows per key of the sink."""
 
-    def __init__(self, plan: SinkMaterializerPlan) -> None:
-        """Take both keys."""
+    def __init__(self, plan: SinkMaterializerFactory) -> None:
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         schema = plan.input_type.to_arrow_schema()
@@ -100,7 +124,7 @@ class SinkMaterializerOperator(KeyedTableOperator):
         changes = RowChanges()
         kinds = kinds_or_inserts(batch).tolist()
         for position, group in enumerate(groups.group_of_row.tolist()):
-            step = _take_back if kinds[position] & 1 else self._add
+            step = _retract if kinds[position] & 1 else self._add
             step(lists[group], (rows[position], names[position]), changes)
         self._kept.put_all(groups.keys, map(self._encoded, lists))
         changes.emit(self, self._codec)
@@ -137,7 +161,7 @@ def _position(kept: list[_Kept], row: _Kept) -> int:
     return next((at for at, (_, name) in enumerate(kept) if name == row[1]), -1)
 
 
-def _take_back(kept: list[_Kept], row: _Kept, changes: RowChanges) -> None:
+def _retract(kept: list[_Kept], row: _Kept, changes: RowChanges) -> None:
     at = _position(kept, row)
     if at < 0:
         return
@@ -149,11 +173,21 @@ def _take_back(kept: list[_Kept], row: _Kept, changes: RowChanges) -> None:
         changes.add(UPDATE_AFTER, kept[-1][0])
 
 
+@dataclass(frozen=True)
+class DropUpdateBeforeFactory:
+    """Drops -U: after it, +U replaces the row of its key."""
+
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return DropUpdateBeforeOperator(self)
+
+
 class DropUpdateBeforeOperator(TableOperator):
     """Drops -U."""
 
-    def __init__(self, plan: DropUpdateBeforePlan) -> None:
-        """Need nothing of the plan."""
+    def __init__(self, plan: DropUpdateBeforeFactory) -> None:
         del plan
         super().__init__()
 
@@ -169,13 +203,11 @@ class DropUpdateBeforeOperator(TableOperator):
 
 #: The mark of the row that the sink has; those of waiting rows are their kinds.
 _WRITTEN: Final = 4
-#: A row as it is kept, and what it is told from others by.
-_Named = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
 class WatermarkTimesFactory:
-    """Gives each row the watermark at which it is sent as its timestamp."""
+    """Emits each row the watermark at which it is sent as its timestamp."""
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
@@ -186,7 +218,6 @@ class WatermarkTimesOperator(TableOperator):
     """Keeps the watermark alone."""
 
     def __init__(self) -> None:
-        """Have seen no watermark."""
         super().__init__()
         self._watermark = MIN_TIMESTAMP
 
@@ -206,7 +237,7 @@ class WatermarkTimesOperator(TableOperator):
 
 @dataclass(frozen=True)
 class SinkConflictsFactory:
-    """Makes operators that keep one row per key of a sink.  Columns stay.
+    """Factory of operators that keep one row per key of a sink.  Columns stay.
 
     Args:
         input_type: the rows, each with the watermark of its sender as its timestamp.
@@ -240,7 +271,6 @@ class SinkConflictsOperator(TimedTableOperator):
     """Keeps per key the row that the sink has, and the changes that wait for the watermark."""
 
     def __init__(self, plan: SinkConflictsFactory) -> None:
-        """Take both keys."""
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         schema = plan.input_type.to_arrow_schema()
@@ -260,8 +290,7 @@ class SinkConflictsOperator(TimedTableOperator):
         made: list[bytes | None] = []
         pairs = zip(groups.keys, self._kept.get_all(groups.keys), strict=True)
         for number, (key, stored) in enumerate(pairs):
-            start, count = int(groups.starts[number]), int(groups.counts[number])
-            mine = groups.order[start : start + count]
+            mine = groups.rows(number)
             new = [rows[row] for row in mine.tolist()]
             made.append(TimedRows.decoded(stored).added(times[mine], kinds[mine], new).encoded())
             for time in set(times[mine].tolist()):
@@ -297,18 +326,18 @@ class SinkConflictsOperator(TimedTableOperator):
                 before = named[0]
                 living.append(before)
             for place in _in_order_of_time(each, watermark):
-                self._apply(living, named[place], takes_back=bool(each.marks[place] & 1))
+                self._apply(living, named[place], retracts=bool(each.marks[place] & 1))
             after = self._winner(living)
-            _say(changes, before, after)
+            _add_change(changes, before, after)
             rest = each.chosen(waiting)
             left.append(rest if after is None else _written(after).added(*_parts(rest)))
         return left
 
-    def _apply(self, living: list[_Named], row: _Named, *, takes_back: bool) -> None:
-        by_name = takes_back or self._names.are_keys
+    def _apply(self, living: list[_Kept], row: _Kept, *, retracts: bool) -> None:
+        by_name = retracts or self._names.are_keys
         found = (at for at, (_, name) in enumerate(living) if by_name and name == row[1])
         at = next(found, -1)
-        if takes_back:
+        if retracts:
             if at >= 0:
                 del living[at]
         elif at >= 0:
@@ -316,7 +345,7 @@ class SinkConflictsOperator(TimedTableOperator):
         else:
             living.append(row)
 
-    def _winner(self, living: list[_Named]) -> _Named | None:
+    def _winner(self, living: list[_Kept]) -> _Kept | None:
         """Return the first of the rows that are left.
 
         Raises:
@@ -341,7 +370,7 @@ def _in_order_of_time(kept: TimedRows, watermark: int) -> Sequence[int]:
     due = np.flatnonzero((kept.marks != _WRITTEN) & (kept.times <= watermark))
     due = due[np.argsort(kept.times[due], kind="stable")]
     found: list[int] = []
-    #: Of the time at hand: a row, and whether it goes -> the places of its changes.
+    #: Of the time available: a row, and whether it goes -> the places of its changes.
     open_: dict[tuple[bytes, bool], list[int]] = {}
     time = None
     for place in due.tolist():
@@ -357,7 +386,7 @@ def _in_order_of_time(kept: TimedRows, watermark: int) -> Sequence[int]:
     return found
 
 
-def _say(changes: RowChanges, before: _Named | None, after: _Named | None) -> None:
+def _add_change(changes: RowChanges, before: _Kept | None, after: _Kept | None) -> None:
     if after is None:
         if before is not None:
             changes.add(DELETE, before[0])
@@ -367,7 +396,7 @@ def _say(changes: RowChanges, before: _Named | None, after: _Named | None) -> No
         changes.add(UPDATE_AFTER, after[0])
 
 
-def _written(row: _Named) -> TimedRows:
+def _written(row: _Kept) -> TimedRows:
     marks = np.array([_WRITTEN], dtype=np.uint8)
     return TimedRows(np.array([MIN_TIMESTAMP], dtype=np.int64), marks, [row[0]])
 

@@ -1,15 +1,4 @@
-"""ORDER BY a time attribute: all rows in order of time.
-
-What it is: Flink's RowTimeSortOperator.  Rows wait until the watermark has passed them, and are
-then given in order of time, those of one time by the other columns of ORDER BY, then as they came.
-A row that comes after the watermark still has its place as long as no row of its time or of
-a later one was given; only then it is dropped.
-
-By processing time rows are in order as they come; only those of one batch, which have one time, are
-sorted by the other columns.
-
-State: per time the rows that wait, and the last time of which rows were given.
-"""
+"""ORDER BY a time attribute of streams, and the sorted result of bounded queries."""
 
 from __future__ import annotations
 
@@ -29,10 +18,10 @@ from millstream.runtime.operators.table.base import (
     KeyedTableOperator,
     LateRowsOperator,
     TableOperator,
-    kinds_or_inserts,
+    weights_of,
 )
-from millstream.runtime.operators.table.plans import ordered_section
 from millstream.runtime.operators.table.row_buffers import packed_list, unpacked_list
+from millstream.runtime.operators.table.specs import ordered_section
 from millstream.state.key_codec import cache_key, encode_key
 from millstream.state.packed_state import PackedMaps, PackedValues
 
@@ -58,7 +47,7 @@ _BATCH: Final = 16_384
 
 @dataclass(frozen=True)
 class TemporalSortFactory:
-    """Makes operators that sort rows by time.  Columns stay.
+    """Factory of operators that sort rows by time.  Columns stay.
 
     Args:
         input_type: the rows, which are only added.
@@ -84,7 +73,7 @@ class TemporalSortFactory:
 
 @dataclass(frozen=True)
 class ProctimeSortFactory:
-    """Makes operators that sort rows by processing time.  Columns stay.
+    """Factory of operators that sort rows by processing time.  Columns stay.
 
     Args:
         order: columns for rows of one time.
@@ -101,7 +90,6 @@ class ProctimeSortOperator(TableOperator):
     """Sorts each batch by the columns beside the time."""
 
     def __init__(self, plan: ProctimeSortFactory) -> None:
-        """Take the order."""
         super().__init__()
         self._order = plan.order
 
@@ -119,7 +107,6 @@ class TemporalSortOperator(LateRowsOperator):
     """Keeps the rows that the watermark has not passed."""
 
     def __init__(self, plan: TemporalSortFactory) -> None:
-        """Take the order."""
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
@@ -153,8 +140,7 @@ class TemporalSortOperator(LateRowsOperator):
         rows = self._codec.pack(arrow.columns)
         made: list[bytes | None] = []
         for number, stored in enumerate(self._rows.get_all(slots)):
-            start, count = int(groups.starts[number]), int(groups.counts[number])
-            mine = groups.order[start : start + count].tolist()
+            mine = groups.rows(number).tolist()
             before = [] if stored is None else unpacked_list(stored)
             made.append(packed_list([*before, *(rows[row] for row in mine)]))
         self._rows.put_all(slots, made)
@@ -162,7 +148,7 @@ class TemporalSortOperator(LateRowsOperator):
             self.keyed_state.timers.register_event_time((), name, time)
 
     def process_watermark(self, watermark: int) -> None:
-        """Give the rows that the watermark has passed."""
+        """Emit the rows that the watermark has passed."""
         self._watermark = watermark
         fired = list(self.keyed_state.timers.advance_event_time(watermark))
         if fired:
@@ -171,7 +157,7 @@ class TemporalSortOperator(LateRowsOperator):
         super().process_watermark(watermark)
 
     def _give(self, slots: list[tuple[CacheKey, bytes]]) -> None:
-        """Give the rows of these times, which are in order."""
+        """Emit the rows of these times, which are in order."""
         self.keyed_state.make_room(len(slots))
         lists = [unpacked_list(stored) for stored in self._rows.get_all(slots) if stored]
         self._rows.put_all(slots, [None] * len(slots))
@@ -192,7 +178,7 @@ _FINAL_ROWS_BATCH: Final = 16_384
 
 @dataclass(frozen=True)
 class FinalRowsFactory:
-    """Makes operators that give the rows that are there at the end.  Columns stay.
+    """Factory of operators that emit the rows that are there at the end.  Columns stay.
 
     Args:
         input_type: the rows.
@@ -219,7 +205,6 @@ class FinalRowsOperator(KeyedTableOperator):
     """Adds changes up until the input is over."""
 
     def __init__(self, plan: FinalRowsFactory) -> None:
-        """Take how the rows are sorted."""
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
@@ -236,10 +221,10 @@ class FinalRowsOperator(KeyedTableOperator):
         names = [begin + row for begin, row in zip(orders, rows, strict=True)]
         self._kept.fetch_entries((key, name) for name in names)
         counts = self._kept.map_of(key)
-        weights = (1 - 2 * (kinds_or_inserts(batch) & 1)).tolist()
+        weights = weights_of(batch).tolist()
         for begin, name, weight in zip(orders, names, weights, strict=True):
             before = counts.get(name)
-            # Below zero if a row is taken back before it comes, from another task.
+            # Below zero if a row is retracted before it comes, from another task.
             count = weight if before is None else _COUNT.unpack(before)[0] + weight
             if count:
                 counts.put(name, _COUNT.pack(count, len(begin)))
@@ -248,11 +233,11 @@ class FinalRowsOperator(KeyedTableOperator):
         self._kept.changed([key])
 
     def process_watermark(self, watermark: int) -> None:
-        """Hold it back: no row has gone out yet, and all would be late behind it."""
+        """Hold it back: no row has gone out yet, and all would be late after it."""
         del watermark
 
     def end_input(self) -> None:
-        """Give the rows that are left, and behind them the time of the end."""
+        """Emit the rows that are left, and after them the time of the end."""
         super().end_input()
         key = encode_key(())
         self._kept.fetch_all([key])
@@ -260,7 +245,7 @@ class FinalRowsOperator(KeyedTableOperator):
         rows = islice(self._rows(sorted(counts.items())), self._plan.offset, None)
         while chunk := list(islice(rows, _FINAL_ROWS_BATCH)):
             self.emit_columns(self._codec.unpack(chunk))
-        if len(counts):  # behind a restore nothing comes again
+        if len(counts):  # after a restore nothing comes again
             counts.clear()
             self._kept.changed([key])
         self.output.emit_watermark(MAX_TIMESTAMP)

@@ -1,8 +1,7 @@
-"""The words in which plans say what operators of tables are to do.
+"""Parameters that factories of table operators share, and descriptions of their state.
 
-What it is: plain, picklable data: an aggregate call, an order, a side of a join.  Columns are
-positions in the operator's input, which has all that is computed already: a Calc ahead of it
-evaluates arguments and filters.
+Columns are positions in the operator's input, which has all that is computed already: a Calc
+upstream evaluates arguments and filters.
 """
 
 from __future__ import annotations
@@ -11,9 +10,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from millstream.contracts.operator import StateSection
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millstream.expressions.user_functions import UserAggregate
-    from millstream.types.logical_types import LogicalType
+    from millstream.types.logical_types import LogicalType, RowType
 
 
 #: Flink's have no merge(), for the same reason.
@@ -43,7 +46,7 @@ class AggregateCall:
 
     @property
     def goes_by_arrival(self) -> bool:
-        """Whether its result depends on which row came first, so that slices hide it."""
+        """Return whether its result depends on which row came first, so that slices hide it."""
         return self.user is None and self.function in _BY_ARRIVAL
 
 
@@ -58,14 +61,14 @@ class SortColumn:
 
     @property
     def has_nulls_first(self) -> bool:
-        """Whether nulls stand in front."""
+        """Return whether nulls stand in front."""
         return not self.descending if self.nulls_first is None else self.nulls_first
 
 
 class RankStrategy(Enum):
     """How a Top-N keeps up with its input."""
 
-    #: The input is inserts only: rows behind the N-th are forgotten.
+    #: The input is inserts only: rows after the N-th are forgotten.
     APPEND = "append"
     #: The input has updates and deletions: all rows are kept.
     RETRACT = "retract"
@@ -95,5 +98,55 @@ class JoinSide:
 
     @property
     def is_one_per_key(self) -> bool:
-        """Whether no two of its rows have the same join key."""
+        """Return whether no two of its rows have the same join key."""
         return self.unique_key is not None and set(self.unique_key) <= set(self.keys)
+
+
+# -- what is recorded of the state of operators ---
+
+
+def columns_text(row_type: RowType) -> str:
+    """Return the types of columns."""
+    return ", ".join(str(field.type) for field in row_type)
+
+
+def calls_text(calls: Sequence[AggregateCall]) -> str:
+    """Return aggregate calls as a query has them."""
+    return "; ".join(map(_call_text, calls))
+
+
+def _call_text(call: AggregateCall) -> str:
+    distinct = "DISTINCT " if call.distinct else ""
+    arguments = ", ".join(map(str, call.arguments))
+    condition = "" if call.filter is None else f" FILTER {call.filter}"
+    return f"{call.function}({distinct}{arguments}){condition} {call.type}"
+
+
+def order_text(order: Sequence[SortColumn]) -> str:
+    """Return an order."""
+    return ", ".join(map(str, order))
+
+
+def one_row_section(row_type: RowType) -> StateSection:
+    """Return the entry of an operator that keeps one row per key."""
+    return StateSection("rows", "packed row by key", details={"columns": columns_text(row_type)})
+
+
+def joined_section(
+    name: str,
+    left: RowType,
+    right: RowType,
+    keys: Sequence[str] = ("", ""),
+    layout: str = "packed rows by join key",
+) -> StateSection:
+    """Return the entry of a join: the rows of both sides, and the keys they are kept by."""
+    details = {"left": columns_text(left) + keys[0], "right": columns_text(right) + keys[1]}
+    return StateSection(name, layout, details=details)
+
+
+def ordered_section(
+    name: str, layout: str, row_type: RowType, order: Sequence[SortColumn]
+) -> StateSection:
+    """Return the entry of an operator that keeps rows in an order."""
+    columns = ", ".join(f"{each.name} {each.type.as_summary_string()}" for each in row_type.fields)
+    return StateSection(name, layout, details={"columns": columns, "order": order_text(order)})

@@ -1,19 +1,19 @@
 """Top-N: the rows of each key with the numbers from START to END in an order.
 
-What it is: Flink's rank functions for ROW_NUMBER.  All of them keep the rows of a key in order;
-they differ in which rows they keep, and in what they may be given:
+Flink's rank functions for ROW_NUMBER.  All strategies keep the rows of a key in order; they differ
+in which rows they keep, and in the input they accept:
 
 ===========  ==========================================  =====================================
 strategy     input                                       keeps
 ===========  ==========================================  =====================================
 APPEND       inserts                                     the first END rows
-UPDATE_FAST  inserts and updates by a key, that never    the first END rows, found by that key
-             let a row fall back
+UPDATE_FAST  inserts and updates by a key that never     the first END rows, found by that key
+             move a row back
 RETRACT      any changelog                               all rows
 ===========  ==========================================  =====================================
 
-Rows of equal order stand as they came.  With numbers in the output, or an offset, each number is a
-row that is updated; without, rows come and go.
+Rows of equal order stay as they came.  With rank numbers in the output, or an offset, each number
+is a row that is updated; otherwise rows are inserted and deleted.
 
 State: per key a map from sort key and number (8 bytes, of arrival) to the row, or to its key and
 itself; where state expires, the time at which it was written under an empty name.
@@ -24,12 +24,14 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from dataclasses import dataclass
 from itertools import islice
 from operator import eq, le
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 
+from millstream.contracts.operator import StateSection
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.base import (
@@ -41,7 +43,7 @@ from millstream.runtime.operators.table.base import (
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.row_buffers import RowChanges, packed_list, unpacked_list
-from millstream.runtime.operators.table.specs import RankStrategy
+from millstream.runtime.operators.table.specs import RankStrategy, columns_text, order_text
 from millstream.runtime.operators.table.window_join import RowsOfWindowsOperator
 from millstream.state.packed_buckets import joined_bucket, split_bucket
 from millstream.state.packed_state import ExpiringMaps, PackedMaps
@@ -50,18 +52,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import OperatorContext, Output, RestoreContext
+    from millstream.contracts.operator import Operator, OperatorContext, Output, RestoreContext
     from millstream.runtime.columnar.row_groups import RowGroups
-    from millstream.runtime.operators.table.plans import TopNPlan, WindowRankPlan
+    from millstream.runtime.operators.table.specs import SortColumn
     from millstream.runtime.operators.table.window_join import Slot
     from millstream.state.key_codec import CacheKey
     from millstream.state.packed_state import PackedMap
+    from millstream.types.logical_types import RowType
 
 
 _NUMBER: Final = struct.Struct(">Q")
 #: When a map was written last, in milliseconds, under the empty name.
 _TIME: Final = struct.Struct("<q")
-#: Behind the names of all rows of one sort key.
+#: After the names of all rows of one sort key.
 BEHIND: Final = b"\xff" * 9
 
 
@@ -85,7 +88,7 @@ class Ranking:
         return len(self.names)
 
     def insert(self, sort_key: bytes, row: bytes, row_key: bytes | None = None) -> int:
-        """Put a row behind those of the same order; returns its position."""
+        """Put a row after those of the same order; returns its position."""
         at = bisect_right(self.names, sort_key + BEHIND)
         name = sort_key + _NUMBER.pack(self.next_number)
         self.next_number += 1
@@ -109,7 +112,7 @@ class Ranking:
             return -1
 
     def takes(self, sort_key: bytes, most: int) -> bool:
-        """Whether a new row of that order would be among the first ``most``."""
+        """Return whether a new row of that order would be among the first ``most``."""
         return len(self.names) < most or sort_key < self.names[most - 1][:-8]
 
 
@@ -154,7 +157,7 @@ class BucketRanking(Ranking):
         return joined_bucket(self.names, self.rows) if self.names else None
 
 
-def living_ranking(kept: PackedMap, ttl: int, now: int, *, is_keyed: bool = False) -> Ranking:
+def live_ranking(kept: PackedMap, ttl: int, now: int, *, is_keyed: bool = False) -> Ranking:
     """Return the ranking of a map, which loses its rows if it was not written for ``ttl``.
 
     Args:
@@ -171,7 +174,7 @@ def living_ranking(kept: PackedMap, ttl: int, now: int, *, is_keyed: bool = Fals
 
 
 def keep_alive(rankings: Iterable[Ranking], now: int) -> None:
-    """Note in the maps of rankings that were changed when that was, for ``living_ranking``."""
+    """Note in the maps of rankings that were changed when that was, for ``live_ranking``."""
     time = _TIME.pack(now)
     for ranking in rankings:
         if ranking.kept.dirty:
@@ -189,10 +192,58 @@ def ranking_of(kept: PackedMap, *, is_keyed: bool = False) -> Ranking:
     return ranking
 
 
+class _Change(NamedTuple):
+    """A row that is added to a ranking, or retracted from it."""
+
+    sort_key: bytes
+    row: bytes
+    #: For UPDATE_FAST: the key of the row, and the names of rows by their keys.
+    key: bytes | None = None
+    retracts: int = 0
+    finder: dict[bytes, bytes] | None = None
+
+
 #: Of so many keys it is known where their last rows stand.
 _MOST_LAST: Final = 200_000
 #: Up to so many rows of a key are one bucket in any case.
 _FEW: Final = 100
+
+
+@dataclass(frozen=True)
+class TopNFactory:
+    """ROW_NUMBER() OVER (PARTITION BY keys ORDER BY order) BETWEEN start AND end.
+
+    Gives the input's columns, then the number (BIGINT) if ``output_rank``.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    order: tuple[SortColumn, ...]
+    #: First and last number, counted from 1.
+    start: int
+    end: int
+    output_rank: bool
+    strategy: RankStrategy
+    update_before: bool
+    #: The key of the input's rows, for UPDATE_FAST.
+    row_key: tuple[int, ...] = ()
+    state_ttl: int = 0
+    #: Only what is different after a batch is given, not every step to there.
+    mini_batch: bool = False
+    keyed: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "columns": columns_text(self.input_type),
+            "order": order_text(self.order),
+            "strategy": self.strategy.value,
+        }
+        return [StateSection("ranking", "packed rows by key, then order", details=details)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return TopNOperator(self)
 
 
 class TopNOperator(KeyedTableOperator):
@@ -200,8 +251,7 @@ class TopNOperator(KeyedTableOperator):
 
     gathers_batches: ClassVar[bool] = True
 
-    def __init__(self, plan: TopNPlan) -> None:
-        """Take what to number, and how."""
+    def __init__(self, plan: TopNFactory) -> None:
         super().__init__(plan.state_sections()[0])
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
@@ -216,12 +266,12 @@ class TopNOperator(KeyedTableOperator):
         self._steps = {
             RankStrategy.APPEND: self._append,
             RankStrategy.UPDATE_FAST: self._update,
-            RankStrategy.RETRACT: self._insert_or_take_back,
+            RankStrategy.RETRACT: self._insert_or_retract,
         }
         self._changes = RowChanges()
         #: Of mini-batches only what is different in the end is given.
         self._is_silent = plan.mini_batch
-        #: Of keys that have all their rows, where the last of them stands: no row behind it counts.
+        #: Of keys that have all their rows, where the last of them stands: no row after it counts.
         self._last: dict[CacheKey, bytes] = {}
 
     def restore(self, restored: RestoreContext) -> None:
@@ -239,7 +289,7 @@ class TopNOperator(KeyedTableOperator):
         kinds = kinds_or_inserts(batch)
         if plan.strategy is not RankStrategy.RETRACT and (kinds & 1).any():
             message = (
-                f"operator {self.context.name!r} got a row that takes another back; its plan is"
+                f"operator {self.context.name!r} got a retraction, but its strategy is"
                 f" {plan.strategy.value}"
             )
             raise TypeMismatchError(message)
@@ -256,18 +306,19 @@ class TopNOperator(KeyedTableOperator):
         self._kept.fetch_all_distinct(groups.keys)
         ttl, now = plan.state_ttl, self.expiry_time
         rankings = [
-            living_ranking(self._kept.map_of(key), ttl, now, is_keyed=self._is_keyed)
+            live_ranking(self._kept.map_of(key), ttl, now, is_keyed=self._is_keyed)
             for key in groups.keys
         ]
         self._is_silent = plan.mini_batch
         before = [self._shown(each) for each in rankings] if plan.mini_batch else []
         finders = [self._row_keys(each) for each in rankings] if self._is_keyed else None
         step = self._top_1 if self._is_top_1 else self._steps[plan.strategy]
-        takes_back = (kinds & 1).tolist()
+        retracts = (kinds & 1).tolist()
         for position, group in enumerate(groups.group_of_row.tolist()):
             finder = None if finders is None else finders[group]
-            what = (orders[position], rows[position], keys[position])
-            step(rankings[group], what, takes_back[position], finder)
+            sort_key, row, key = orders[position], rows[position], keys[position]
+            change = _Change(sort_key, row, key, retracts[position], finder)
+            step(rankings[group], change)
         for rows_before, ranking in zip(before, rankings, strict=False):  # none: given already
             self._add_difference(rows_before, self._shown(ranking))
         if ttl:
@@ -283,7 +334,7 @@ class TopNOperator(KeyedTableOperator):
         return ranking.rows[self._plan.start - 1 : self._plan.end]
 
     def _add_difference(self, before: list[bytes], after: list[bytes]) -> None:
-        """Add the changes that make the rows of a key those that they are behind a batch."""
+        """Add the changes that make the rows of a key those that they are after a batch."""
         if before == after:
             return
         self._is_silent = False
@@ -340,7 +391,7 @@ class TopNOperator(KeyedTableOperator):
         end = self._plan.end
         step = self._top_1 if self._is_top_1 else self._append
         group_of_row = groups.group_of_row.tolist()
-        chosen = self._chances(groups, orders)
+        chosen = self._candidates(groups, orders)
         many: set[int] = set()
         if self._plan.mini_batch:
             chosen, many = self._first_of_each(chosen, group_of_row, orders)
@@ -363,7 +414,7 @@ class TopNOperator(KeyedTableOperator):
             ranking = rankings[group]
             if ranking.takes(orders[position], end):
                 self._is_silent = group in many  # what one row changes is the difference
-                step(ranking, (orders[position], row, None), 0, None)
+                step(ranking, _Change(orders[position], row))
         for group, shown in before.items():
             self._add_difference(shown, self._shown(rankings[group]))
         self._keep_few(keys, list(rankings.values()))
@@ -380,8 +431,8 @@ class TopNOperator(KeyedTableOperator):
             if ranking.is_changed:
                 self._kept.set_only_bucket(key, ranking.bucket())
 
-    def _chances(self, groups: RowGroups, orders: list[bytes]) -> Sequence[int]:
-        """Rows that may be among the first; the others are behind the last."""
+    def _candidates(self, groups: RowGroups, orders: list[bytes]) -> Sequence[int]:
+        """Rows that may be among the first; the others are after the last."""
         last = list(map(self._last.get, groups.keys))
         if not any(last):
             return range(len(orders))
@@ -412,20 +463,14 @@ class TopNOperator(KeyedTableOperator):
         if plan.output_rank:
             self._changes.numbers.append(number)
 
-    def _top_1(
-        self,
-        ranking: Ranking,
-        what: tuple[bytes, bytes, bytes | None],
-        takes_back: int,
-        finder: dict[bytes, bytes] | None,
-    ) -> None:
+    def _top_1(self, ranking: Ranking, change: _Change) -> None:
         """Only the first row is wanted: it is replaced by one that is before it.
 
         A new version of the row itself is taken though it may stand where the old one stood.
         """
-        sort_key, row, key = what
+        sort_key, row, key, _, finder = change
         if finder is not None and key in finder:
-            self._update(ranking, what, takes_back, finder)
+            self._update(ranking, change)
             return
         if not ranking.takes(sort_key, 1):
             return
@@ -439,15 +484,8 @@ class TopNOperator(KeyedTableOperator):
             finder.clear()
             finder[key] = ranking.names[0]
 
-    def _append(
-        self,
-        ranking: Ranking,
-        what: tuple[bytes, bytes, bytes | None],
-        takes_back: int,
-        finder: dict[bytes, bytes] | None,
-    ) -> None:
-        del takes_back
-        sort_key, row, key = what
+    def _append(self, ranking: Ranking, change: _Change) -> None:
+        sort_key, row, key, _, finder = change
         end = self._plan.end
         if not ranking.takes(sort_key, end):
             return
@@ -467,7 +505,7 @@ class TopNOperator(KeyedTableOperator):
             self._add(INSERT, row, 1)
 
     def _shift_down(self, ranking: Ranking, at: int) -> None:
-        """Number rows anew from where a row came in."""
+        """Number rows again from where a row came in."""
         if self._is_silent:
             return
         rows, plan = ranking.rows, self._plan
@@ -485,20 +523,14 @@ class TopNOperator(KeyedTableOperator):
         if len(rows) <= end:
             self._add(INSERT, rows[-1], len(rows))
 
-    def _update(
-        self,
-        ranking: Ranking,
-        what: tuple[bytes, bytes, bytes | None],
-        takes_back: int,
-        finder: dict[bytes, bytes] | None,
-    ) -> None:
-        sort_key, row, key = what
+    def _update(self, ranking: Ranking, change: _Change) -> None:
+        sort_key, row, key, _, finder = change
         if finder is None or key is None:
             message = "updates need the key of rows"
             raise RuntimeError(message)
         name = finder.get(key)
         if name is None:
-            self._append(ranking, what, takes_back, finder)
+            self._append(ranking, change)
             return
         old_at = bisect_left(ranking.names, name)
         old = ranking.rows[old_at]
@@ -539,19 +571,12 @@ class TopNOperator(KeyedTableOperator):
             self._add(UPDATE_AFTER, rows[number - 2], number - 1)
         self._add(UPDATE_AFTER, rows[at], at + 1)
 
-    def _insert_or_take_back(
-        self,
-        ranking: Ranking,
-        what: tuple[bytes, bytes, bytes | None],
-        takes_back: int,
-        finder: dict[bytes, bytes] | None,
-    ) -> None:
-        del finder
-        sort_key, row, _ = what
-        if takes_back:
+    def _insert_or_retract(self, ranking: Ranking, change: _Change) -> None:
+        sort_key, row, _, retracts, _ = change
+        if retracts:
             at = ranking.find(sort_key, row)
             if at >= 0:
-                self._take_back(ranking, at)
+                self._retract(ranking, at)
             return
         end = self._plan.end
         at = ranking.insert(sort_key, row)
@@ -562,7 +587,7 @@ class TopNOperator(KeyedTableOperator):
                 self._add(DELETE, ranking.rows[end], 1)
             self._add(INSERT, row, 1)
 
-    def _take_back(self, ranking: Ranking, at: int) -> None:
+    def _retract(self, ranking: Ranking, at: int) -> None:
         end = self._plan.end
         previous = ranking.remove(at)
         rows = ranking.rows
@@ -589,11 +614,44 @@ def _without(rows: list[bytes], others: list[bytes]) -> list[bytes]:
     return list((Counter(rows) - Counter(others)).elements())
 
 
+@dataclass(frozen=True)
+class WindowRankFactory:
+    """The rows numbered START to END of each key and window, given when that is over.
+
+    The input has its windows already.  Gives its columns, then the number if ``output_rank``.
+    """
+
+    input_type: RowType
+    keys: tuple[int, ...]
+    order: tuple[SortColumn, ...]
+    start: int
+    end: int
+    output_rank: bool
+    #: The column of window_end.
+    window_end: int
+    #: Whose clock windows go by; None where their time attribute is a TIMESTAMP.
+    time_zone: str | None = None
+    keyed: ClassVar[bool] = True
+    waits_for_watermarks: ClassVar[bool] = True
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "columns": columns_text(self.input_type),
+            "order": order_text(self.order),
+        }
+        layout = "packed rows by key and window, then order"
+        return [StateSection("ranking of windows", layout, details=details)]
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return WindowRankOperator(self)
+
+
 class WindowRankOperator(RowsOfWindowsOperator):
     """Keeps the first rows of every key and window."""
 
-    def __init__(self, plan: WindowRankPlan) -> None:
-        """Take what to number, and how."""
+    def __init__(self, plan: WindowRankFactory) -> None:
         super().__init__(plan.state_sections()[0], plan.time_zone)
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())

@@ -1,14 +1,14 @@
-"""GROUP BY window_start, window_end: aggregates of windows, given once each window is over.
+"""GROUP BY window_start, window_end: aggregates of windows, emitted when each window is over.
 
-What it is: Flink's window aggregation over TUMBLE, HOP and CUMULATE, and over windows that rows
-have already (``attached``).  Where all aggregates can be put together of partial ones, HOP and
-CUMULATE keep one accumulator per *slice* and key, and windows are put together of slices when they
-are over; else (FIRST_VALUE, too: slices do not tell which row came first) every window has
-accumulators of its own.  A late row counts in those of its windows
-that are not over yet; a row without such a window is dropped.
+Flink's window aggregation over TUMBLE, HOP and CUMULATE, and over windows that rows already have
+(``attached``).  Where all aggregates can be merged from partial ones, HOP and CUMULATE keep one
+accumulator per *slice* and key, and windows are merged from slices when they are over; otherwise
+(also for FIRST_VALUE: slices hide which row came first) every window has separate accumulators.  A
+late row counts in those of its windows that are not over yet; a row without such a window is
+dropped.
 
-What can be put together is in memory as columns until it is over, or until the next checkpoint
-(``window_aggregate.py``).
+Partial aggregates that can be merged stay in memory as columns (``WindowBuffer``) until their
+window is over, or until the next checkpoint.
 
 State: per key and slice, or window (its end and its start, 8 bytes each), the accumulators; a timer
 per key and window.
@@ -58,19 +58,22 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import (
         Checkpoint,
+        Operator,
         OperatorContext,
         OperatorSnapshot,
         Output,
         RestoreContext,
         StateSection,
     )
+    from millstream.runtime.columnar.table_windows import WindowSpec
     from millstream.runtime.operators.table.plans import (
-        LocalWindowAggregatePlan,
         SessionFunctionPlan,
         WindowAggregatePlan,
     )
+    from millstream.runtime.operators.table.specs import AggregateCall
     from millstream.state.key_codec import CacheKey
     from millstream.state.packed_state import Place
+    from millstream.types.logical_types import RowType
 
     Slot = tuple[CacheKey, bytes]
 
@@ -180,9 +183,6 @@ class WindowedOperator(LateRowsOperator):
         if fired:
             self.fire(fired)
 
-    def due(self) -> int | None:
-        return self.keyed_state.timers.processing.next_time()
-
     def end_input(self) -> None:
         """Windows of processing time end with their input, too."""
         super().end_input()
@@ -194,12 +194,6 @@ class WindowedOperator(LateRowsOperator):
         schema = self._windows.input_type.to_arrow_schema()
         kinds = [schema.field(index).type for index in self._windows.keys]
         return columns_of_keys([keys[number] for number in chosen.tolist()], kinds)
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        due = self.due()
-        snapshot = super().snapshot(checkpoint)
-        snapshot.next_due = due
-        return snapshot
 
 
 class WindowedAggregateOperator(WindowedOperator):
@@ -261,11 +255,7 @@ class WindowedAggregateOperator(WindowedOperator):
     ) -> None:
         """Emit the results of some windows; ``keys`` are the columns of these alone."""
         picked = pa.array(chosen)
-        columns, at = [], 0
-        for kernel in self.aggregates.kernels:
-            mine = [column.take(picked) for column in states[at : at + len(kernel.fields)]]
-            columns.append(kernel.results(mine))
-            at += len(kernel.fields)
+        columns = self.aggregates.results([column.take(picked) for column in states])
         made = window_columns(starts[chosen], ends[chosen], self.clock, self.time_type)
         shown = [made[name] for name in self.plan.properties]
         self.emit_columns([*keys, *columns, *shown])
@@ -336,12 +326,9 @@ class Parts:
         order, starts, counts = group_codes(parts)
         if len(starts) == len(self):
             return self, np.arange(len(self))
-        fresh = np.ones(len(starts), dtype=np.bool_)
-        segments = Segments(starts, counts, range(len(starts)), fresh)
-        moved, nothing = pa.array(order), pa.array(np.zeros(len(starts), np.int64))
+        moved = pa.array(order)
         lifted = aggregates.parts_of([column.take(moved) for column in self.states])
-        initial = [column.take(nothing) for column in aggregates.fresh]
-        _, _, states = aggregates.add_up(lifted, segments, initial, last_only=True)
+        states = aggregates.added_up(lifted, Segments.from_nothing(starts, counts))
         totals: Any = np.add.reduceat(self.counts[order], starts)
         firsts = order[starts]
         picked = pa.array(firsts)
@@ -769,6 +756,29 @@ _WORTH: Final = 0.7
 _PASSED: Final = 15
 
 
+@dataclass(frozen=True)
+class LocalWindowAggregateFactory:
+    """Partial aggregates of the slices of a batch, ahead of the exchange; of event time alone.
+
+    Gives the key columns, those that ``partial_fields`` (``aggregate_calls.py``) says, then start
+    and end of the slice (or window, of ``attached``), BIGINT milliseconds of its clock.
+    ``can_be_partial`` says whether all aggregates can be computed that way.
+    """
+
+    input_type: RowType
+    window: WindowSpec
+    time: int
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    attached: tuple[int, int] | None = None
+    time_zone: str = "UTC"
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return LocalWindowAggregateOperator(self)
+
+
 class LocalWindowAggregateOperator(TableOperator):
     """Aggregates each batch by itself."""
 
@@ -777,7 +787,7 @@ class LocalWindowAggregateOperator(TableOperator):
         "numNullRowTimeRecordsDropped": "without_time",
     }
 
-    def __init__(self, plan: LocalWindowAggregatePlan) -> None:
+    def __init__(self, plan: LocalWindowAggregateFactory) -> None:
         """Take the windows, and what to compute of their slices."""
         super().__init__()
         self._plan = plan

@@ -1,32 +1,30 @@
-"""Window joins: pairs of rows of equal key and window, given once the window is over.
+"""Window joins: pairs of rows of equal key and window, emitted when the window is over.
 
-What it is: Flink's WindowJoin over rows that have their windows already: inner, outer, semi and
-anti joins that give inserts alone, and keep nothing of windows that are over.
+Flink's WindowJoin over rows that already have their windows: inner, outer, semi and anti joins that
+emit inserts only, and keep nothing of windows that are over.
 
-State: per key and end of window, for each side a map from the packed row to how often it is there
-(4 bytes, little-endian).
+State: per key and end of window, for each side a map from the packed row to its count (4 bytes,
+little-endian).
 """
 
 from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 
-from millstream.expressions.context import EvaluationContext
 from millstream.runtime.columnar.array_utils import milliseconds_of
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.columnar.table_windows import LocalClock
 from millstream.runtime.operators.table.base import LateRowsOperator
-from millstream.runtime.operators.table.join import JoinPairs
-from millstream.runtime.operators.table.plans import joined_section
-from millstream.runtime.operators.table.specs import JoinKind, JoinSide
+from millstream.runtime.operators.table.join import JoinPairs, JoinParameters
+from millstream.runtime.operators.table.specs import JoinKind, joined_section
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedMaps
 
@@ -37,9 +35,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output, StateSection
-    from millstream.expressions.nodes import Expression
     from millstream.state.key_codec import CacheKey
-    from millstream.types.logical_types import RowType
 
 
 _END: Final = struct.Struct(">Q")
@@ -73,7 +69,7 @@ class RowsOfWindowsOperator(LateRowsOperator):
 
     @abstractmethod
     def give(self, slots: list[Slot]) -> None:
-        """Give what windows that are over have, and forget it; there is room for the slots."""
+        """Emit the content of windows that are over and forget it; there is room for the slots."""
 
     def in_slots(self, batch: Batch, window_end: int, keys: Sequence[int]) -> RowsInSlots | None:
         """Leave out late rows, make room for the slots of the others, and register their timers.
@@ -111,7 +107,7 @@ class RowsOfWindowsOperator(LateRowsOperator):
         return RowsInSlots(arrow, slots, groups.group_of_row.tolist())
 
     def process_watermark(self, watermark: int) -> None:
-        """Give the windows that are over."""
+        """Emit the windows that are over."""
         self._watermark = watermark
         fired = self.keyed_state.timers.advance_event_time(watermark)
         slots = [(cache_key(key), name) for _, key, name in fired]
@@ -122,7 +118,7 @@ class RowsOfWindowsOperator(LateRowsOperator):
 
 
 _COUNT: Final = struct.Struct("<i")
-#: Sides whose rows come though they meet nobody.
+#: Sides whose rows come though they has no match.
 _OUTER: Final = {
     JoinKind.LEFT: (True, False),
     JoinKind.RIGHT: (False, True),
@@ -132,21 +128,11 @@ _OUTER: Final = {
 
 
 @dataclass(frozen=True)
-class WindowJoinFactory:
-    """Makes window joins.  They give the left columns, then the right; SEMI and ANTI the left."""
+class WindowJoinFactory(JoinParameters):
+    """Factory of window joins.  They emit left, then right columns; SEMI and ANTI left ones."""
 
-    left_type: RowType
-    right_type: RowType
-    kind: JoinKind
-    #: The keys beside the windows.
-    left: JoinSide
-    right: JoinSide
-    #: For each pair of keys whether NULL equals nothing.
-    filter_nulls: tuple[bool, ...]
     #: The columns of window_end.
     ends: tuple[int, int]
-    condition: Expression | None = None
-    evaluation: EvaluationContext = field(default_factory=EvaluationContext)
     #: Whose clock windows go by; None where their time attribute is a TIMESTAMP.
     time_zone: str | None = None
     keyed: ClassVar[bool] = True
@@ -166,7 +152,6 @@ class WindowJoinOperator(RowsOfWindowsOperator):
     """Keeps the rows of both sides until their window is over."""
 
     def __init__(self, plan: WindowJoinFactory) -> None:
-        """Take sides and windows."""
         super().__init__(plan.state_sections()[0], plan.time_zone)
         self._plan = plan
         self._pairs = JoinPairs(plan)
@@ -210,18 +195,18 @@ class WindowJoinOperator(RowsOfWindowsOperator):
         ]
         slot_of_row = np.repeat(np.arange(len(slots)), sizes[0])
         may_match = self._may_match(columns[0], int(sizes[0].sum()))
-        met = [np.zeros(int(each.sum()), dtype=np.bool_) for each in sizes]
+        matched = [np.zeros(int(each.sum()), dtype=np.bool_) for each in sizes]
         gives_pairs = self._plan.kind not in (JoinKind.SEMI, JoinKind.ANTI)
         for first, second in self._pairs.candidates(sizes[1], slot_of_row):
             wanted = may_match[first]
             one, two = first[wanted], second[wanted]
             holds = self._pairs.holds(columns[0], columns[1], one, two, 0, self.processing_time)
             one, two = one[holds], two[holds]
-            met[0][one] = met[1][two] = True
+            matched[0][one] = matched[1][two] = True
             if gives_pairs:
                 for _, made in self._pairs.joined(columns[0], columns[1], one, two, 0):
                     self.emit_columns(made)
-        self._give_alone(columns, met)
+        self._emit_unmatched(columns, matched)
 
     def _taken(self, slots: list[Slot], side: int) -> list[list[bytes]]:
         """The rows of windows, which are forgotten."""
@@ -236,27 +221,29 @@ class WindowJoinOperator(RowsOfWindowsOperator):
         return found
 
     def _may_match(self, columns: list[pa.Array], count: int) -> NDArray[np.bool_]:
-        """Which rows of the left equal anything: NULL does not, where it equals nothing."""
+        """Return which rows of the left equal anything: NULL does not, where it equals nothing."""
         found = np.ones(count, dtype=np.bool_)
         for index, filters in zip(self._plan.left.keys, self._plan.filter_nulls, strict=True):
             if filters and columns[index].null_count:
                 found &= columns[index].is_valid().to_numpy(zero_copy_only=False)
         return found
 
-    def _give_alone(self, columns: list[list[pa.Array]], met: list[NDArray[np.bool_]]) -> None:
-        """Give rows that are given without another."""
+    def _emit_unmatched(
+        self, columns: list[list[pa.Array]], matched: list[NDArray[np.bool_]]
+    ) -> None:
+        """Emit rows that need no match."""
         kind = self._plan.kind
         if kind is JoinKind.SEMI:
-            self._emit_left(columns[0], np.flatnonzero(met[0]))
+            self._emit_left(columns[0], np.flatnonzero(matched[0]))
             return
         for side in (0, 1):
-            alone = np.flatnonzero(~met[side])
-            if not self._is_outer[side] or not len(alone):
+            unmatched = np.flatnonzero(~matched[side])
+            if not self._is_outer[side] or not len(unmatched):
                 continue
             if kind is JoinKind.ANTI:
-                self._emit_left(columns[0], alone)
+                self._emit_left(columns[0], unmatched)
                 continue
-            picked = [column.take(pa.array(alone)) for column in columns[side]]
+            picked = [column.take(pa.array(unmatched)) for column in columns[side]]
             self.emit_columns(self._pairs.padded(picked, side))
 
     def _emit_left(self, columns: list[pa.Array], rows: NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""Windows: which records are in them, what they hold, when they fire.
+"""Window operators of DataStream programs.
 
 ``window_factory.py`` chooses among ``aligned.py`` (all windows of one size, fired by the
 watermark), ``generic.py`` and ``sessions.py`` (any assigner, trigger and evictor), ``columnar.py``

@@ -1,12 +1,12 @@
-"""The window operator for user-written functions.
+"""Tumbling and sliding event-time windows with user functions, and their accumulators.
 
-What it is: tumbling and sliding event-time windows with Flink's semantics: a record is added to
-each of its windows; a window fires for all keys when the watermark reaches its largest timestamp,
-which is also the timestamp of its results; within the allowed lateness a late record fires its
-window again at once; what comes later goes to the late side output or is counted.
+Flink's semantics: a record is added to each of its windows; a window fires for all keys when the
+watermark reaches its largest timestamp, which is also the timestamp of its results; within the
+allowed lateness a late record fires its window again at once; later records go to the late side
+output or are counted.
 
-A batch is cut by window, because windows do not see each other; then each piece is added in one
-tight loop.
+A batch is cut by window, because windows do not depend on each other; each part is then added in
+one tight loop.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from millstream.runtime.operators.base import LONGEST_BATCH, Collector
-from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES, KeyedOperator, store_of
+from millstream.runtime.operators.base import (
+    LONGEST_BATCH,
+    PLAIN_KEY_TYPES,
+    Collector,
+    KeyedOperator,
+    store_of,
+)
 from millstream.runtime.operators.windows.assignment import (
     ACCUMULATOR_INDEX,
     TimeSection,
@@ -245,7 +250,7 @@ class WindowAccumulators:
 
     @property
     def unwritten(self) -> int:
-        """How many entries can be written ahead; no lists, each of whose entries is one more."""
+        """Return how many accumulators can be written before a snapshot."""
         return sum(map(len, self._dirty.values()))
 
     def flush_some(self, most: int) -> None:
@@ -275,7 +280,7 @@ class WindowAccumulators:
 
     @property
     def weight(self) -> int:
-        """How many bytes the younger generation takes, roughly; lists are not counted."""
+        """Return how many bytes the younger generation takes, roughly; lists are not counted."""
         if self._lists:
             return 0
         size = _PER_ENTRY + _PER_BYTE * self._measured_bytes // self._measured
@@ -487,7 +492,7 @@ class WindowOperator(KeyedOperator):
         self.output.emit_watermark(watermark)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write the state through; go on in entries that the next epoch writes."""
+        """Write the state through; continue in entries that the next epoch writes."""
         self._accumulators.flush()
         if checkpoint.next_attempt is not None:
             self._accumulators.go_on(checkpoint.epoch + 1, checkpoint.next_attempt)
@@ -505,7 +510,7 @@ class WindowOperator(KeyedOperator):
         return super().write_some(deadline)
 
     def _bound_memory(self) -> None:
-        """Keep what is in memory behind snapshots within what there is for it."""
+        """Keep what is in memory after snapshots within what there is for it."""
         state = self.keyed_state
         if state.is_used_behind_snapshots and self._accumulators.weight > state.share:
             self._accumulators.age()

@@ -1,7 +1,7 @@
-"""Which windows the records of a batch are in, for any assigner.
+"""Assignment of records to windows by any assigner, and the clocks and timed state of windows.
 
-What it is: calls the assigner, once per record or, where it can do no other than give the same
-windows again, once for many records; and keeps what the operator wants to know of a window.
+The assigner is called once per record or, where it can only return the same windows again, once for
+many records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.functions.windows import (
     WindowAssigner,
     merges_sessions,
 )
-from millstream.runtime.operators.keyed import PLAIN_KEY_TYPES
+from millstream.runtime.operators.base import PLAIN_KEY_TYPES
 from millstream.runtime.user_code import NO_RECORD, user_error
 from millstream.state.key_codec import WindowCodec, cache_key
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import Operator, OperatorContext
     from millstream.functions.functions import RuntimeContext
-    from millstream.runtime.operators.windows.merging import StateWindows
+    from millstream.runtime.operators.windows.contents import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
@@ -66,7 +66,7 @@ class TimeSection:
         return _PREFIX.pack(self._letter, self._index, time + _SIGN)
 
     def after(self, time: int) -> bytes:
-        """Return the first store key behind those at ``time``."""
+        """Return the first store key after those at ``time``."""
         if time == MAX_TIMESTAMP:
             return _PREFIX.pack(self._letter, self._index + 1, 0)
         return self.prefix(time + 1)
@@ -119,11 +119,11 @@ class WindowClock:
         return min(window + self._lateness, MAX_TIMESTAMP)
 
     def is_late(self, window: int) -> bool:
-        """Whether the window is over and its state gone."""
+        """Return whether the window is over and its state gone."""
         return self.cleanup_time(window) <= self.watermark
 
     def has_fired(self, window: int) -> bool:
-        """Whether the window has fired, so that a further record fires it again at once."""
+        """Return whether the window has fired, so that a further record fires it again at once."""
         return window <= self.watermark
 
     def open(self, window: int) -> None:
@@ -271,7 +271,7 @@ class Assignment:
         return list(map(cache_key, keys))
 
     def check_timestamps(self, operator: Operator, batch: Batch) -> None:
-        """Refuse records without a timestamp where a built-in assigner looks at it.
+        """Refuse records without a timestamp where a built-in assigner reads it.
 
         Raises:
             ProgramError: a record has none.

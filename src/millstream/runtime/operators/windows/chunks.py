@@ -1,9 +1,9 @@
-"""The state of windows with built-in aggregates: Arrow chunks per pane.
+"""Slices of windows with built-in aggregates, and their state as Arrow chunks.
 
-What it is: tables of key and partial columns in memory for the epoch, over ``C`` entries of the
-store to which every epoch adds one chunk per pane it touched.  Every sixteenth epoch the chunks
-of a touched pane are merged into one, so that their number stays small.  Entries are ordered by the
-last timestamp of the pane.
+Tables of key and partial columns are buffered in memory, over ``C`` entries of the store to which
+every checkpoint adds one chunk per slice that changed.  Every sixteenth checkpoint merges the
+chunks of a changed slice into one, so that their number stays small.  Entries are ordered by the
+last timestamp of the slice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorContext, StateSection
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.columnar.aggregates import BuiltInAggregate
-    from millstream.runtime.operators.keyed import KeyExtractor
+    from millstream.runtime.operators.base import KeyExtractor
 
 
 class Panes:
@@ -45,7 +45,6 @@ class Panes:
     __slots__ = ("_offset", "_rest", "_size", "_slide", "per_slide", "per_window")
 
     def __init__(self, assigner: FixedEventTimeWindows) -> None:
-        """Take size, slide and offset of the assigner."""
         self._size, self._slide, self._offset = assigner.size, assigner.slide, assigner.offset
         self._rest = self._size % self._slide
         #: Panes from the start of one window to that of the next.
@@ -100,7 +99,7 @@ class Panes:
         return windows * self._slide + (self._offset + self._size - 1)
 
     def window_end(self, window: int) -> int:
-        """Return the first timestamp behind a window."""
+        """Return the first timestamp after a window."""
         return window * self._slide + self._offset + self._size
 
     def passed(self, watermark: int) -> int:
@@ -323,7 +322,7 @@ class WindowChunks:
             return self._loaded[pane]
         ours = (self._max_parallelism, self._key_groups)
         begin, end = self._range(pane)
-        # As this class wrote the key; each change of parallelism added a range behind it.
+        # As this class wrote the key; each change of parallelism added a range after it.
         length = len(begin) + _REST.size
         forms: dict[bytes, list[pa.Table]] = {}
         for name, stored in self._store.scan(begin, end):

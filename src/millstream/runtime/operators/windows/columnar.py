@@ -1,10 +1,10 @@
-"""The window operator for built-in aggregates: columns from end to end.
+"""Tumbling and sliding windows with built-in aggregates: columns from end to end.
 
-What it is: partial aggregates are kept per pane as Arrow tables; each epoch appends one chunk
-per pane (and form of key) to the store; firing combines a window's panes.  A record is kept once,
-however many windows it is in.  No Python code runs per record or key.
+Partial aggregates are kept per slice as Arrow tables; each checkpoint appends one chunk per slice
+(and form of key) to the store; firing merges a window's slices.  A record is kept once, however
+many windows it is in.  No Python code runs per record or key.
 
-Layout: ``C`` + index + last timestamp of the pane + form of key (1) + epoch (8) + CRC-32 of the
+Layout: ``C`` + index + last timestamp of the slice + form of key (1) + epoch (8) + CRC-32 of the
 attempt (4); the value is an Arrow IPC stream whose schema names the key groups of its writer, so
 that after a change of parallelism each subtask takes its own rows only.
 """
@@ -32,8 +32,7 @@ from millstream.runtime.columnar.partial_aggregates import (
 )
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.columnar.row_groups import KEY, keys_from_column
-from millstream.runtime.operators.base import FunctionOperator
-from millstream.runtime.operators.keyed import KeyExtractor, store_of
+from millstream.runtime.operators.base import FunctionOperator, KeyExtractor, store_of
 from millstream.runtime.operators.windows.assignment import check_timestamps, drop_late
 from millstream.runtime.operators.windows.chunks import (
     FLUSH,
@@ -91,7 +90,6 @@ class BuiltInOperator(FunctionOperator):
     keyed = True
 
     def __init__(self, partials: Partials) -> None:
-        """Take how to finish partial aggregates."""
         super().__init__(None)
         self._partials = partials
         self.key_types = KeyTypes()
@@ -272,7 +270,6 @@ class PaneWindows:
     """Makes windows, in order of time, of the panes of one form of key."""
 
     def __init__(self, partials: Partials, panes: Panes, read: ReadPane) -> None:
-        """Take how to merge and where panes come from."""
         self._partials = partials
         self._panes = panes
         self._read = read
@@ -307,7 +304,7 @@ class PaneWindows:
 
 
 class _Block:
-    """The panes from ``first`` up to ``middle``, combined backwards, and those behind, forwards."""
+    """The panes from ``first`` up to ``middle``, combined backwards, and those after, forwards."""
 
     def __init__(
         self,
@@ -346,11 +343,11 @@ class _Block:
 
     @property
     def middle_window(self) -> int:
-        """The first window that begins behind the block."""
+        """The first window that begins after the block."""
         return -(-self._middle // self._panes.per_slide)
 
     def reaches(self, pane: int) -> bool:
-        """Whether a window that begins with this pane can be made of the block."""
+        """Return whether a window that begins with this pane can be made of the block."""
         return self._first <= pane < self._middle
 
     def results(
@@ -359,7 +356,7 @@ class _Block:
         """Yield (window of each line, table of key and partial columns)."""
         begins = windows * self._panes.per_slide
         ends = begins + self._panes.per_window
-        # What lies behind the block, up to the end of each window.
+        # What lies after the block, up to the end of each window.
         low, high = np.searchsorted(present, (self.reached, int(ends[-1])))
         behind = present[low:high]
         tables = {pane: self._read(pane) for pane in behind.tolist()}
@@ -526,7 +523,7 @@ class BuiltInWindowOperator(BuiltInOperator):
         self.output.emit_watermark(watermark)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write one chunk per pane; go on in chunks of the next epoch."""
+        """Write one chunk per pane; continue in chunks of the next epoch."""
         if checkpoint.next_attempt is None:
             self._chunks.flush()
             self._chunks.forget()

@@ -1,9 +1,9 @@
 """Sessions with built-in aggregates: columns from end to end.
 
-What it is: the records of a batch are cut at gaps per key and grouped; what comes of it is kept as
-fragments of sessions.  Fragments of one session are merged when one of them is due by the
-watermark, or at once for keys whose records come behind the watermark.  No Python code runs per
-record or key, except for late records near others that are not (``columnar_sessions.py``).
+The records of a batch are cut at gaps per key and grouped; the results are kept as fragments of
+sessions.  Fragments of one session are merged when one of them fires by the watermark, or at once
+for keys whose records come after the watermark.  No Python code runs per record or key, except for
+late records near others that are not late (``late_records``).
 
 Invariant: between calls, a fragment whose last timestamp the watermark has passed is a whole
 session, has fired, and waits for the allowed lateness to pass.
@@ -24,7 +24,7 @@ from millstream.runtime.columnar.aggregates import named_aggregates, one_array
 from millstream.runtime.columnar.partial_aggregates import RECORDS, TIME, concatenated
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.columnar.row_groups import KEY
-from millstream.runtime.operators.keyed import KeyExtractor, store_of
+from millstream.runtime.operators.base import KeyExtractor, store_of
 from millstream.runtime.operators.windows.assignment import (
     SESSION_INDEX,
     TimeSection,
@@ -71,13 +71,12 @@ class Sessions:
     def __init__(
         self, of: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
-        """Take the session of each interval, and start and end of each session."""
         self.of = of
         self.starts = starts
         self.ends = ends
 
     def __len__(self) -> int:
-        """How many sessions there are."""
+        """Return how many sessions there are."""
         return len(self.starts)
 
 
@@ -237,7 +236,6 @@ class SessionState:
     def __init__(
         self, max_parallelism: int, key_groups: tuple[int, int], record: StateSection
     ) -> None:
-        """Take which key groups this subtask has, and what the store is to say."""
         self._notes = StoreNotes(SESSION_FRAGMENTS, record)
         self._max_parallelism = max_parallelism
         self._key_groups = key_groups
@@ -251,7 +249,7 @@ class SessionState:
         self._notes.begin_epoch(store)
         self.go_on(epoch, attempt)
         self._runs = {}
-        #: Whether runs were written by other subtasks: then all are written anew.
+        #: Whether runs were written by other subtasks: then all are written again.
         self._moved = False
         self._load()
 
@@ -486,7 +484,7 @@ class BuiltInSessionOperator(BuiltInOperator):
         self.output.emit_watermark(watermark)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write the fragments; go on in a run of the next epoch."""
+        """Write the fragments; continue in a run of the next epoch."""
         self._state.flush()
         if checkpoint.next_attempt is None:
             self._state.forget()
@@ -496,7 +494,7 @@ class BuiltInSessionOperator(BuiltInOperator):
 
     @property
     def _horizon(self) -> int:
-        """What ends here or before is over."""
+        """Return what ends here or before is over."""
         if self._watermark == MAX_TIMESTAMP:
             return MAX_TIMESTAMP
         return max(self._watermark - self._lateness, MIN_TIMESTAMP)
@@ -517,7 +515,7 @@ class BuiltInSessionOperator(BuiltInOperator):
             self._state.add(merged if kept.all() else merged.filter(pa.array(kept)))
 
     def _add_behind(self, raw: pa.Table) -> NDArray[np.int64]:
-        """Add records some of which are behind the watermark; return positions of late ones.
+        """Add records some of which are after the watermark; return positions of late ones.
 
         Keys with such records are merged at once: the records may be late, or fire again.
         """

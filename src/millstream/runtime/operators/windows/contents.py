@@ -1,35 +1,201 @@
-"""What windows hold: an accumulator each, or their elements.
+"""State of windows that are kept by key: accumulators, elements, and merging window sets.
 
-What it is: two stores of content by key and window.  Accumulators are values that are replaced.
-Elements are kept in chunks: those of the epoch in memory, older ones in the store, where they are
-only appended to; a large window is read chunk by chunk when its function iterates over it, so
-it need not fit into memory.
+Accumulators are values that are replaced.  Elements are kept in chunks: recent ones in memory,
+older ones in the store, where they are only appended to; a large window is read chunk by chunk when
+its function iterates over it, so it need not fit into memory.
 
 A window has one state window or, after merging, several, in order of its elements.
 
 Layout of elements: ``K`` entries under the window's name hold (number of chunks, number of elements
 in them); under the name of another state and the number of the chunk (4 bytes), the pickled list.
+Layout of merging window sets: one ``K`` entry per key, a pickled list of (window, its state
+windows), as bytes.
 """
 
 from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
+from millstream.functions.windows import MergingWindowAssigner
 from millstream.state.namespaced_state import ABSENT, NamespacedValues
 from millstream.state.serializers import dumps, loads
+from millstream.state.value_state import CachedValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.runtime.operators.windows.merging import StateWindows
-    from millstream.state.key_codec import CacheKey
+    from millstream.functions.window import TimeWindow, Window
+    from millstream.state.key_codec import CacheKey, WindowCodec
     from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
+
+
+#: Where the content of a window is: namespaces, in order of the elements.
+StateWindows: TypeAlias = tuple[bytes, ...]
+
+
+# -- merging window sets ---
+
+
+class _Collected(MergingWindowAssigner.MergeCallback[Any]):
+    """Remembers what an assigner wants merged."""
+
+    def __init__(self) -> None:
+        self.merges: list[tuple[Any, list[Any]]] = []
+
+    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        self.merges.append((merge_result, list(to_be_merged)))
+
+
+class MergingWindowSet:
+    """The windows in flight of one key, as Flink's merging window set.
+
+    The content of a merged window stays under the names of the windows it was merged from (its
+    *state windows*), so that what is stored need not be copied.
+
+    Invariant: ``windows`` maps each to its state windows, at least one.
+    Invariant: if ``_ordered`` is not None, it has the same windows in order of time, and no two of
+    them overlap or touch.
+    """
+
+    __slots__ = ("_ordered", "windows")
+
+    def __init__(self, windows: dict[Any, StateWindows], *, sessions: bool) -> None:
+        """Take the windows; ``sessions`` if those merge that overlap or touch."""
+        self.windows = windows
+        self._ordered: list[TimeWindow] | None = sorted(windows) if sessions else None
+
+    def add(
+        self,
+        window: Window,
+        assigner: MergingWindowAssigner[Any, Any],
+        codec: WindowCodec,
+        merge: Callable[[Any, list[Any], list[StateWindows]], StateWindows],
+    ) -> Any:
+        """Add a window and merge what then belongs together.
+
+        Args:
+            window: a new element's.
+            assigner: says what is to be merged.
+            codec: makes the state window of a new window.
+            merge: called with the result, the windows it is made of (not ``window``) and their
+                state windows; returns the result's.
+
+        Returns:
+            The window that the element is in: ``window``, or what it became part of.
+        """
+        if window in self.windows:
+            return window
+        actual, placed = window, False
+        for result, group in self._groups(window, assigner):
+            parts = [each for each in group if each != window]
+            if len(parts) < len(group):
+                actual, placed = result, True
+            if parts == [result]:
+                continue  # the new window lies within the old one
+            for part in parts:
+                if part not in self.windows:
+                    message = f"merge_windows() of {assigner!r} merges {part!r}, which it made up"
+                    raise ProgramError(message)
+            states = [self._remove(part) for part in parts]
+            self._insert(result, merge(result, parts, states) if parts else (codec.encode(result),))
+        if not placed:
+            self._insert(window, (codec.encode(window),))
+        return actual
+
+    def retire(self, window: Window) -> None:
+        """Forget a window whose content is gone."""
+        if window in self.windows:
+            self._remove(window)
+
+    def insert(self, window: Window, states: StateWindows) -> None:
+        """Let a window be in flight that touches no other."""
+        self._insert(window, states)
+
+    def _groups(
+        self, window: Any, assigner: MergingWindowAssigner[Any, Any]
+    ) -> list[tuple[Any, list[Any]]]:
+        """Return what is to be merged, as (result, windows): few with sessions, asked of others."""
+        if self._ordered is None:
+            collected = _Collected()
+            assigner.merge_windows([*self.windows, window], collected)
+            return collected.merges
+        first = bisect_left(self._ordered, window.start, key=_end)
+        last = bisect_right(self._ordered, window.end, key=_start)
+        touched = self._ordered[first:last]
+        if not touched:
+            return []
+        result = touched[0].cover(touched[-1]).cover(window)
+        # The very object where nothing changes: it is known already.
+        return [(touched[0] if touched[0] == result else result, [*touched, window])]
+
+    def _insert(self, window: Any, states: StateWindows) -> None:
+        self.windows[window] = states
+        if self._ordered is not None:
+            insort(self._ordered, window)
+
+    def _remove(self, window: Any) -> StateWindows:
+        if self._ordered is not None:
+            del self._ordered[bisect_left(self._ordered, window)]
+        return self.windows.pop(window)
+
+
+def _start(window: TimeWindow) -> int:
+    return window.start
+
+
+def _end(window: TimeWindow) -> int:
+    return window.end
+
+
+class MergingSetsDescriptor(StateDescriptor):
+    """Of the sets, whichever way they are held in memory."""
+
+    kind = "merging windows"
+
+
+class MergingSets(CachedValues["CacheKey"]):
+    """The merging window sets of all keys: a state like those of the user."""
+
+    __slots__ = ("_codec", "_sessions")
+
+    def __init__(self, keyed: KeyedState, codec: WindowCodec, *, sessions: bool) -> None:
+        """Keep the sets in ``keyed``; ``sessions`` as for ``MergingWindowSet``."""
+        super().__init__(keyed, MergingSetsDescriptor("\0windows.merging"))
+        self._codec = codec
+        self._sessions = sessions
+
+    def of(self, key: CacheKey) -> MergingWindowSet:
+        """Return the set of a key."""
+        found: MergingWindowSet | None = self.cache.get(key)
+        return self.read(key) if found is None else found
+
+    def touch(self, key: CacheKey) -> None:
+        """Note that the set of a key, which ``of`` gave, has changed."""
+        self.dirty.add(key)
+
+    def end_epoch(self) -> None:
+        """Forget everything."""
+        self.forget()
+
+    def encoded(self, value: MergingWindowSet) -> bytes:
+        encode = self._codec.encode
+        entries = [(encode(window), states) for window, states in value.windows.items()]
+        return dumps(entries) if entries else b""
+
+    def decoded(self, key: CacheKey, stored: bytes | None) -> MergingWindowSet:
+        del key
+        entries = [] if stored is None else loads(stored)
+        decode = self._codec.decode
+        windows = {decode(window): states for window, states in entries}
+        return MergingWindowSet(windows, sessions=self._sessions)
 
 
 #: Elements per chunk in the store.
@@ -43,13 +209,16 @@ _NUMBER: Final = struct.Struct(">I")
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
+# -- content ---
+
+
 class Contents(ABC):
     """Content of windows by key and state windows."""
 
     @property
     @abstractmethod
     def cached(self) -> int:
-        """How many objects are held in memory."""
+        """Return how many objects are held in memory."""
 
     @abstractmethod
     def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
@@ -124,7 +293,7 @@ class Accumulators(Contents):
         self._values.put(slot, self._fold(self._read(slot), value))
 
     def adder(self) -> Callable[[Slot, Any, int], None]:
-        """Return what folds an element in, with all it needs at hand."""
+        """Return what folds an element in, with all it needs available."""
         values, fold = self._values, self._fold
         cache, touch, read = values.cache, values.dirty.add, values.get
 
@@ -176,7 +345,7 @@ class Elements(Contents):
     """The elements of each key and window, in order.
 
     Invariant: of a slot the store holds as many chunks as its header says, numbered from 0, apart
-    from those in ``_gone``; what comes behind them is in ``_tails``.
+    from those in ``_gone``; what comes after them is in ``_tails``.
     """
 
     def __init__(self, keyed: KeyedState, *, timestamps: bool) -> None:
@@ -190,7 +359,7 @@ class Elements(Contents):
         self._count = 0
         self._gone: list[bytes] = []
         keyed.add_state(self)
-        keyed.add_state(self._headers)  # behind the chunks, whose flush changes headers
+        keyed.add_state(self._headers)  # after the chunks, whose flush changes headers
 
     @property
     def cached(self) -> int:
@@ -254,7 +423,7 @@ class Elements(Contents):
                 self._headers.put(slot, ABSENT)
 
     def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
-        """Leave large content where it is; move small content behind what comes before it."""
+        """Leave large content where it is; move small content after what comes before it."""
         merged = list(parts[0])
         for states in parts[1:]:
             if self.size(key, states) > _MOST_MOVED:

@@ -1,11 +1,11 @@
 """The general window operator: any assigner, trigger and evictor, record by record.
 
-What it is: Flink's WindowOperator and EvictingWindowOperator.  An element is added to each of its
-windows that is not late; the trigger, asked after every element and at every timer, says when a
-window is evaluated and purged; a cleanup timer ends the window.  Windows of merging assigners
-(sessions) are merged with what they hold, and the trigger's state and timers with them.
+Flink's WindowOperator and EvictingWindowOperator.  An element is added to each of its windows that
+is not late; the trigger, called after every element and at every timer, decides when a window is
+evaluated and purged; a cleanup timer ends the window.  Windows of merging assigners (sessions) are
+merged with their content, and the trigger's state and timers with them.
 
-Per batch, the keys are taken and what is stored of their windows is read at once.
+Per batch, the keys are extracted and what is stored of their windows is read at once.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from millstream.errors import ProgramError
 from millstream.functions.triggers import EventTimeTrigger, TimestampedValue, Trigger, TriggerResult
 from millstream.functions.windows import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
-from millstream.runtime.operators.base import LONGEST_BATCH, Collector
-from millstream.runtime.operators.keyed import KeyedOperator
+from millstream.runtime.operators.base import LONGEST_BATCH, Collector, KeyedOperator
 from millstream.runtime.operators.windows.assignment import Assignment, WindowEntry
-from millstream.runtime.operators.windows.contents import Accumulators, Elements
-from millstream.runtime.operators.windows.logic import AggregateSpec, AsRow, BuiltInSpec, make_logic
-from millstream.runtime.operators.windows.merging import MergingSets
+from millstream.runtime.operators.windows.contents import Accumulators, Elements, MergingSets
+from millstream.runtime.operators.windows.logic import (
+    WINDOW_TIMERS,
+    AggregateSpec,
+    AsRow,
+    BuiltInSpec,
+    WindowTriggerContext,
+    make_logic,
+)
 from millstream.runtime.operators.windows.state_migration import (
     Adoption,
     adopt_windows,
     keyed_section,
     stored_section,
 )
-from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS, WindowTriggerContext
 from millstream.runtime.user_code import NO_RECORD, USUAL_RESULTS, check_records, user_error
 from millstream.state.key_codec import uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedStates
@@ -43,9 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
-    from millstream.runtime.operators.windows.contents import Contents
+    from millstream.runtime.operators.windows.contents import Contents, StateWindows
     from millstream.runtime.operators.windows.logic import WindowSpec
-    from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.namespaced_state import Slot
     from millstream.types.types import TypeInformation
@@ -207,7 +210,7 @@ class GeneralWindowOperator(KeyedOperator):
 
     def spill(self) -> None:
         """Write state to the store if there is much of it in memory."""
-        # Accumulators that stay behind snapshots are bounded with all other keyed state.
+        # Accumulators that stay after snapshots are bounded with all other keyed state.
         stays = self._elements is None and self.keyed_state.is_used_behind_snapshots
         if self._contents.cached > _MOST_IN_MEMORY and not stays:
             self.keyed_state.flush()
@@ -218,7 +221,7 @@ class GeneralWindowOperator(KeyedOperator):
 
     @property
     def contents(self) -> Contents:
-        """Where content is kept."""
+        """Return where content is kept."""
         return self._contents
 
     def place_new(self, key: CacheKey, window: Any) -> StateWindows:
@@ -358,7 +361,7 @@ class GeneralWindowOperator(KeyedOperator):
         return taken
 
     def _is_late(self, entry: WindowEntry) -> bool:
-        """Whether the window's state is gone."""
+        """Return whether the window's state is gone."""
         return self._event_time and entry.cleanup_time <= self._context.watermark
 
     def _add(
@@ -445,7 +448,7 @@ class GeneralWindowOperator(KeyedOperator):
             entry = self._assignment.entry_at(namespace.removeprefix(WINDOW_TIMERS))
             states = self._states_of(short, entry)
             if states is None:
-                # A timer that the trigger left behind, or that of a session before it grew.
+                # A timer that the trigger left after, or that of a session before it grew.
                 self._restore_timers(short, entry.window)
                 continue
             self._context.set_window(short, entry.namespace)
@@ -464,7 +467,7 @@ class GeneralWindowOperator(KeyedOperator):
         self._collector.flush()
 
     def _states_of(self, key: CacheKey, entry: WindowEntry) -> StateWindows | None:
-        """Where the window's content is; None if the window is not in flight."""
+        """Return where the window's content is; None if the window is not in flight."""
         if self._sets is None:
             return entry.states
         return self._sets.of(key).windows.get(entry.window)

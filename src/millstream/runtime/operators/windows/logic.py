@@ -1,7 +1,4 @@
-"""What a window does with its elements: one small class per kind of function.
-
-What it is: adding elements to accumulators in a tight loop, and evaluating a window.
-"""
+"""Window functions: adding elements, evaluating windows, and the contexts for user code."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from millstream.errors import ProgramError
 from millstream.functions.functions import KeyedStateStore, ProcessWindowFunction, WindowFunction
+from millstream.functions.triggers import Evictor, Trigger
 from millstream.functions.window import TimeWindow
 from millstream.runtime.user_code import (
     NO_RECORD,
@@ -20,14 +18,18 @@ from millstream.runtime.user_code import (
     check_records,
     user_error,
 )
-from millstream.state.namespaced_state import ABSENT
+from millstream.state.namespaced_state import ABSENT, NamespacedStates
 from millstream.types.output_tag import OutputTag
 from millstream.types.row import row_class
+from millstream.types.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from millstream.contracts.operator import OperatorContext
+    from millstream.functions.descriptors import StateDescriptor
+    from millstream.functions.handles import State
+    from millstream.functions.metric_group import MetricGroup
     from millstream.functions.window import Window
     from millstream.runtime.columnar.aggregates import Aggregates
     from millstream.runtime.operators.base import Collector
@@ -165,7 +167,7 @@ class _Evaluation:
                     continue
                 if result.__class__ not in USUAL_RESULTS:
                     check_records(result, self._operator.context)
-                # A generator looks at the context while it runs: it ends before the next key.
+                # A generator reads the context while it runs: it ends before the next key.
                 for item in result:  # as Collector.collect, in place: this is a hot loop
                     if item.__class__ is tuple and item and item[0].__class__ is OutputTag:
                         collector.side(item, timestamp)
@@ -200,19 +202,18 @@ class WindowLogic(ABC):
     def __init__(
         self, operator: WindowHost, functions: list[object], evaluation: _Evaluation | None
     ) -> None:
-        """Take what is to be opened, and the window function if there is one."""
         self.functions = functions
         self._operator = operator
         self._evaluation = evaluation
 
     @property
     def plain(self) -> bool:
-        """Whether there is one result per key and no window function."""
+        """Return whether there is one result per key and no window function."""
         return self._evaluation is None
 
     @property
     def clears(self) -> bool:
-        """Whether ``clear`` has to be called per key."""
+        """Return whether ``clear`` has to be called per key."""
         return self._evaluation is not None and self._evaluation.clear is not None
 
     @abstractmethod
@@ -241,7 +242,7 @@ class WindowLogic(ABC):
 
     def evaluate(self, key: Any, window: Window, accumulated: Any) -> Any:
         """Call the window function for the current key; returns what it returns."""
-        assert self._evaluation is not None  # noqa: S101 - the caller looks at plain
+        assert self._evaluation is not None  # noqa: S101 - the caller reads plain
         elements = accumulated if self.lists else [self.finish(accumulated)]
         return self._evaluation.evaluate(key, window, elements)
 
@@ -270,7 +271,7 @@ class WindowLogic(ABC):
 
     def clear(self, key: Any, window: Window) -> None:
         """Call the window function's ``clear``."""
-        assert self._evaluation is not None  # noqa: S101 - the caller looks at clears
+        assert self._evaluation is not None  # noqa: S101 - the caller reads clears
         self._evaluation.run_clear(key, window)
 
 
@@ -377,3 +378,76 @@ class AsRow(WindowFunction[Any, Any, Any, Any]):
         """Return one row; windows without start and end have nulls there."""
         bounds = (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
         return [self._row((key, *bounds, *results)) for results in inputs]
+
+
+#: What the namespace of a window's timers begins with.
+WINDOW_TIMERS: Final = b"w"
+
+
+# -- the context of triggers and evictors ---
+
+
+class WindowTriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
+    """Implements PyFlink's TriggerContext, OnMergeContext and Flink's EvictorContext."""
+
+    def __init__(self, keyed: KeyedState, metrics: MetricGroup) -> None:
+        self._keyed = keyed
+        self._timers = keyed.timers
+        self._metrics = metrics
+        self.states = NamespacedStates(keyed, "windows.trigger")
+        self.watermark = MIN_TIMESTAMP
+        self.processing_time = 0
+        #: Set while the end of the keys (BATCH mode) fires all timers: new ones are ignored.
+        self.is_ending = False
+        #: The namespaces of the windows that became the current one, in ``on_merge``.
+        self.merged: Sequence[bytes] = ()
+        #: (key, window) whose timers the operator need not register again.
+        self.registered: set[tuple[CacheKey, bytes]] = set()
+        self._namespace = b""
+
+    def set_window(self, key: CacheKey, namespace: bytes) -> None:
+        """Let the context speak of a window of the current key."""
+        self.states.slot = (key, namespace)
+        self._namespace = WINDOW_TIMERS + namespace
+
+    def get_current_processing_time(self) -> int:
+        return self.processing_time
+
+    def get_metric_group(self) -> MetricGroup:
+        return self._metrics
+
+    def get_current_watermark(self) -> int:
+        return self.watermark
+
+    def register_processing_time_timer(self, time: int) -> None:
+        if not self.is_ending:
+            self._timers.register_processing_time(
+                self._keyed.current_key, self._namespace, _within_long(time)
+            )
+
+    def register_event_time_timer(self, time: int) -> None:
+        if not self.is_ending:
+            self._timers.register_event_time(
+                self._keyed.current_key, self._namespace, _within_long(time)
+            )
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        self.registered.discard(self.states.slot)
+        self._timers.delete_processing_time(
+            self._keyed.current_key, self._namespace, _within_long(time)
+        )
+
+    def delete_event_time_timer(self, time: int) -> None:
+        self.registered.discard(self.states.slot)
+        self._timers.delete_event_time(self._keyed.current_key, self._namespace, _within_long(time))
+
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> State:
+        return self.states.handle(state_descriptor)
+
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        """Merge the state of the merged windows into the current one."""
+        self.states.merge(state_descriptor, self.merged)
+
+
+def _within_long(time: int) -> int:
+    return min(max(time, MIN_TIMESTAMP), MAX_TIMESTAMP)

@@ -1,11 +1,11 @@
-"""Event-time sessions with a user-written function that fire by the watermark alone.
+"""Event-time sessions with a user function that fire by the watermark alone.
 
-What it is: the general window operator for what sessions mostly are: the default trigger and no
-allowed lateness.  Nothing fires then while elements are added, so a session is extended in place.
+The general window operator for the common case of sessions: the default trigger and no allowed
+lateness.  Nothing fires then while elements are added, so a session is extended in place.
 
-Timers.  A session that grows keeps the timer it has: when that is due, the session that the
-timer's window lies in is looked up, and a timer for its present end is registered.
-Invariant: each session in flight has a timer for a window within it, so not behind its end.
+A session that grows keeps its timer: when that fires, the session that the timer's window lies in
+is looked up, and a timer for its current end is registered.
+Invariant: each session in flight has a timer for a window within it, so not after its end.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.functions.window import TimeWindow
 from millstream.runtime.operators.base import LONGEST_BATCH
+from millstream.runtime.operators.windows.contents import MergingSetsDescriptor
 from millstream.runtime.operators.windows.generic import GeneralWindowOperator
-from millstream.runtime.operators.windows.merging import MergingSetsDescriptor
-from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
+from millstream.runtime.operators.windows.logic import WINDOW_TIMERS
 from millstream.runtime.user_code import user_error
 from millstream.state.key_codec import uncache_key
 from millstream.state.namespaced_state import ABSENT
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.contracts.batch import Batch
-    from millstream.runtime.operators.windows.merging import MergingSets, StateWindows
+    from millstream.runtime.operators.windows.contents import MergingSets, StateWindows
     from millstream.state.key_codec import CacheKey, WindowCodec
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
@@ -45,7 +45,6 @@ class Session:
     __slots__ = ("end", "slot", "start", "states")
 
     def __init__(self, start: int, end: int, states: StateWindows, slot: Slot) -> None:
-        """Take the bounds, where the content is, and where elements are added to it."""
         self.start = start
         self.end = end
         self.states = states
@@ -290,7 +289,7 @@ class SessionWindowOperator(GeneralWindowOperator):
         self.spill()
 
     def _evaluate_session(self, key: CacheKey, window: TimeWindow, session: Session) -> None:
-        if window.max_timestamp() <= MAX_TIMESTAMP:  # one that ends behind all time never fires
+        if window.max_timestamp() <= MAX_TIMESTAMP:  # one that ends after all time never fires
             entry = self._assignment.new_entry(window)
             if self._evictor is not None:
                 self._context.set_window(key, entry.namespace)

@@ -1,10 +1,10 @@
-"""Going on from windows that another kind of window operator kept.
+"""Conversion of windows that another window operator has stored.
 
-What it is: an operator that is restored asks ``stored_section`` what is in its store.  If that is
-not as it would have written it, the windows are read one by one (``state_migration.py``), their
-content is made what the operator keeps, and put where it keeps it; timers and the state of the
-trigger are made anew where these are others.  All this is done before anything is processed, once:
-from the next snapshot on the store says what it holds then.
+A restored operator calls ``stored_section`` to read what is in its store.  If that is not as it
+would have written it, the windows are read one by one, their content is converted to what the
+operator keeps, and stored where it keeps it; timers and the state of the trigger are created again
+where they differ.  All this happens once, before anything is processed: from the next snapshot on
+the store describes what it then holds.
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ from millstream.runtime.operators.windows.assignment import (
 )
 from millstream.runtime.operators.windows.chunks import Panes
 from millstream.runtime.operators.windows.contents import chunk_names
-from millstream.runtime.operators.windows.logic import AggregateSpec, BuiltInSpec, ReduceSpec
-from millstream.runtime.operators.windows.trigger_context import WINDOW_TIMERS
+from millstream.runtime.operators.windows.logic import (
+    WINDOW_TIMERS,
+    AggregateSpec,
+    BuiltInSpec,
+    ReduceSpec,
+)
 from millstream.runtime.user_code import user_error
 from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_runs
 from millstream.state.key_codec import WindowCodec, encode_key, key_group_range, uncache_key
@@ -55,9 +59,8 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import OperatorContext
     from millstream.runtime.columnar.aggregates import Aggregates, BuiltInAggregate
-    from millstream.runtime.operators.windows.contents import Contents
+    from millstream.runtime.operators.windows.contents import Contents, StateWindows
     from millstream.runtime.operators.windows.logic import WindowSpec
-    from millstream.runtime.operators.windows.merging import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
     from millstream.state.registry import Section
@@ -115,7 +118,7 @@ def keyed_section(
         assigner: of windows.
         spec: the function.
         trigger: the one that runs; what is stored has the timers that it wanted.
-        lateness: how long windows are kept behind their end; their timers are then.
+        lateness: how long windows are kept after their end; their timers are then.
         has_evictor: then elements are kept, with their timestamps, whatever the function.
         moves_timers: whether a session that grows gets a timer of its new end.  Where it keeps the
             old one, an operator that does not expect that would never fire it.
@@ -136,7 +139,7 @@ def _length(lateness: int) -> str:
 
 
 def _grid(assigner: FixedWindows) -> str:
-    """Where windows begin and end.
+    """Return where windows begin and end.
 
     Those of another grid have no place in what is stored, or lack the records before the change.
     """
@@ -147,7 +150,7 @@ def _grid(assigner: FixedWindows) -> str:
 
 
 def _family(assigner: Any) -> str:
-    """What kind of windows these are; sessions with another gap are found beside others."""
+    """Return what kind of windows these are; sessions with another gap are found beside others."""
     if isinstance(assigner, FixedWindows):
         return _grid(assigner)
     if merges_sessions(assigner):
@@ -189,7 +192,7 @@ def _aggregate(aggregate: BuiltInAggregate) -> str:
 
 #: The trigger of the layouts that have no other.
 _ON_TIME: Final = "EventTimeTrigger"
-#: Evictors that look at no timestamp, and no subclasses of them.
+#: Evictors that read no timestamp, and no subclasses of them.
 _TIMELESS: Final = (CountEvictor, DeltaEvictor)
 
 
@@ -200,7 +203,7 @@ def trigger_of(section: StateSection) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WindowsAsDeclared:
-    """What a program declares, as far as it decides what it can go on with."""
+    """What a program declares, as far as it decides what it can continue with."""
 
     section: StateSection
     assigner: Any
@@ -209,7 +212,7 @@ class WindowsAsDeclared:
     evictor: Any
 
     def refusal(self, stored: StateSection) -> str | None:
-        """Why the windows of ``stored`` cannot be gone on with; None if they can."""
+        """Why the windows of ``stored`` cannot be continued with; None if they can."""
         if stored.name != SECTION or stored.version != self.section.version:
             return ""
         if stored == self.section:
@@ -257,7 +260,7 @@ class WindowsAsDeclared:
 
 
 def _windows(section: StateSection) -> str:
-    """What windows these are; fragments are of one kind of sessions."""
+    """Return what windows these are; fragments are of one kind of sessions."""
     windows = section.details["windows"]
     return "sessions, event time" if section.layout == FRAGMENTS else windows
 
@@ -307,7 +310,7 @@ class StoredWindows:
 
     @property
     def holds_elements(self) -> bool:
-        """Whether content is a list of elements."""
+        """Return whether content is a list of elements."""
         return self.stored.details["content"] in (ELEMENTS, TIMED_ELEMENTS)
 
     def drop(self) -> None:
@@ -326,7 +329,7 @@ class StoredWindows:
 
     @property
     def merges(self) -> bool:
-        """Whether the windows are kept by key and merge."""
+        """Return whether the windows are kept by key and merge."""
         return self.stored.layout == KEYED and _SETS in self.indices
 
     def drop_state(self, name: str) -> None:
@@ -434,7 +437,7 @@ class StoredWindows:
             yield key, head, self.codec.decode(namespace), (namespace,)
 
     def content(self, head: bytes, states: tuple[bytes, ...]) -> Any:
-        """What is kept of state windows; ``head`` is the name of any state of the key."""
+        """Return what is kept of state windows; ``head`` is the name of any state of the key."""
         if not self.holds_elements:
             stored = self._get(_ACCUMULATORS, head, states[0])
             return ABSENT if stored is None else loads(stored)
@@ -544,7 +547,7 @@ class _Convert:
 
     @property
     def is_needed(self) -> bool:
-        """Whether content is not as it is wanted."""
+        """Return whether content is not as it is wanted."""
         return self._old != self._new
 
     def __call__(self, key: CacheKey, window: Any, content: Any) -> Any:
@@ -651,7 +654,7 @@ class Adoption:
     def finish(self, own: StateSection) -> None:
         """Let the store say what it holds now: also one that holds nothing, for stores are merged.
 
-        What only the other operator has looked at is taken off the list.
+        What only the other operator has checked is taken off the list.
         """
         gone = [
             META + section.name.encode()
@@ -662,7 +665,7 @@ class Adoption:
 
 
 def _is_of(layout: str, section: Section) -> bool:
-    """Whether windows of a layout may have such a section."""
+    """Return whether windows of a layout may have such a section."""
     if _LAYOUTS.get(section.kind, layout) != layout:
         return False
     return layout == KEYED or not section.name.startswith(_OF_KEYED)
@@ -747,7 +750,7 @@ class KeyedWindows(Protocol):
 
     @property
     def contents(self) -> Contents:
-        """Where content is kept."""
+        """Return where content is kept."""
 
     def place_new(self, key: CacheKey, window: Any) -> StateWindows:
         """Let a window be in flight; return where its content belongs."""

@@ -1,4 +1,4 @@
-"""Which window operator a program gets: the one that does least and gives the same results."""
+"""The factory of window operators: chooses the cheapest one with the same results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SESSIONS = (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
 
 @dataclass
 class WindowFactory:
-    """Makes window operators: vectorised, fast or general ones, whichever the windows allow."""
+    """Factory of window operators: vectorized, aligned or general ones."""
 
     assigner: Any
     spec: WindowSpec
@@ -85,7 +85,7 @@ class WindowFactory:
 
     @property
     def waits_for_watermarks(self) -> bool:
-        """Whether windows fire by the watermark alone."""
+        """Return whether windows fire by the watermark alone."""
         trigger = self.trigger or self.assigner.get_default_trigger(None)
         if isinstance(trigger, PurgingTrigger):
             trigger = trigger.nested_trigger
@@ -99,7 +99,7 @@ class WindowFactory:
         return [section, FUNCTION_STATES]
 
     def refusal(self, stored: StateSection) -> str | None:
-        """Return why windows of a checkpoint cannot be gone on with; None if they can."""
+        """Return why windows of a checkpoint cannot be continued with; None if they can."""
         trigger = self.trigger or self.assigner.get_default_trigger(None)
         declared = WindowsAsDeclared(
             self._section(), self.assigner, self.spec, trigger, self.evictor
@@ -125,7 +125,7 @@ class WindowFactory:
 
     @property
     def is_general(self) -> bool:
-        """Whether none of the operators for windows that fire by the watermark alone will do."""
+        """Return whether windows need more than firing by the watermark."""
         trigger = self.trigger or self.assigner.get_default_trigger(None)
         by_watermark = type(trigger) is EventTimeTrigger
         if type(self.assigner) is EventTimeSessionWindows and isinstance(self.spec, BuiltInSpec):
