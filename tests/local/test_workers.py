@@ -365,14 +365,14 @@ def test_workers_need_not_import_what_arrow_does_at_its_first_conversion(tmp_pat
     program = tmp_path / "forks.py"
     program.write_text(
         "import sys\n"
-        "from millstream.engines.local.fork_server import Nursery\n"
+        "from millstream.engines.local.fork_server import ForkServer\n"
         "def serve(connection):\n"
         "    connection.send('pandas' in sys.modules)\n"
-        "nursery = Nursery(serve)\n"
-        "pid, connection = nursery.fork()\n"
+        "server = ForkServer(serve)\n"
+        "pid, connection = server.fork()\n"
         "print('pandas' in sys.modules, connection.recv())\n"
-        "nursery.wait(pid)\n"
-        "nursery.close()\n"
+        "server.wait(pid)\n"
+        "server.close()\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

@@ -200,8 +200,9 @@ def _new_interpreter(
     """A fork server that has nothing of this process but what it can import."""
     program = (
         f"import sys; sys.path[:] = {sys.path!r}\n"
-        f"from {__name__} import be_nursery\n"
-        f"be_nursery({control.fileno()}, {serve.__module__!r}, {serve.__name__!r}, {orphans_die})"
+        f"from {__name__} import run_fork_server\n"
+        f"run_fork_server({control.fileno()}, {serve.__module__!r}, {serve.__name__!r},"
+        f" {orphans_die})"
     )
     command = [sys.executable, "-c", program]
     return subprocess.Popen(command, pass_fds=[control.fileno()])  # noqa: S603
