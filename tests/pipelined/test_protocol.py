@@ -175,6 +175,7 @@ def test_without_the_frames_in_flight_checkpoints_are_no_cut(
         simulate_all(OVERTAKING, tmp_path, "unaligned")
 
 
+@pytest.mark.slow
 def test_without_the_frames_that_come_later_checkpoints_are_no_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

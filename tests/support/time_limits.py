@@ -32,8 +32,6 @@ __all__ = ["LIMIT", "Moment", "check", "pace"]
 
 #: Seconds.
 LIMIT: Final = 10.0
-#: In which all examples of a property test may be tried, where ``make test`` tries a fifth.
-ALL_EXAMPLES: Final = 5
 #: Tests with one of these are not in ``make test``, or need a process that takes long to start.
 EXEMPT: Final = ("slow", "extended", "soak", "spark")
 #: CPU seconds of ``_compute`` on the machine on which the tests were last measured.
@@ -96,18 +94,13 @@ def check(item: pytest.Item, seconds: float, pace: Callable[[], float] = pace) -
     """
     if any(item.get_closest_marker(name) for name in EXEMPT):
         return
-    limit = LIMIT
-    if _is_property(item) and settings.get_current_profile_name() != QUICK:
-        limit *= ALL_EXAMPLES
-    if seconds <= limit or seconds <= limit * (slower := pace()):
+    if settings.get_current_profile_name() != QUICK:
+        return  # all examples are tried, five times those of `make test`
+    if seconds <= LIMIT or seconds <= LIMIT * (slower := pace()):
         return
     message = (
         f"took {seconds:.1f} s of its own, without what the machine did for others; a test of "
-        f"`make test` has {limit * slower:.0f} s.  Make it faster, or mark it `slow`, and "
+        f"`make test` has {LIMIT * slower:.0f} s.  Make it faster, or mark it `slow`, and "
         "`make test-all` runs it (docs/development/architecture.md, Tests)"
     )
     pytest.fail(message, pytrace=False)
-
-
-def _is_property(item: pytest.Item) -> bool:
-    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
