@@ -165,6 +165,16 @@ def last_of_run(run: str) -> str:
     return found
 
 
+def forget_run(run: str) -> None:
+    """Delete the notes of a run that is over, and their directories if nothing else is there."""
+    directory = _directory()
+    for path in directory.glob(f"{run}.*"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # others use them
+        directory.rmdir()
+        directory.parent.rmdir()
+
+
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -41,7 +41,7 @@ from millstream.execution.engine import Engine
 from millstream.execution.planned_source import initial_offset
 from millstream.execution.run import EpochLoop, FenceWatch
 from millstream.runtime.exchange import FRAME_DDL
-from millstream.runtime.last_given import last_of_run
+from millstream.runtime.last_given import forget_run, last_of_run
 from millstream.types.pickling import dumps_by_value, loads
 
 if TYPE_CHECKING:
@@ -643,6 +643,7 @@ class SparkEngine(Engine):
         careful, self._is_careful = self._is_careful, False
         epochs = QueryEpochs(run, EpochJob(graph, broadcast, careful=careful))
         with contextlib.ExitStack() as closing:
+            closing.callback(forget_run, run.run_id)
             closing.callback(broadcast.unpersist)
             # A commit that is under way when the JVM ends goes on in its thread, and uses what the
             # end of the run closes.
