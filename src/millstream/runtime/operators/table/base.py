@@ -45,9 +45,15 @@ def kinds_or_inserts(batch: Batch) -> NDArray[np.int8]:
     return np.zeros(len(batch), dtype=np.int8) if kinds is None else kinds
 
 
-def weights_of(batch: Batch) -> NDArray[np.int64]:
+def weights_of_kinds(kinds: NDArray[np.int8]) -> NDArray[np.int64]:
     """Return 1 for each row that is added and -1 for each that is retracted."""
-    return 1 - 2 * (kinds_or_inserts(batch) & 1).astype(np.int64)
+    weights: NDArray[np.int64] = 1 - 2 * (kinds & 1).astype(np.int64)
+    return weights
+
+
+def weights_of(batch: Batch) -> NDArray[np.int64]:
+    """Return the weights of the rows of a batch."""
+    return weights_of_kinds(kinds_or_inserts(batch))
 
 
 class TableOperator(MeasuringOperator):

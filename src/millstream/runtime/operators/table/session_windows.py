@@ -25,11 +25,11 @@ from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
+from millstream.runtime.operators.table.base import weights_of_kinds
 from millstream.runtime.operators.table.row_buffers import packed_list, unpacked_list
 from millstream.runtime.operators.table.window_aggregate import (
     WindowedAggregateOperator,
     WindowedOperator,
-    weights_of,
 )
 from millstream.runtime.operators.table.window_function import window_columns
 from millstream.state.key_codec import cache_key, uncache_key
@@ -178,7 +178,7 @@ class SessionAggregateOperator(SessionWindowOperator, WindowedAggregateOperator)
         ]
         if not changed:
             return
-        weights = weights_of(kinds)
+        weights = weights_of_kinds(kinds)
         base = self._merged([each for _, each in changed])
         rows = np.array([row for _, each in changed for row in each.rows], dtype=np.int64)
         counts = np.array([len(each.rows) for _, each in changed], dtype=np.int64)

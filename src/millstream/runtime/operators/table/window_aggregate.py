@@ -45,6 +45,8 @@ from millstream.runtime.operators.table.base import (
     LateRowsOperator,
     TableOperator,
     kinds_or_inserts,
+    weights_of,
+    weights_of_kinds,
 )
 from millstream.runtime.operators.table.window_function import RowTimes, window_columns
 from millstream.state.key_codec import cache_key, uncache_key
@@ -76,12 +78,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
 
     Slot = tuple[CacheKey, bytes]
-
-
-def weights_of(kinds: NDArray[np.int8]) -> NDArray[np.int64]:
-    """Return +1 for rows that are added, -1 for those that are retracted."""
-    weights: NDArray[np.int64] = 1 - 2 * (kinds & 1).astype(np.int64)
-    return weights
 
 
 class WindowedOperator(LateRowsOperator):
@@ -479,7 +475,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
     def take(
         self, arrow: pa.RecordBatch, kinds: NDArray[np.int8], times: NDArray[np.int64]
     ) -> None:
-        plan, weights = self.plan, weights_of(kinds)
+        plan, weights = self.plan, weights_of_kinds(kinds)
         if plan.attached is not None:
             found = attached_windows(arrow, plan.attached)
         elif self._shares:
@@ -802,7 +798,7 @@ class LocalWindowAggregateOperator(TableOperator):
         self.without_time += len(batch) - len(times)
         if not len(times):
             return
-        weights = weights_of(kinds_or_inserts(batch))
+        weights = weights_of(batch)
         plan = self._plan
         if plan.attached is None:
             found = Windows.slices_of(times, plan.window)
