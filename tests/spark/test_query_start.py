@@ -93,7 +93,7 @@ def test_a_query_whose_process_has_not_connected_in_time(
     monkeypatch.setattr(spark_engine, "has_spark_sources", lambda _: False)
     coordinator = SimpleNamespace(is_fenced=lambda: False)
     job = SimpleNamespace(graph="graph", storage=None)
-    run = SimpleNamespace(job=job, last=None, coordinator=coordinator)
+    run = SimpleNamespace(job=job, last=None, coordinator=coordinator, run_id="run")
     monkeypatch.setattr(spark_engine, "EpochJob", lambda *_, **__: None)
     monkeypatch.setattr(spark_engine, "QueryEpochs", lambda *_: Epochs(touched=touched))
     monkeypatch.setattr(SparkEngine, "_start_query", start_query)
