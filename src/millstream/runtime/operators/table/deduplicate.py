@@ -446,7 +446,8 @@ class ChangelogNormalizeOperator(_OneRowOperator):
     def begin(self, batch: Batch) -> None:
         if self._condition is not None:
             context = self._evaluation.at(self.processing_time)
-            self._counts = self._condition.evaluate(batch.arrow, context).to_pylist()
+            with self.evaluating():
+                self._counts = self._condition.evaluate(batch.arrow, context).to_pylist()
 
     def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
         if kind & 1 or not (self._counts is None or self._counts[position]):

@@ -28,6 +28,7 @@ from millstream.runtime.operators.table.base import (
     DELETE,
     INSERT,
     KeyedTableOperator,
+    TableOperator,
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.specs import JoinKind, joined_section
@@ -77,8 +78,9 @@ class JoinParameters:
 class JoinPairs:
     """Makes pairs.  Side 0 is left, side 1 right; *own* is that of the batch."""
 
-    def __init__(self, plan: JoinParameters) -> None:
+    def __init__(self, plan: JoinParameters, operator: TableOperator) -> None:
         self._plan = plan
+        self._operator = operator
         self._sides = (plan.left, plan.right)
         self._schemas = (plan.left_type.to_arrow_schema(), plan.right_type.to_arrow_schema())
         both = [*self._schemas[0], *self._schemas[1]]
@@ -133,7 +135,8 @@ class JoinPairs:
         found = np.empty(len(first), dtype=np.bool_)
         for run, columns in self.joined(own_columns, other_columns, first, second, own):
             pairs = pa.RecordBatch.from_arrays(columns, names=self._names)
-            mask = self._condition.evaluate(pairs, context)
+            with self._operator.evaluating():
+                mask = self._condition.evaluate(pairs, context)
             found[run] = mask.to_numpy(zero_copy_only=False)
         return found
 
@@ -412,7 +415,7 @@ class JoinOperator(KeyedTableOperator):
             Side(plan.left, plan.left_type, plan.left_ttl, "left"),
             Side(plan.right, plan.right_type, plan.right_ttl, "right"),
         )
-        self._pairs = JoinPairs(plan)
+        self._pairs = JoinPairs(plan, self)
         kind = plan.kind
         #: Whether it is a semi or an anti join.
         self.is_half = kind in (JoinKind.SEMI, JoinKind.ANTI)
@@ -452,15 +455,14 @@ class JoinOperator(KeyedTableOperator):
             chunk = np.arange(run.start, run.stop)
             first, second = other_rows.pairs(chunk, group_of_row)
             if self.plan.condition is not None:
-                with self.evaluating():
-                    holds = self._pairs.holds(
-                        arrow.columns,
-                        other_rows.columns,
-                        first,
-                        second,
-                        input_index,
-                        self.processing_time,
-                    )
+                holds = self._pairs.holds(
+                    arrow.columns,
+                    other_rows.columns,
+                    first,
+                    second,
+                    input_index,
+                    self.processing_time,
+                )
                 first, second = first[holds], second[holds]
             work.process(chunk, first, second)
         own.maps.changed(groups.keys)

@@ -88,7 +88,7 @@ class TableIntervalJoinOperator(TimedTableOperator):
             raise ProgramError(message)
         self._plan = plan
         self._is_outer = _OUTER[plan.kind]
-        self._pairs = JoinPairs(plan)
+        self._pairs = JoinPairs(plan, self)
         schemas = (plan.left_type.to_arrow_schema(), plan.right_type.to_arrow_schema())
         self._codecs = tuple(map(RowCodec, schemas))
         self._sides = (plan.left, plan.right)
@@ -301,7 +301,7 @@ class TemporalJoinOperator(TimedTableOperator):
             message = f"a temporal join is inner or left, not {plan.kind.value}"
             raise ProgramError(message)
         self._plan = plan
-        self._pairs = JoinPairs(plan)
+        self._pairs = JoinPairs(plan, self)
         self._left = RowCodec(plan.left_type.to_arrow_schema())
         self._right = RowCodec(plan.right_type.to_arrow_schema())
 

@@ -345,7 +345,8 @@ class LookupJoinOperator(TableOperator):
                 (True,) * len(plan.keys),
                 condition=plan.condition,
                 evaluation=plan.evaluation,
-            )
+            ),
+            self,
         )
         self._projections = [compile_expression(each) for each in plan.projections]
         condition = plan.table_condition
@@ -519,11 +520,13 @@ class LookupJoinOperator(TableOperator):
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._table_schema)
         context = self._plan.evaluation.at(self.processing_time)
         if self._condition is not None and rows.num_rows:
-            mask = self._condition.evaluate(rows, context)
+            with self.evaluating():
+                mask = self._condition.evaluate(rows, context)
             rows, numbers = rows.filter(mask), numbers[mask.to_numpy(zero_copy_only=False)]
         if not rows.num_rows:
             return np.empty(0, dtype=np.int64), self._codec.unpack([])
-        return numbers, [each.evaluate(rows, context) for each in self._projections]
+        with self.evaluating():
+            return numbers, [each.evaluate(rows, context) for each in self._projections]
 
     def _column(self, table: pa.Table, wanted: pa.Field) -> pa.Array:
         column = table.column(wanted.name).combine_chunks()

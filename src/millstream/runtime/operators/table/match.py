@@ -593,7 +593,8 @@ class MatchOperator(LateRowsOperator):
             matching.walk(each.kept, until)
             for matching, each in zip(matchings, states, strict=True)
         ]
-        _AutomatonRuns(self._conditions, pool, starts, context).run(runs)
+        with self.evaluating():
+            _AutomatonRuns(self._conditions, pool, starts, context).run(runs)
         self._emit(pool, starts, [each.found for each in matchings], context)
         self._keep(keys, pool, states, matchings)
 
@@ -634,7 +635,9 @@ class MatchOperator(LateRowsOperator):
         spans.sort(key=lambda span: span.time)
         rows = pa.array([span.start for span in spans], pa.int64())
         keys = [pool.column(index).take(rows) for index in self._plan.keys]
-        self.emit_columns([*keys, *self._measures.evaluate(pool, spans, context)])
+        with self.evaluating():
+            measures = self._measures.evaluate(pool, spans, context)
+        self.emit_columns([*keys, *measures])
 
     def _keep(
         self,

@@ -154,7 +154,7 @@ class WindowJoinOperator(RowsOfWindowsOperator):
     def __init__(self, plan: WindowJoinFactory) -> None:
         super().__init__(plan.state_sections()[0], plan.time_zone)
         self._plan = plan
-        self._pairs = JoinPairs(plan)
+        self._pairs = JoinPairs(plan, self)
         schemas = (plan.left_type.to_arrow_schema(), plan.right_type.to_arrow_schema())
         self._codecs = tuple(map(RowCodec, schemas))
         self._sides = (plan.left, plan.right)
