@@ -1,7 +1,7 @@
 """Writes the pages of the reference: one per module that programs import from.
 
-What it is: for every name in a module's ``__all__`` one directive of Sphinx's autodoc, which takes
-the docstrings.  A name that several modules have (PyFlink's import paths overlap) is described on
+What it is: for every public name of a module one directive of Sphinx's autodoc, which takes the
+docstrings.  A name that several modules have (PyFlink's import paths overlap) is described on
 one page, its *home*, and listed with a link on the others.
 
 What it is not: a parser of docstrings; autodoc and napoleon do that.
@@ -11,6 +11,7 @@ Read next: ``docs/site/conf.py``.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-__all__ = ["find", "public_names", "write"]
+__all__ = ["exported_names", "find", "public_names", "write"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +60,21 @@ def public_names() -> dict[str, _Name]:
     modules = [import_module(name) for names in REFERENCE.values() for name in names]
     names: dict[str, _Name] = {}
     for module in sorted(modules, key=lambda module: hasattr(module, "__path__")):
-        aliases = {name for name in module.__all__ if _is_alias(module, name)}
-        for name in [*(set(module.__all__) - aliases), *aliases]:
+        exported = exported_names(module)
+        aliases = {name for name in exported if _is_alias(module, name)}
+        for name in [*(set(exported) - aliases), *aliases]:
             value = getattr(module, name)
             names.setdefault(_origin(module, name), _Name(module.__name__, name, value))
     return names
+
+
+def exported_names(module: ModuleType) -> list[str]:
+    """Return the names in ``__all__``; without one those that the module imports ``A as A``."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    nodes = ast.parse(inspect.getsource(module)).body
+    imported = [each for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names]
+    return sorted(each.name for each in imported if each.asname == each.name)
 
 
 def _is_alias(module: ModuleType, name: str) -> bool:
@@ -120,9 +131,10 @@ def _origin(module: ModuleType, name: str) -> str:
 
 
 def _module_page(module: ModuleType, title: str) -> str:
-    entries = [public_names()[_origin(module, name)] for name in module.__all__]
+    exported = exported_names(module)
+    entries = [public_names()[_origin(module, name)] for name in exported]
     own = dict.fromkeys(entry for entry in entries if entry.home == module.__name__)
-    listed = zip(module.__all__, entries, strict=True)
+    listed = zip(exported, entries, strict=True)
     blocks = [
         _heading(title, "="),
         f".. py:module:: {module.__name__}",

@@ -3,76 +3,36 @@
 An extension is found by its entry point: ``docs/how-to/extensions.md``.
 """
 
-from __future__ import annotations
-
-from millstream.connectors.formats.tables.codec import (
-    DELETE,
-    INSERT,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
-    Changes,
-    RowDecoder,
-    RowEncoder,
-)
-from millstream.contracts.key_value_store import KeyValueStore, PendingSnapshot, StateHandle
-from millstream.contracts.metrics import MetricReporter
-from millstream.sql.catalog.catalog import CreatedCatalog
-from millstream.sql.catalog.connectors import (
-    ALL_CHANGES,
-    INSERT_ONLY,
-    UPSERTS,
-    FactoryContext,
-    KeyedTableSink,
-    TableFactory,
-    TableLookup,
-    TableSink,
-    TableSource,
-)
-from millstream.sql.catalog.formats import ChosenFormat, Format, chosen_format
-from millstream.sql.catalog.options import (
-    Option,
-    Options,
-    boolean,
-    choice,
-    duration,
-    integer,
-    number,
-    text,
-)
-from millstream.state.backends.place import StorePlace
-
-__all__ = [
-    "ALL_CHANGES",
-    "DELETE",
-    "INSERT",
-    "INSERT_ONLY",
-    "UPDATE_AFTER",
-    "UPDATE_BEFORE",
-    "UPSERTS",
-    "Changes",
-    "ChosenFormat",
-    "CreatedCatalog",
-    "FactoryContext",
-    "Format",
-    "KeyValueStore",
-    "KeyedTableSink",
-    "MetricReporter",
-    "Option",
-    "Options",
-    "PendingSnapshot",
-    "RowDecoder",
-    "RowEncoder",
-    "StateHandle",
-    "StorePlace",
-    "TableFactory",
-    "TableLookup",
-    "TableSink",
-    "TableSource",
-    "boolean",
-    "choice",
-    "chosen_format",
-    "duration",
-    "integer",
-    "number",
-    "text",
-]
+from millstream.connectors.formats.tables.codec import DELETE as DELETE
+from millstream.connectors.formats.tables.codec import INSERT as INSERT
+from millstream.connectors.formats.tables.codec import UPDATE_AFTER as UPDATE_AFTER
+from millstream.connectors.formats.tables.codec import UPDATE_BEFORE as UPDATE_BEFORE
+from millstream.connectors.formats.tables.codec import Changes as Changes
+from millstream.connectors.formats.tables.codec import RowDecoder as RowDecoder
+from millstream.connectors.formats.tables.codec import RowEncoder as RowEncoder
+from millstream.contracts.key_value_store import KeyValueStore as KeyValueStore
+from millstream.contracts.key_value_store import PendingSnapshot as PendingSnapshot
+from millstream.contracts.key_value_store import StateHandle as StateHandle
+from millstream.contracts.metrics import MetricReporter as MetricReporter
+from millstream.sql.catalog.catalog import CreatedCatalog as CreatedCatalog
+from millstream.sql.catalog.connectors import ALL_CHANGES as ALL_CHANGES
+from millstream.sql.catalog.connectors import INSERT_ONLY as INSERT_ONLY
+from millstream.sql.catalog.connectors import UPSERTS as UPSERTS
+from millstream.sql.catalog.connectors import FactoryContext as FactoryContext
+from millstream.sql.catalog.connectors import KeyedTableSink as KeyedTableSink
+from millstream.sql.catalog.connectors import TableFactory as TableFactory
+from millstream.sql.catalog.connectors import TableLookup as TableLookup
+from millstream.sql.catalog.connectors import TableSink as TableSink
+from millstream.sql.catalog.connectors import TableSource as TableSource
+from millstream.sql.catalog.formats import ChosenFormat as ChosenFormat
+from millstream.sql.catalog.formats import Format as Format
+from millstream.sql.catalog.formats import chosen_format as chosen_format
+from millstream.sql.catalog.options import Option as Option
+from millstream.sql.catalog.options import Options as Options
+from millstream.sql.catalog.options import boolean as boolean
+from millstream.sql.catalog.options import choice as choice
+from millstream.sql.catalog.options import duration as duration
+from millstream.sql.catalog.options import integer as integer
+from millstream.sql.catalog.options import number as number
+from millstream.sql.catalog.options import text as text
+from millstream.state.backends.place import StorePlace as StorePlace

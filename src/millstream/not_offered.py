@@ -1,8 +1,7 @@
-"""Modules that PyFlink has and Millstream has not: what their import says.
+"""Modules and names that PyFlink has and Millstream has not: errors that name the replacement.
 
-What it is: a finder at the end of ``sys.meta_path``, asked only when nobody else has found a module
-of this package.  It knows what to take instead.
-What it is not: a stub: nothing can be imported from here.
+A finder at the end of ``sys.meta_path`` is asked only when no other has found a module of this
+package.
 """
 
 from __future__ import annotations
@@ -112,22 +111,17 @@ class _Finder(MetaPathFinder):
         raise ModuleNotFoundError(message, name=fullname)
 
 
-def missing_connector(name: str) -> str | None:
-    """What to take in place of a class that PyFlink's connectors have; None if they have not."""
-    if name in _RENAMED:
-        return _RENAMED[name]
-    module = _CLASSES.get(name)
-    return None if module is None else NOT_OFFERED[_CONNECTORS + module]
-
-
 def refuse_name(module: str, name: str) -> NoReturn:
     """Say what to take in place of a name that a module does not have.
 
     Raises:
-        ImportError: PyFlink has it.
+        ImportError: PyFlink has it, or another module of ours.
         AttributeError: nobody has.
     """
     instead = _NAMES.get(name)
+    if module + "." == _CONNECTORS and instead is None:
+        home = _CLASSES.get(name)
+        instead = _RENAMED.get(name) if home is None else NOT_OFFERED[_CONNECTORS + home]
     if instead is not None:
         message = f"Millstream has no {name} in {module}: {instead}"
         raise ImportError(message, name=module)

@@ -3,134 +3,84 @@
 Read next: ``types/types.py``, ``functions/watermark_strategy.py``, ``configuration/options.py``.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from typing import TYPE_CHECKING, Any, Final
-
-from millstream.configuration.configuration import Configuration
-from millstream.configuration.execution_config import ExecutionConfig
-from millstream.configuration.option import ConfigOption, ConfigOptions
+from millstream import facade
+from millstream.configuration.configuration import Configuration as Configuration
+from millstream.configuration.execution_config import ExecutionConfig as ExecutionConfig
+from millstream.configuration.option import ConfigOption as ConfigOption
+from millstream.configuration.option import ConfigOptions as ConfigOptions
+from millstream.configuration.restart_strategies import RestartStrategies as RestartStrategies
 from millstream.configuration.restart_strategies import (
-    RestartStrategies,
-    RestartStrategyConfiguration,
+    RestartStrategyConfiguration as RestartStrategyConfiguration,
 )
-from millstream.contracts.serialization import (
-    ByteArraySchema,
-    DeserializationSchema,
-    Encoder,
-    SerializationSchema,
-    SimpleStringSchema,
-    TypeSerializer,
-)
-from millstream.execution.job_client import (
-    CompletableFuture,
-    JobClient,
-    JobExecutionResult,
-    JobID,
-    JobStatus,
-)
-from millstream.functions.functions import (
-    AggregateFunction,
-    FilterFunction,
-    FlatMapFunction,
-    Function,
-    KeyedProcessFunction,
-    KeySelector,
-    MapFunction,
-    Partitioner,
-    ProcessFunction,
-    ProcessWindowFunction,
-    ReduceFunction,
-    RuntimeContext,
-    WindowFunction,
-)
-from millstream.functions.watermark_strategy import (
-    TimestampAssigner,
-    WatermarkGenerator,
-    WatermarkOutput,
-    WatermarkStrategy,
-    field_timestamps,
-)
-from millstream.types.output_tag import OutputTag
-from millstream.types.row import Row, RowKind
-from millstream.types.time import Duration, Instant, Time
-from millstream.types.types import BasicTypeInfo, TypeInformation, Types
+from millstream.contracts.serialization import ByteArraySchema as ByteArraySchema
+from millstream.contracts.serialization import DeserializationSchema as DeserializationSchema
+from millstream.contracts.serialization import Encoder as Encoder
+from millstream.contracts.serialization import SerializationSchema as SerializationSchema
+from millstream.contracts.serialization import SimpleStringSchema as SimpleStringSchema
+from millstream.contracts.serialization import TypeSerializer as TypeSerializer
+from millstream.execution.job_client import CompletableFuture as CompletableFuture
+from millstream.execution.job_client import JobClient as JobClient
+from millstream.execution.job_client import JobExecutionResult as JobExecutionResult
+from millstream.execution.job_client import JobID as JobID
+from millstream.execution.job_client import JobStatus as JobStatus
+from millstream.functions.functions import AggregateFunction as AggregateFunction
+from millstream.functions.functions import FilterFunction as FilterFunction
+from millstream.functions.functions import FlatMapFunction as FlatMapFunction
+from millstream.functions.functions import Function as Function
+from millstream.functions.functions import KeyedProcessFunction as KeyedProcessFunction
+from millstream.functions.functions import KeySelector as KeySelector
+from millstream.functions.functions import MapFunction as MapFunction
+from millstream.functions.functions import Partitioner as Partitioner
+from millstream.functions.functions import ProcessFunction as ProcessFunction
+from millstream.functions.functions import ProcessWindowFunction as ProcessWindowFunction
+from millstream.functions.functions import ReduceFunction as ReduceFunction
+from millstream.functions.functions import RuntimeContext as RuntimeContext
+from millstream.functions.functions import WindowFunction as WindowFunction
+from millstream.functions.watermark_strategy import TimestampAssigner as TimestampAssigner
+from millstream.functions.watermark_strategy import WatermarkGenerator as WatermarkGenerator
+from millstream.functions.watermark_strategy import WatermarkOutput as WatermarkOutput
+from millstream.functions.watermark_strategy import WatermarkStrategy as WatermarkStrategy
+from millstream.functions.watermark_strategy import field_timestamps as field_timestamps
+from millstream.types.output_tag import OutputTag as OutputTag
+from millstream.types.row import Row as Row
+from millstream.types.row import RowKind as RowKind
+from millstream.types.time import Duration as Duration
+from millstream.types.time import Instant as Instant
+from millstream.types.time import Time as Time
+from millstream.types.types import BasicTypeInfo as BasicTypeInfo
+from millstream.types.types import TypeInformation as TypeInformation
+from millstream.types.types import Types as Types
 
 if TYPE_CHECKING:
     from millstream.connectors.formats.message_formats import (
-        AvroRowDeserializationSchema,
-        AvroRowSerializationSchema,
-        CsvRowDeserializationSchema,
-        CsvRowSerializationSchema,
-        JsonRowDeserializationSchema,
-        JsonRowSerializationSchema,
+        AvroRowDeserializationSchema as AvroRowDeserializationSchema,
+    )
+    from millstream.connectors.formats.message_formats import (
+        AvroRowSerializationSchema as AvroRowSerializationSchema,
+    )
+    from millstream.connectors.formats.message_formats import (
+        CsvRowDeserializationSchema as CsvRowDeserializationSchema,
+    )
+    from millstream.connectors.formats.message_formats import (
+        CsvRowSerializationSchema as CsvRowSerializationSchema,
+    )
+    from millstream.connectors.formats.message_formats import (
+        JsonRowDeserializationSchema as JsonRowDeserializationSchema,
+    )
+    from millstream.connectors.formats.message_formats import (
+        JsonRowSerializationSchema as JsonRowSerializationSchema,
     )
 
-__all__ = [
-    "AggregateFunction",
-    "AvroRowDeserializationSchema",
-    "AvroRowSerializationSchema",
-    "BasicTypeInfo",
-    "ByteArraySchema",
-    "CompletableFuture",
-    "ConfigOption",
-    "ConfigOptions",
-    "Configuration",
-    "CsvRowDeserializationSchema",
-    "CsvRowSerializationSchema",
-    "DeserializationSchema",
-    "Duration",
-    "Encoder",
-    "ExecutionConfig",
-    "FilterFunction",
-    "FlatMapFunction",
-    "Function",
-    "Instant",
-    "JobClient",
-    "JobExecutionResult",
-    "JobID",
-    "JobStatus",
-    "JsonRowDeserializationSchema",
-    "JsonRowSerializationSchema",
-    "KeySelector",
-    "KeyedProcessFunction",
-    "MapFunction",
-    "OutputTag",
-    "Partitioner",
-    "ProcessFunction",
-    "ProcessWindowFunction",
-    "ReduceFunction",
-    "RestartStrategies",
-    "RestartStrategyConfiguration",
-    "Row",
-    "RowKind",
-    "RuntimeContext",
-    "SerializationSchema",
-    "SimpleStringSchema",
-    "Time",
-    "TimestampAssigner",
-    "TypeInformation",
-    "TypeSerializer",
-    "Types",
-    "WatermarkGenerator",
-    "WatermarkOutput",
-    "WatermarkStrategy",
-    "WindowFunction",
-    "field_timestamps",
-]
 
-#: Imported when they are asked for: most programs need no formats of messages.
-_SCHEMAS: Final = frozenset(name for name in __all__ if "Row" in name and name.endswith("Schema"))
-
-
-if not TYPE_CHECKING:  # a type checker knows them from above
-
-    def __getattr__(name: str) -> Any:
-        """The row schemas, which PyFlink offers here as well."""
-        if name in _SCHEMAS:
-            from millstream.connectors.formats import message_formats
-            from millstream.connectors.formats import message_formats as csv_messages
-
-            return getattr(csv_messages if name.startswith("Csv") else message_formats, name)
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+facade.complete(
+    __name__,
+    late={
+        "millstream.connectors.formats.message_formats": """
+            AvroRowDeserializationSchema AvroRowSerializationSchema
+            CsvRowDeserializationSchema CsvRowSerializationSchema
+            JsonRowDeserializationSchema JsonRowSerializationSchema
+        """
+    },
+)

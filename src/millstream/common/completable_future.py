@@ -1,7 +1,3 @@
 """Futures under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.execution.job_client import CompletableFuture
-
-__all__ = ["CompletableFuture"]
+from millstream.execution.job_client import CompletableFuture as CompletableFuture

@@ -1,7 +1,4 @@
 """Options under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.configuration.option import ConfigOption, ConfigOptions
-
-__all__ = ["ConfigOption", "ConfigOptions"]
+from millstream.configuration.option import ConfigOption as ConfigOption
+from millstream.configuration.option import ConfigOptions as ConfigOptions

@@ -1,7 +1,3 @@
 """The id of a job under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.execution.job_client import JobID
-
-__all__ = ["JobID"]
+from millstream.execution.job_client import JobID as JobID

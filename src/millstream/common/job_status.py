@@ -1,7 +1,3 @@
 """The status of a job under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.execution.job_client import JobStatus
-
-__all__ = ["JobStatus"]
+from millstream.execution.job_client import JobStatus as JobStatus

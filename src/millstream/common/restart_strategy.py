@@ -1,10 +1,6 @@
 """Restart strategies under PyFlink's import path."""
 
-from __future__ import annotations
-
+from millstream.configuration.restart_strategies import RestartStrategies as RestartStrategies
 from millstream.configuration.restart_strategies import (
-    RestartStrategies,
-    RestartStrategyConfiguration,
+    RestartStrategyConfiguration as RestartStrategyConfiguration,
 )
-
-__all__ = ["RestartStrategies", "RestartStrategyConfiguration"]

@@ -1,26 +1,11 @@
 """Schemas of messages under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.connectors.formats.file_writers import BulkWriter, BulkWriterFactory
-from millstream.contracts.serialization import (
-    ByteArraySchema,
-    DeserializationSchema,
-    Encoder,
-    RowFieldExtractorSchema,
-    SerializationSchema,
-    SimpleStringEncoder,
-    SimpleStringSchema,
-)
-
-__all__ = [
-    "BulkWriter",
-    "BulkWriterFactory",
-    "ByteArraySchema",
-    "DeserializationSchema",
-    "Encoder",
-    "RowFieldExtractorSchema",
-    "SerializationSchema",
-    "SimpleStringEncoder",
-    "SimpleStringSchema",
-]
+from millstream.connectors.formats.file_writers import BulkWriter as BulkWriter
+from millstream.connectors.formats.file_writers import BulkWriterFactory as BulkWriterFactory
+from millstream.contracts.serialization import ByteArraySchema as ByteArraySchema
+from millstream.contracts.serialization import DeserializationSchema as DeserializationSchema
+from millstream.contracts.serialization import Encoder as Encoder
+from millstream.contracts.serialization import RowFieldExtractorSchema as RowFieldExtractorSchema
+from millstream.contracts.serialization import SerializationSchema as SerializationSchema
+from millstream.contracts.serialization import SimpleStringEncoder as SimpleStringEncoder
+from millstream.contracts.serialization import SimpleStringSchema as SimpleStringSchema

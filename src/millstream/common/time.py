@@ -1,7 +1,5 @@
 """Lengths and points of time under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.types.time import Duration, Instant, Time
-
-__all__ = ["Duration", "Instant", "Time"]
+from millstream.types.time import Duration as Duration
+from millstream.types.time import Instant as Instant
+from millstream.types.time import Time as Time

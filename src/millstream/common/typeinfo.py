@@ -1,55 +1,25 @@
 """Type information under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.types.types import (
-    ArrowTypeInfo,
-    BasicArrayTypeInfo,
-    BasicType,
-    BasicTypeInfo,
-    BigDecimalTypeInfo,
-    DataclassTypeInfo,
-    DateTypeInfo,
-    DecimalTypeInfo,
-    InstantTypeInfo,
-    ListTypeInfo,
-    MapTypeInfo,
-    ObjectArrayTypeInfo,
-    PickledBytesTypeInfo,
-    PrimitiveArrayTypeInfo,
-    RowTypeInfo,
-    SqlTimeTypeInfo,
-    TimestampTypeInfo,
-    TimeTypeInfo,
-    TupleTypeInfo,
-    TypeInformation,
-    Types,
-    from_arrow_schema,
-    from_arrow_type,
-)
-
-__all__ = [
-    "ArrowTypeInfo",
-    "BasicArrayTypeInfo",
-    "BasicType",
-    "BasicTypeInfo",
-    "BigDecimalTypeInfo",
-    "DataclassTypeInfo",
-    "DateTypeInfo",
-    "DecimalTypeInfo",
-    "InstantTypeInfo",
-    "ListTypeInfo",
-    "MapTypeInfo",
-    "ObjectArrayTypeInfo",
-    "PickledBytesTypeInfo",
-    "PrimitiveArrayTypeInfo",
-    "RowTypeInfo",
-    "SqlTimeTypeInfo",
-    "TimeTypeInfo",
-    "TimestampTypeInfo",
-    "TupleTypeInfo",
-    "TypeInformation",
-    "Types",
-    "from_arrow_schema",
-    "from_arrow_type",
-]
+from millstream.types.types import ArrowTypeInfo as ArrowTypeInfo
+from millstream.types.types import BasicArrayTypeInfo as BasicArrayTypeInfo
+from millstream.types.types import BasicType as BasicType
+from millstream.types.types import BasicTypeInfo as BasicTypeInfo
+from millstream.types.types import BigDecimalTypeInfo as BigDecimalTypeInfo
+from millstream.types.types import DataclassTypeInfo as DataclassTypeInfo
+from millstream.types.types import DateTypeInfo as DateTypeInfo
+from millstream.types.types import DecimalTypeInfo as DecimalTypeInfo
+from millstream.types.types import InstantTypeInfo as InstantTypeInfo
+from millstream.types.types import ListTypeInfo as ListTypeInfo
+from millstream.types.types import MapTypeInfo as MapTypeInfo
+from millstream.types.types import ObjectArrayTypeInfo as ObjectArrayTypeInfo
+from millstream.types.types import PickledBytesTypeInfo as PickledBytesTypeInfo
+from millstream.types.types import PrimitiveArrayTypeInfo as PrimitiveArrayTypeInfo
+from millstream.types.types import RowTypeInfo as RowTypeInfo
+from millstream.types.types import SqlTimeTypeInfo as SqlTimeTypeInfo
+from millstream.types.types import TimestampTypeInfo as TimestampTypeInfo
+from millstream.types.types import TimeTypeInfo as TimeTypeInfo
+from millstream.types.types import TupleTypeInfo as TupleTypeInfo
+from millstream.types.types import TypeInformation as TypeInformation
+from millstream.types.types import Types as Types
+from millstream.types.types import from_arrow_schema as from_arrow_schema
+from millstream.types.types import from_arrow_type as from_arrow_type

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from millstream.types.time import DurationLike
     from millstream.types.types import TypeInformation
 
-__all__ = ["AsyncDataStream"]
 
 _Mode = AsyncFunctionDescriptor.OutputMode
 

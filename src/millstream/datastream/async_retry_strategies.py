@@ -1,19 +1,9 @@
 """When asynchronous functions are tried again, under PyFlink's import path."""
 
-from __future__ import annotations
-
+from millstream.functions.async_functions import NO_RETRY_STRATEGY as NO_RETRY_STRATEGY
 from millstream.functions.async_functions import (
-    NO_RETRY_STRATEGY,
-    ExponentialBackoffDelayRetryStrategy,
-    FixedDelayRetryStrategy,
-    NoRetryStrategy,
-    RetryPredicate,
+    ExponentialBackoffDelayRetryStrategy as ExponentialBackoffDelayRetryStrategy,
 )
-
-__all__ = [
-    "NO_RETRY_STRATEGY",
-    "ExponentialBackoffDelayRetryStrategy",
-    "FixedDelayRetryStrategy",
-    "NoRetryStrategy",
-    "RetryPredicate",
-]
+from millstream.functions.async_functions import FixedDelayRetryStrategy as FixedDelayRetryStrategy
+from millstream.functions.async_functions import NoRetryStrategy as NoRetryStrategy
+from millstream.functions.async_functions import RetryPredicate as RetryPredicate

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from millstream.configuration.configuration import Configuration
     from millstream.configuration.state_backends import CheckpointStorage
 
-__all__ = ["CheckpointConfig"]
 
 #: Java's largest int: Flink's "any number".
 _ANY_NUMBER: Final = 2**31 - 1

@@ -1,11 +1,9 @@
 """Checkpoint storages, under PyFlink's import path."""
 
-from __future__ import annotations
-
+from millstream.configuration.state_backends import CheckpointStorage as CheckpointStorage
 from millstream.configuration.state_backends import (
-    CheckpointStorage,
-    FileSystemCheckpointStorage,
-    JobManagerCheckpointStorage,
+    FileSystemCheckpointStorage as FileSystemCheckpointStorage,
 )
-
-__all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckpointStorage"]
+from millstream.configuration.state_backends import (
+    JobManagerCheckpointStorage as JobManagerCheckpointStorage,
+)

@@ -1,7 +1,3 @@
 """Checkpointing modes under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.configuration.options import CheckpointingMode
-
-__all__ = ["CheckpointingMode"]
+from millstream.configuration.options import CheckpointingMode as CheckpointingMode

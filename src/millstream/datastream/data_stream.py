@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from millstream.contracts.sink import Sink
-from millstream.datastream.collecting import CloseableIterator
+from millstream.datastream.collecting import CloseableIterator as CloseableIterator  # noqa: TC001 - PyFlink has it here
 from millstream.datastream.named_operator import NamedOperator, describe_stream, raise_missing
 from millstream.datastream.type_choice import (
     as_key_selector,
@@ -56,29 +56,21 @@ if TYPE_CHECKING:
 
     from millstream.configuration.execution_config import ExecutionConfig
     from millstream.contracts.operator import OperatorFactory
-    from millstream.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
-    from millstream.datastream.connected_streams import ConnectedStreams
+    from millstream.datastream.broadcast_stream import (
+        BroadcastConnectedStream as BroadcastConnectedStream,
+    )
+    from millstream.datastream.broadcast_stream import BroadcastStream as BroadcastStream
+    from millstream.datastream.connected_streams import ConnectedStreams as ConnectedStreams
     from millstream.datastream.environment import StreamExecutionEnvironment
-    from millstream.datastream.keyed_stream import KeyedStream
+    from millstream.datastream.keyed_stream import KeyedStream as KeyedStream
     from millstream.datastream.windowed_join import CoGroupedStreams, JoinedStreams
-    from millstream.datastream.windowed_stream import AllWindowedStream, WindowedStream
+    from millstream.datastream.windowed_stream import AllWindowedStream as AllWindowedStream
+    from millstream.datastream.windowed_stream import WindowedStream as WindowedStream
     from millstream.functions.descriptors import MapStateDescriptor
     from millstream.functions.watermark_strategy import WatermarkStrategy
     from millstream.functions.windows import WindowAssigner
     from millstream.graph.transformation import Transformation
     from millstream.types.types import TypeInformation
-
-__all__ = [
-    "AllWindowedStream",
-    "BroadcastConnectedStream",
-    "BroadcastStream",
-    "CloseableIterator",
-    "ConnectedStreams",
-    "DataStream",
-    "DataStreamSink",
-    "KeyedStream",
-    "WindowedStream",
-]
 
 
 class DataStreamSink(NamedOperator):

@@ -1,7 +1,4 @@
 """MemorySize and SlotSharingGroup, under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.configuration.resources import MemorySize, SlotSharingGroup
-
-__all__ = ["MemorySize", "SlotSharingGroup"]
+from millstream.configuration.resources import MemorySize as MemorySize
+from millstream.configuration.resources import SlotSharingGroup as SlotSharingGroup

@@ -1,17 +1,8 @@
 """State backends, under PyFlink's import path."""
 
-from __future__ import annotations
-
 from millstream.configuration.state_backends import (
-    EmbeddedRocksDBStateBackend,
-    HashMapStateBackend,
-    PredefinedOptions,
-    StateBackend,
+    EmbeddedRocksDBStateBackend as EmbeddedRocksDBStateBackend,
 )
-
-__all__ = [
-    "EmbeddedRocksDBStateBackend",
-    "HashMapStateBackend",
-    "PredefinedOptions",
-    "StateBackend",
-]
+from millstream.configuration.state_backends import HashMapStateBackend as HashMapStateBackend
+from millstream.configuration.state_backends import PredefinedOptions as PredefinedOptions
+from millstream.configuration.state_backends import StateBackend as StateBackend

@@ -1,7 +1,3 @@
 """Event time or processing time, under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.functions.functions import TimeDomain
-
-__all__ = ["TimeDomain"]
+from millstream.functions.functions import TimeDomain as TimeDomain

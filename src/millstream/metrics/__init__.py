@@ -3,17 +3,13 @@
 Read next: ``functions/metric_group.py``, ``metrics/progress.py``.
 """
 
-from __future__ import annotations
+from millstream import facade
+from millstream.functions.metric_group import Counter as Counter
+from millstream.functions.metric_group import Distribution as Distribution
+from millstream.functions.metric_group import Meter as Meter
+from millstream.functions.metric_group import Metric as Metric
+from millstream.functions.metric_group import MetricGroup as MetricGroup
+from millstream.metrics.progress import ProgressReporter as ProgressReporter
+from millstream.metrics.progress import create_progress_reporter as create_progress_reporter
 
-from millstream.functions.metric_group import Counter, Distribution, Meter, Metric, MetricGroup
-from millstream.metrics.progress import ProgressReporter, create_progress_reporter
-
-__all__ = [
-    "Counter",
-    "Distribution",
-    "Meter",
-    "Metric",
-    "MetricGroup",
-    "ProgressReporter",
-    "create_progress_reporter",
-]
+facade.complete(__name__)

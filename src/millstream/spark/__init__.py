@@ -3,22 +3,15 @@
 What it is not: the engine (``millstream.engines.spark``).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
+from millstream import facade
+
 if TYPE_CHECKING:
-    from millstream.engines.spark.dataframe_sink import DataFrameSink, EpochNumber
+    from millstream.engines.spark.dataframe_sink import DataFrameSink as DataFrameSink
+    from millstream.engines.spark.dataframe_sink import EpochNumber as EpochNumber
 
-__all__ = ["DataFrameSink", "EpochNumber"]
-
-
-def __getattr__(name: str) -> object:
-    """Import pyspark only for those who ask for something that needs it."""
-    if name in __all__:
-        from millstream.engines.spark import dataframe_sink
-
-        found: object = getattr(dataframe_sink, name)
-        return found
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+# Late, since they import pyspark.
+facade.complete(
+    __name__, late={"millstream.engines.spark.dataframe_sink": "DataFrameSink EpochNumber"}
+)

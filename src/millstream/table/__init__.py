@@ -3,84 +3,50 @@
 Read next: ``table/table_environment.py``; ``docs/reference/pyflink.md`` lists what is left out.
 """
 
-from __future__ import annotations
+from millstream import facade
+from millstream.sql.catalog.catalog import Catalog as Catalog
+from millstream.sql.catalog.catalog import GenericInMemoryCatalog as GenericInMemoryCatalog
+from millstream.sql.catalog.identifiers import ObjectPath as ObjectPath
+from millstream.sql.catalog.objects import CatalogDatabase as CatalogDatabase
+from millstream.sql.catalog.objects import CatalogFunction as CatalogFunction
+from millstream.sql.catalog.schema import ResolvedSchema as ResolvedSchema
+from millstream.table.aggregate_functions import AggregateFunction as AggregateFunction
+from millstream.table.aggregate_functions import TableAggregateFunction as TableAggregateFunction
+from millstream.table.changelog_mode import ChangelogMode as ChangelogMode
+from millstream.table.compiled_plan import CompiledPlan as CompiledPlan
+from millstream.table.data_view import DataView as DataView
+from millstream.table.data_view import ListView as ListView
+from millstream.table.data_view import MapView as MapView
+from millstream.table.environment_settings import EnvironmentSettings as EnvironmentSettings
+from millstream.table.explain_detail import ExplainDetail as ExplainDetail
+from millstream.table.expression import Expression as Expression
+from millstream.table.module import Module as Module
+from millstream.table.module import ModuleEntry as ModuleEntry
+from millstream.table.plan_reference import PlanReference as PlanReference
+from millstream.table.schema import Schema as Schema
+from millstream.table.sql_dialect import SqlDialect as SqlDialect
+from millstream.table.statement_set import StatementSet as StatementSet
+from millstream.table.table import GroupedTable as GroupedTable
+from millstream.table.table import GroupWindowedTable as GroupWindowedTable
+from millstream.table.table import OverWindowedTable as OverWindowedTable
+from millstream.table.table import Table as Table
+from millstream.table.table import WindowGroupedTable as WindowGroupedTable
+from millstream.table.table_config import TableConfig as TableConfig
+from millstream.table.table_descriptor import FormatDescriptor as FormatDescriptor
+from millstream.table.table_descriptor import TableDescriptor as TableDescriptor
+from millstream.table.table_environment import StreamTableEnvironment as StreamTableEnvironment
+from millstream.table.table_environment import TableEnvironment as TableEnvironment
+from millstream.table.table_pipeline import TablePipeline as TablePipeline
+from millstream.table.table_result import ResultKind as ResultKind
+from millstream.table.table_result import TableResult as TableResult
+from millstream.table.table_schema import TableSchema as TableSchema
+from millstream.table.types import DataTypes as DataTypes
+from millstream.table.types import UserDefinedType as UserDefinedType
+from millstream.table.udf import AsyncScalarFunction as AsyncScalarFunction
+from millstream.table.udf import FunctionContext as FunctionContext
+from millstream.table.udf import ScalarFunction as ScalarFunction
+from millstream.table.udf import TableFunction as TableFunction
+from millstream.types.row import Row as Row
+from millstream.types.row import RowKind as RowKind
 
-from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
-from millstream.sql.catalog.identifiers import ObjectPath
-from millstream.sql.catalog.objects import CatalogDatabase, CatalogFunction
-from millstream.sql.catalog.schema import ResolvedSchema
-from millstream.table.aggregate_functions import AggregateFunction, TableAggregateFunction
-from millstream.table.changelog_mode import ChangelogMode
-from millstream.table.compiled_plan import CompiledPlan
-from millstream.table.data_view import DataView, ListView, MapView
-from millstream.table.environment_settings import EnvironmentSettings
-from millstream.table.explain_detail import ExplainDetail
-from millstream.table.expression import Expression
-from millstream.table.module import Module, ModuleEntry
-from millstream.table.plan_reference import PlanReference
-from millstream.table.schema import Schema
-from millstream.table.sql_dialect import SqlDialect
-from millstream.table.statement_set import StatementSet
-from millstream.table.table import (
-    GroupedTable,
-    GroupWindowedTable,
-    OverWindowedTable,
-    Table,
-    WindowGroupedTable,
-)
-from millstream.table.table_config import TableConfig
-from millstream.table.table_descriptor import FormatDescriptor, TableDescriptor
-from millstream.table.table_environment import StreamTableEnvironment, TableEnvironment
-from millstream.table.table_pipeline import TablePipeline
-from millstream.table.table_result import ResultKind, TableResult
-from millstream.table.table_schema import TableSchema
-from millstream.table.types import DataTypes, UserDefinedType
-from millstream.table.udf import AsyncScalarFunction, FunctionContext, ScalarFunction, TableFunction
-from millstream.types.row import Row, RowKind
-
-__all__ = [
-    "AggregateFunction",
-    "AsyncScalarFunction",
-    "Catalog",
-    "CatalogDatabase",
-    "CatalogFunction",
-    "ChangelogMode",
-    "CompiledPlan",
-    "DataTypes",
-    "DataView",
-    "EnvironmentSettings",
-    "ExplainDetail",
-    "Expression",
-    "FormatDescriptor",
-    "FunctionContext",
-    "GenericInMemoryCatalog",
-    "GroupWindowedTable",
-    "GroupedTable",
-    "ListView",
-    "MapView",
-    "Module",
-    "ModuleEntry",
-    "ObjectPath",
-    "OverWindowedTable",
-    "PlanReference",
-    "ResolvedSchema",
-    "ResultKind",
-    "Row",
-    "RowKind",
-    "ScalarFunction",
-    "Schema",
-    "SqlDialect",
-    "StatementSet",
-    "StreamTableEnvironment",
-    "Table",
-    "TableAggregateFunction",
-    "TableConfig",
-    "TableDescriptor",
-    "TableEnvironment",
-    "TableFunction",
-    "TablePipeline",
-    "TableResult",
-    "TableSchema",
-    "UserDefinedType",
-    "WindowGroupedTable",
-]
+facade.complete(__name__)

@@ -1,98 +1,28 @@
 """Catalogs, databases, tables and descriptors of new catalogs, under PyFlink's path."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from millstream.sql.catalog.catalog import Catalog, GenericInMemoryCatalog
-from millstream.sql.catalog.identifiers import (
-    CatalogPartitionSpec,
-    ObjectIdentifier,
-    ObjectPath,
-    quoted,
-)
-from millstream.sql.catalog.objects import (
-    CatalogBaseTable,
-    CatalogDatabase,
-    CatalogFunction,
-    CatalogPartition,
-    CatalogTable,
-    CatalogView,
+from millstream.sql.catalog.catalog import Catalog as Catalog
+from millstream.sql.catalog.catalog import GenericInMemoryCatalog as GenericInMemoryCatalog
+from millstream.sql.catalog.identifiers import CatalogPartitionSpec as CatalogPartitionSpec
+from millstream.sql.catalog.identifiers import ObjectIdentifier as ObjectIdentifier
+from millstream.sql.catalog.identifiers import ObjectPath as ObjectPath
+from millstream.sql.catalog.objects import CatalogBaseTable as CatalogBaseTable
+from millstream.sql.catalog.objects import CatalogDatabase as CatalogDatabase
+from millstream.sql.catalog.objects import CatalogFunction as CatalogFunction
+from millstream.sql.catalog.objects import CatalogPartition as CatalogPartition
+from millstream.sql.catalog.objects import CatalogTable as CatalogTable
+from millstream.sql.catalog.objects import CatalogView as CatalogView
+from millstream.sql.catalog.partitions_and_statistics import (
+    CatalogColumnStatistics as CatalogColumnStatistics,
 )
 from millstream.sql.catalog.partitions_and_statistics import (
-    CatalogColumnStatistics,
-    CatalogTableStatistics,
+    CatalogTableStatistics as CatalogTableStatistics,
 )
-from millstream.sql.catalog.schema import (
-    Column,
-    ComputedColumn,
-    Constraint,
-    MetadataColumn,
-    PhysicalColumn,
-    ResolvedSchema,
-    UniqueConstraint,
-    WatermarkSpec,
-)
-
-if TYPE_CHECKING:
-    from millstream.configuration.configuration import Configuration
-
-__all__ = [
-    "Catalog",
-    "CatalogBaseTable",
-    "CatalogColumnStatistics",
-    "CatalogDatabase",
-    "CatalogDescriptor",
-    "CatalogFunction",
-    "CatalogPartition",
-    "CatalogPartitionSpec",
-    "CatalogTable",
-    "CatalogTableStatistics",
-    "CatalogView",
-    "Column",
-    "ComputedColumn",
-    "Constraint",
-    "GenericInMemoryCatalog",
-    "MetadataColumn",
-    "ObjectIdentifier",
-    "ObjectPath",
-    "PhysicalColumn",
-    "ResolvedSchema",
-    "UniqueConstraint",
-    "WatermarkSpec",
-]
-
-
-@dataclass(frozen=True)
-class CatalogDescriptor:
-    """A catalog that is to be made; see ``of``."""
-
-    catalog_name: str
-    configuration: Configuration
-    comment: str | None = None
-
-    @staticmethod
-    def of(
-        catalog_name: str, configuration: Configuration, comment: str | None = None
-    ) -> CatalogDescriptor:
-        """What ``CREATE CATALOG`` says.
-
-        Args:
-            catalog_name: its name.
-            configuration: ``type``, and the options of that type.
-            comment: what it is for.
-        """
-        return CatalogDescriptor(catalog_name, configuration, comment)
-
-    def statement(self, name: str) -> str:
-        """``CREATE CATALOG``, with a name of its own in the session."""
-        options = self.configuration.to_dict().items()
-        pairs = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in options)
-        comment = "" if self.comment is None else f" COMMENT {_text(self.comment)}"
-        return f"CREATE CATALOG {quoted(name)}{comment}{f' WITH ({pairs})' if pairs else ''}"
-
-
-def _text(value: str) -> str:
-    """A value as statements have it."""
-    return "'" + value.replace("'", "''") + "'"
+from millstream.sql.catalog.schema import Column as Column
+from millstream.sql.catalog.schema import ComputedColumn as ComputedColumn
+from millstream.sql.catalog.schema import Constraint as Constraint
+from millstream.sql.catalog.schema import MetadataColumn as MetadataColumn
+from millstream.sql.catalog.schema import PhysicalColumn as PhysicalColumn
+from millstream.sql.catalog.schema import ResolvedSchema as ResolvedSchema
+from millstream.sql.catalog.schema import UniqueConstraint as UniqueConstraint
+from millstream.sql.catalog.schema import WatermarkSpec as WatermarkSpec
+from millstream.table.table_descriptor import CatalogDescriptor as CatalogDescriptor

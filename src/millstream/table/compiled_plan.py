@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from millstream.sql.statements.plans import Plan
     from millstream.table.building import HasSession
 
-__all__ = ["CompiledPlan"]
-
 
 class CompiledPlan:
     """A plan that does not change any more, with the names under which operators keep state."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["DataView", "ListView", "MapView"]
 
 T = TypeVar("T")
 K = TypeVar("K")

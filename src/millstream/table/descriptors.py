@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from millstream.table.table_schema import TableSchema
 
-__all__ = ["Rowtime", "Schema"]
 
 #: Names of types before SQL's -> SQL's.
 _OLD_TYPES: Final = {

@@ -7,8 +7,6 @@ from typing import Self
 from millstream.configuration.configuration import Configuration
 from millstream.configuration.options import BUILTIN_CATALOG, BUILTIN_DATABASE, RUNTIME_MODE
 
-__all__ = ["EnvironmentSettings"]
-
 
 class EnvironmentSettings:
     """Settings of a TableEnvironment; made by ``in_streaming_mode`` or a builder."""

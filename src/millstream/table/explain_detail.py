@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["ExplainDetail"]
-
 
 class ExplainDetail(Enum):
     """What a plan shows beside its nodes."""

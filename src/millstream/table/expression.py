@@ -18,36 +18,20 @@ from millstream.table.collection_methods import (
     CollectionMethods,
     JsonMethods,
 )
-from millstream.table.expression_nodes import (
-    JsonExistsOnError,
-    JsonOnNull,
-    JsonQueryOnEmptyOrError,
-    JsonQueryWrapper,
-    JsonType,
-    JsonValueOnEmptyOrError,
-    TimeIntervalUnit,
-    TimePointUnit,
-    as_node,
-    function_node,
-)
+from millstream.table.expression_nodes import JsonExistsOnError as JsonExistsOnError
+from millstream.table.expression_nodes import JsonOnNull as JsonOnNull
+from millstream.table.expression_nodes import JsonQueryOnEmptyOrError as JsonQueryOnEmptyOrError
+from millstream.table.expression_nodes import JsonQueryWrapper as JsonQueryWrapper
+from millstream.table.expression_nodes import JsonType as JsonType
+from millstream.table.expression_nodes import JsonValueOnEmptyOrError as JsonValueOnEmptyOrError
+from millstream.table.expression_nodes import TimeIntervalUnit as TimeIntervalUnit
+from millstream.table.expression_nodes import TimePointUnit as TimePointUnit
+from millstream.table.expression_nodes import as_node as as_node
+from millstream.table.expression_nodes import function_node
 from millstream.table.scalar_methods import NumberMethods, TextMethods, TimeMethods
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
-
-__all__ = [
-    "Expression",
-    "JsonExistsOnError",
-    "JsonOnNull",
-    "JsonQueryOnEmptyOrError",
-    "JsonQueryWrapper",
-    "JsonType",
-    "JsonValueOnEmptyOrError",
-    "TimeIntervalUnit",
-    "TimePointUnit",
-    "as_node",
-    "function",
-]
 
 
 def function(name: str, *arguments: Any) -> Expression:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.sql.catalog.modules import ModuleEntry
-
-__all__ = ["Module", "ModuleEntry"]
+from millstream.sql.catalog.modules import ModuleEntry as ModuleEntry
 
 
 class Module:

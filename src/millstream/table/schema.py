@@ -13,17 +13,15 @@ from millstream.sql.catalog.schema import (
     ComputedColumn,
     PhysicalColumn,
     ResolvedSchema,
-    Schema,
     UnresolvedComputed,
 )
+from millstream.sql.catalog.schema import Schema as Schema
 from millstream.sql.parser.parser import parse_expression
 from millstream.sql.planner.logical import row_of
 from millstream.sql.statements.alter import with_key
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
-
-__all__ = ["Schema", "resolved"]
 
 
 def resolved(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["SqlDialect"]
-
 
 class SqlDialect(Enum):
     """Dialects of SQL; only the default one is here."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from millstream.table.table_descriptor import TableDescriptor
     from millstream.table.table_pipeline import TablePipeline
 
-__all__ = ["StatementSet"]
-
 
 class StatementSet:
     """Collects INSERTs; made by ``TableEnvironment.create_statement_set``."""

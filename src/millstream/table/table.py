@@ -40,7 +40,7 @@ from millstream.table.lateral import (
     rows_of,
     unnested,
 )
-from millstream.table.table_pipeline import TablePipeline
+from millstream.table.table_pipeline import TablePipeline as TablePipeline
 from millstream.table.table_result import TableResult
 from millstream.table.window import (
     GroupWindow,
@@ -62,24 +62,6 @@ if TYPE_CHECKING:
     from millstream.table.building import HasSession
     from millstream.table.expression import Expression
     from millstream.table.table_descriptor import TableDescriptor
-
-__all__ = [
-    "AggregatedTable",
-    "ChangelogTables",
-    "FlatAggregateTable",
-    "FrameResults",
-    "GroupWindowedTable",
-    "GroupedTable",
-    "OrderedTable",
-    "OverWindowedTable",
-    "PlanView",
-    "Table",
-    "TablePipeline",
-    "WindowGroupedTable",
-    "described",
-    "scanned",
-    "target_of",
-]
 
 
 class FrameResults:

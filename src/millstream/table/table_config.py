@@ -9,8 +9,6 @@ from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
 from millstream.table.sql_dialect import SqlDialect
 
-__all__ = ["TableConfig"]
-
 _DIALECT: Final = "table.sql-dialect"
 _CODE_LENGTH: Final = "table.generated-code.max-length"
 

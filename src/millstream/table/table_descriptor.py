@@ -1,4 +1,4 @@
-"""TableDescriptor: a table of a connector, as programs describe it."""
+"""Descriptors of tables, their formats and catalogs, as programs make them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.configuration.option import ConfigOption, parse_string
+from millstream.sql.catalog.identifiers import quoted
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.schema import ResolvedSchema
 from millstream.table.schema import Schema, resolved
 
 if TYPE_CHECKING:
+    from millstream.configuration.configuration import Configuration
     from millstream.sql.binder.scope import BindingContext
     from millstream.types.logical_types import RowType
-
-__all__ = ["FormatDescriptor", "TableDescriptor"]
 
 
 def _set_option(options: dict[str, str], key: str | ConfigOption[Any], value: object) -> None:
@@ -190,3 +190,37 @@ class TableDescriptor:
             options=self.options,
             partition_keys=self.partition_keys,
         )
+
+
+@dataclass(frozen=True)
+class CatalogDescriptor:
+    """A catalog that is to be made; see ``of``."""
+
+    catalog_name: str
+    configuration: Configuration
+    comment: str | None = None
+
+    @staticmethod
+    def of(
+        catalog_name: str, configuration: Configuration, comment: str | None = None
+    ) -> CatalogDescriptor:
+        """What ``CREATE CATALOG`` says.
+
+        Args:
+            catalog_name: its name.
+            configuration: ``type``, and the options of that type.
+            comment: what it is for.
+        """
+        return CatalogDescriptor(catalog_name, configuration, comment)
+
+    def statement(self, name: str) -> str:
+        """``CREATE CATALOG``, with a name of its own in the session."""
+        options = self.configuration.to_dict().items()
+        pairs = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in options)
+        comment = "" if self.comment is None else f" COMMENT {_text(self.comment)}"
+        return f"CREATE CATALOG {quoted(name)}{comment}{f' WITH ({pairs})' if pairs else ''}"
+
+
+def _text(value: str) -> str:
+    """A value as statements have it."""
+    return "'" + value.replace("'", "''") + "'"

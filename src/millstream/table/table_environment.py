@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
-__all__ = ["FrameSources", "StreamTableEnvironment", "TableEnvironment"]
-
 
 class FrameSources:
     """What programs of pandas and Spark bring to tables."""

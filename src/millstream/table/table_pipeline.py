@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from millstream.sql.statements.session import Target
     from millstream.table.building import HasSession
 
-__all__ = ["TablePipeline"]
-
 
 class TablePipeline:
     """A table on its way into another."""

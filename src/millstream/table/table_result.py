@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from millstream.execution.job_client import JobClient
     from millstream.types.logical_types import LogicalType
 
-__all__ = ["ResultKind", "TableResult", "cell_texts", "column_width", "row_texts"]
-
 
 _NULL: Final = "<NULL>"
 _KINDS: Final = tuple(RowKind)

@@ -7,83 +7,42 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from millstream.types import logical_types as lt
-from millstream.types.logical_types import (
-    ArrayType,
-    AtomicType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    FractionalType,
-    IntegralType,
-    IntType,
-    LocalZonedTimestampType,
-    MapType,
-    MultisetType,
-    NullType,
-    NumericType,
-    RawType,
-    RowField,
-    RowType,
-    SmallIntType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-    YearMonthIntervalType,
-    ZonedTimestampType,
-)
-from millstream.types.row import Row, RowKind
+from millstream.types.logical_types import ArrayType as ArrayType
+from millstream.types.logical_types import AtomicType as AtomicType
+from millstream.types.logical_types import BigIntType as BigIntType
+from millstream.types.logical_types import BinaryType as BinaryType
+from millstream.types.logical_types import BooleanType as BooleanType
+from millstream.types.logical_types import CharType as CharType
+from millstream.types.logical_types import DateType as DateType
+from millstream.types.logical_types import DayTimeIntervalType as DayTimeIntervalType
+from millstream.types.logical_types import DecimalType as DecimalType
+from millstream.types.logical_types import DoubleType as DoubleType
+from millstream.types.logical_types import FloatType as FloatType
+from millstream.types.logical_types import FractionalType as FractionalType
+from millstream.types.logical_types import IntegralType as IntegralType
+from millstream.types.logical_types import IntType as IntType
+from millstream.types.logical_types import LocalZonedTimestampType as LocalZonedTimestampType
+from millstream.types.logical_types import MapType as MapType
+from millstream.types.logical_types import MultisetType as MultisetType
+from millstream.types.logical_types import NullType as NullType
+from millstream.types.logical_types import NumericType as NumericType
+from millstream.types.logical_types import RawType as RawType
+from millstream.types.logical_types import RowField as RowField
+from millstream.types.logical_types import RowType as RowType
+from millstream.types.logical_types import SmallIntType as SmallIntType
+from millstream.types.logical_types import TimestampType as TimestampType
+from millstream.types.logical_types import TimeType as TimeType
+from millstream.types.logical_types import TinyIntType as TinyIntType
+from millstream.types.logical_types import VarBinaryType as VarBinaryType
+from millstream.types.logical_types import VarCharType as VarCharType
+from millstream.types.logical_types import YearMonthIntervalType as YearMonthIntervalType
+from millstream.types.logical_types import ZonedTimestampType as ZonedTimestampType
+from millstream.types.row import Row as Row
+from millstream.types.row import RowKind as RowKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "ArrayType",
-    "AtomicType",
-    "BigIntType",
-    "BinaryType",
-    "BooleanType",
-    "CharType",
-    "DataType",
-    "DataTypes",
-    "DateType",
-    "DayTimeIntervalType",
-    "DecimalType",
-    "DoubleType",
-    "FloatType",
-    "FractionalType",
-    "IntType",
-    "IntegralType",
-    "ListViewType",
-    "LocalZonedTimestampType",
-    "MapType",
-    "MapViewType",
-    "MultisetType",
-    "NullType",
-    "NumericType",
-    "RawType",
-    "Resolution",
-    "Row",
-    "RowField",
-    "RowKind",
-    "RowType",
-    "SmallIntType",
-    "TimeType",
-    "TimestampType",
-    "TinyIntType",
-    "UserDefinedType",
-    "VarBinaryType",
-    "VarCharType",
-    "YearMonthIntervalType",
-    "ZonedTimestampType",
-]
 
 #: PyFlink's name.
 DataType = lt.LogicalType

@@ -11,26 +11,27 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from millstream.errors import ArgumentValueError, ProgramError
-from millstream.expressions.user_functions import (
-    FunctionContext,
-    definition_of,
-    table_definition_of,
-)
+from millstream.expressions.user_functions import FunctionContext as FunctionContext
+from millstream.expressions.user_functions import definition_of, table_definition_of
+from millstream.table.aggregate_functions import AggregateFunction as AggregateFunction
 from millstream.table.aggregate_functions import (
-    AggregateFunction,
     FunctionWrapper,
-    ImperativeAggregateFunction,
-    TableAggregateFunction,
-    UserDefinedAggregateFunctionWrapper,
-    UserDefinedFunction,
     check_func_type,
     checked_function,
     is_deterministic,
     type_of,
     types_of,
-    udaf,
-    udtaf,
 )
+from millstream.table.aggregate_functions import (
+    ImperativeAggregateFunction as ImperativeAggregateFunction,
+)
+from millstream.table.aggregate_functions import TableAggregateFunction as TableAggregateFunction
+from millstream.table.aggregate_functions import (
+    UserDefinedAggregateFunctionWrapper as UserDefinedAggregateFunctionWrapper,
+)
+from millstream.table.aggregate_functions import UserDefinedFunction as UserDefinedFunction
+from millstream.table.aggregate_functions import udaf as udaf
+from millstream.table.aggregate_functions import udtaf as udtaf
 from millstream.types.logical_types import (
     BigIntType,
     BooleanType,
@@ -47,28 +48,6 @@ from millstream.types.logical_types import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-
-__all__ = [
-    "AggregateFunction",
-    "AsyncScalarFunction",
-    "FunctionContext",
-    "ImperativeAggregateFunction",
-    "ScalarFunction",
-    "TableAggregateFunction",
-    "TableFunction",
-    "UserDefinedAggregateFunctionWrapper",
-    "UserDefinedAsyncScalarFunctionWrapper",
-    "UserDefinedFunction",
-    "UserDefinedFunctionWrapper",
-    "UserDefinedScalarFunctionWrapper",
-    "UserDefinedTableFunctionWrapper",
-    "registered",
-    "udaf",
-    "udf",
-    "udtaf",
-    "udtf",
-]
 
 
 class ScalarFunction(UserDefinedFunction, ABC):

@@ -7,27 +7,19 @@ Read next: ``docs/how-to/testing.md``, ``testing/stream_harness.py``; ``testing/
 restart), ``testing/conformance.py`` (sources and sinks).
 """
 
-from __future__ import annotations
+from millstream import facade
+from millstream.testing.harness import OperatorHarness as OperatorHarness
+from millstream.testing.local_run import ManualClock as ManualClock
+from millstream.testing.local_run import run_and_collect as run_and_collect
+from millstream.testing.mini_cluster import MiniCluster as MiniCluster
+from millstream.testing.sinks import FailingSink as FailingSink
+from millstream.testing.sources import CRASH as CRASH
+from millstream.testing.sources import EOF as EOF
+from millstream.testing.sources import EPOCH as EPOCH
+from millstream.testing.sources import KILL as KILL
+from millstream.testing.sources import WATERMARK as WATERMARK
+from millstream.testing.sources import At as At
+from millstream.testing.sources import ScriptedSource as ScriptedSource
+from millstream.testing.stream_harness import StreamHarness as StreamHarness
 
-from millstream.testing.harness import OperatorHarness
-from millstream.testing.local_run import ManualClock, run_and_collect
-from millstream.testing.mini_cluster import MiniCluster
-from millstream.testing.sinks import FailingSink
-from millstream.testing.sources import CRASH, EOF, EPOCH, KILL, WATERMARK, At, ScriptedSource
-from millstream.testing.stream_harness import StreamHarness
-
-__all__ = [
-    "CRASH",
-    "EOF",
-    "EPOCH",
-    "KILL",
-    "WATERMARK",
-    "At",
-    "FailingSink",
-    "ManualClock",
-    "MiniCluster",
-    "OperatorHarness",
-    "ScriptedSource",
-    "StreamHarness",
-    "run_and_collect",
-]
+facade.complete(__name__)

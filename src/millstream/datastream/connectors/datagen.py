@@ -1,11 +1,5 @@
 """The data generator of ``connectors/basic/data_generator.py`` under PyFlink's import path."""
 
-from __future__ import annotations
-
-from millstream.connectors.basic.data_generator import (
-    DataGeneratorSource,
-    GeneratorFunction,
-    RateLimiterStrategy,
-)
-
-__all__ = ["DataGeneratorSource", "GeneratorFunction", "RateLimiterStrategy"]
+from millstream.connectors.basic.data_generator import DataGeneratorSource as DataGeneratorSource
+from millstream.connectors.basic.data_generator import GeneratorFunction as GeneratorFunction
+from millstream.connectors.basic.data_generator import RateLimiterStrategy as RateLimiterStrategy
