@@ -12,12 +12,13 @@ from millstream.sql.binder.calls import InlineOperation, InlinePlan
 from millstream.sql.parser import nodes
 from millstream.sql.parser.unparser import unparse
 from millstream.table.building import Flattened
-from millstream.table.collection_methods import (
+from millstream.table.expression_methods import (
     AggregateMethods,
-    BitmapMethods,
-    CollectionMethods,
     JsonMethods,
+    ScalarMethods,
+    TimeMethods,
 )
+from millstream.table.expression_nodes import BaseExpression, ExpressionProperty, function_node
 from millstream.table.expression_nodes import JsonExistsOnError as JsonExistsOnError
 from millstream.table.expression_nodes import JsonOnNull as JsonOnNull
 from millstream.table.expression_nodes import JsonQueryOnEmptyOrError as JsonQueryOnEmptyOrError
@@ -27,27 +28,25 @@ from millstream.table.expression_nodes import JsonValueOnEmptyOrError as JsonVal
 from millstream.table.expression_nodes import TimeIntervalUnit as TimeIntervalUnit
 from millstream.table.expression_nodes import TimePointUnit as TimePointUnit
 from millstream.table.expression_nodes import as_node as as_node
-from millstream.table.expression_nodes import function_node
-from millstream.table.scalar_methods import NumberMethods, TextMethods, TimeMethods
+from millstream.table.function_methods import FunctionMethods
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import LogicalType
 
 
 def function(name: str, *arguments: Any) -> Expression:
-    """A call of a function."""
+    """Call a function of SQL."""
     return Expression(function_node(name, *arguments))
 
 
-class Expression(
-    AggregateMethods,
-    BitmapMethods,
-    CollectionMethods,
-    JsonMethods,
-    NumberMethods,
-    TextMethods,
-    TimeMethods,
-):
+def _test(test: str, documentation: str, *, negated: bool = False) -> ExpressionProperty:
+    def predicate(operand: BaseExpression) -> nodes.IsPredicate:
+        return nodes.IsPredicate(operand.node, test, negated=negated)
+
+    return ExpressionProperty(predicate, documentation)
+
+
+class Expression(AggregateMethods, FunctionMethods, JsonMethods, ScalarMethods, TimeMethods):
     """A value computed of columns."""
 
     #: As the program wrote it in SQL; None: it made it by methods.
@@ -60,7 +59,7 @@ class Expression(
         return self._of(InlineOperation(operator, left, right))
 
     def __str__(self) -> str:
-        """As SQL writes it; what only the Table API has, as it is."""
+        """Return the SQL of the expression; what only the Table API has, as it is."""
         if self.written is not None:
             return self.written
         try:
@@ -144,7 +143,7 @@ class Expression(
         return self._binary("OR", other)
 
     def __invert__(self) -> Self:
-        """Whether it is not TRUE: of NULL that is TRUE, unlike ``not_``, as in PyFlink."""
+        """Test if the value is not TRUE: of NULL that is TRUE, unlike ``not_``, as in PyFlink."""
         return self.is_not_true
 
     def __neg__(self) -> Self:
@@ -154,37 +153,37 @@ class Expression(
         return self.abs
 
     def __getitem__(self, index: Any) -> Self:
-        """An element of an array (from 1) or map."""
+        """Return an element of an array (from 1) or map."""
         return self.at(index)
 
     def __iter__(self) -> Any:
-        """Refused: it would not end."""
+        """Refuse it: it would not end."""
         message = "an expression is one value and cannot be iterated over"
         raise TypeError(message)
 
     def __bool__(self) -> bool:
-        """Refused: ``and`` and ``or`` of Python do not see what is in it."""
+        """Refuse it: ``and`` and ``or`` of Python do not see the nodes."""
         message = "an expression has no truth value: write & for AND, | for OR, ~ for NOT"
         raise ProgramError(message)
 
     # -- names and order -------------------------------------------------------------------------
 
     def alias(self, name: str, *extra_names: str) -> Self:
-        """The same under a name; under several, if it gives several columns."""
+        """Name the column, or the columns, of the expression."""
         return type(self)(self.node, name, *extra_names)
 
     def as_argument(self, name: str) -> Self:
-        """As the argument of a function's parameter of that name."""
+        """Make it the argument of a function's parameter of that name."""
         return self._of(nodes.NamedArgument(nodes.Name(name), self.node))
 
     @property
     def asc(self) -> Self:
-        """In ascending order."""
+        """Sort in ascending order."""
         return self._ordered(descending=False)
 
     @property
     def desc(self) -> Self:
-        """In descending order."""
+        """Sort in descending order."""
         return self._ordered(descending=True)
 
     def _ordered(self, *, descending: bool) -> Self:
@@ -194,50 +193,24 @@ class Expression(
 
     # -- tests -----------------------------------------------------------------------------------
 
-    def _is(self, test: str, *, negated: bool = False) -> Self:
-        return self._of(nodes.IsPredicate(self.node, test, negated=negated))
-
-    @property
-    def is_null(self) -> Self:
-        """Whether it is NULL."""
-        return self._is("NULL")
-
-    @property
-    def is_not_null(self) -> Self:
-        """Whether it is not NULL."""
-        return self._is("NULL", negated=True)
-
-    @property
-    def is_true(self) -> Self:
-        """Whether it is TRUE, not FALSE or NULL."""
-        return self._is("TRUE")
-
-    @property
-    def is_false(self) -> Self:
-        """Whether it is FALSE, not TRUE or NULL."""
-        return self._is("FALSE")
-
-    @property
-    def is_not_true(self) -> Self:
-        """Whether it is FALSE or NULL."""
-        return self._is("TRUE", negated=True)
-
-    @property
-    def is_not_false(self) -> Self:
-        """Whether it is TRUE or NULL."""
-        return self._is("FALSE", negated=True)
+    is_null = _test("NULL", "Test if the value is NULL.")
+    is_not_null = _test("NULL", "Test if the value is not NULL.", negated=True)
+    is_true = _test("TRUE", "Test if the value is TRUE, not FALSE or NULL.")
+    is_false = _test("FALSE", "Test if the value is FALSE, not TRUE or NULL.")
+    is_not_true = _test("TRUE", "Test if the value is FALSE or NULL.", negated=True)
+    is_not_false = _test("FALSE", "Test if the value is TRUE or NULL.", negated=True)
 
     def between(self, lower_bound: Any, upper_bound: Any) -> Self:
-        """Whether it lies between two values, both included."""
+        """Test if the value is between two values, both included."""
         return self._of(nodes.Between(self.node, as_node(lower_bound), as_node(upper_bound)))
 
     def not_between(self, lower_bound: Any, upper_bound: Any) -> Self:
-        """Whether it does not lie between two values."""
+        """Test if the value is not between two values."""
         low, high = as_node(lower_bound), as_node(upper_bound)
         return self._of(nodes.Between(self.node, low, high, negated=True))
 
     def in_(self, first_element_or_table: Any, *remaining_elements: Any) -> Self:
-        """Whether it is one of some values, or in the one column of a table (in ``where``).
+        """Test if the value is one of these, or in the one column of a table (in ``where``).
 
         Args:
             first_element_or_table: a value, or the table; or a list of all values.
@@ -252,41 +225,41 @@ class Expression(
         return self._of(nodes.InList(self.node, tuple(map(as_node, values))))
 
     def then(self, if_true: Any, if_false: Any) -> Self:
-        """One value where it is true, another elsewhere."""
+        """Return one value where it is true, another elsewhere."""
         when = nodes.WhenClause(self.node, as_node(if_true))
         return self._of(nodes.Case(None, (when,), as_node(if_false)))
 
     def if_null(self, null_replacement: Any) -> Self:
-        """Another value where it is NULL."""
+        """Return another value where it is NULL."""
         return self._call("IFNULL", null_replacement)
 
     # -- casts and parts -------------------------------------------------------------------------
 
     def cast(self, data_type: LogicalType) -> Self:
-        """As a value of another type."""
+        """Convert to another type."""
         return self._of(nodes.Cast(self.node, data_type))
 
     def try_cast(self, data_type: LogicalType) -> Self:
-        """As a value of another type; NULL where that fails."""
+        """Convert to another type; NULL where that fails."""
         return self._of(nodes.Cast(self.node, data_type, safe=True))
 
     def get(self, name_or_index: str | int) -> Self:
-        """A field of a row, by its name or its position from 0."""
+        """Return a field of a row, by its name or its position from 0."""
         if isinstance(name_or_index, str):
             return self._of(nodes.FieldAccess(self.node, nodes.Name(name_or_index)))
         return self._of(nodes.ElementAccess(self.node, as_node(name_or_index + 1)))
 
     @property
     def flatten(self) -> Self:
-        """The fields of a row, each as a column (in ``select``)."""
+        """Make a column of each field of a row (in ``select``)."""
         return self._of(Flattened(self.node))
 
     def at(self, index: Any) -> Self:
-        """An element of an array (from 1) or map."""
+        """Return an element of an array (from 1) or map."""
         return self._of(nodes.ElementAccess(self.node, as_node(index)))
 
     def __getattr__(self, name: str) -> Any:
-        """Further functions of SQL as methods.
+        """Call further functions of SQL as methods.
 
         Raises:
             AttributeError: there is no such function.

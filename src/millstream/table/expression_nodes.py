@@ -25,7 +25,7 @@ from millstream.types.logical_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 _INT: Final = 2**31
@@ -79,18 +79,17 @@ class BaseExpression:
 _Expression = TypeVar("_Expression")
 
 
-class FunctionProperty(property):
-    """A function of SQL, called on the expression alone."""
+class ExpressionProperty(property):
+    """An expression that is made of this one alone."""
 
-    def __init__(self, function: str, documentation: str) -> None:
-        """Take the name of the function and the docstring of the property."""
-        method = BaseExpression._call  # noqa: SLF001 - what the properties are short for
+    def __init__(self, make: Callable[[BaseExpression], Any], documentation: str) -> None:
+        """Take what makes the node, and the docstring of the property."""
 
-        @wraps(method)
-        def call(expression: BaseExpression) -> BaseExpression:
-            return method(expression, function)
+        @wraps(BaseExpression._of)  # noqa: SLF001 - what the properties are short for
+        def expression(operand: BaseExpression) -> BaseExpression:
+            return type(operand)(make(operand))
 
-        super().__init__(call)
+        super().__init__(expression)
         self.__doc__ = documentation
 
     if TYPE_CHECKING:  # the type of an expression's property is that of the expression
@@ -102,6 +101,14 @@ class FunctionProperty(property):
         def __get__(self, instance: _Expression, owner: type | None = None, /) -> _Expression: ...
 
         def __get__(self, instance: object, owner: type | None = None, /) -> object: ...
+
+
+class FunctionProperty(ExpressionProperty):
+    """A function of SQL, called on the expression alone."""
+
+    def __init__(self, function: str, documentation: str) -> None:
+        """Take the name of the function and the docstring of the property."""
+        super().__init__(lambda operand: function_node(function, operand), documentation)
 
 
 def function_node(name: str, *arguments: Any) -> nodes.FunctionCall:

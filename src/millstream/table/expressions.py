@@ -12,7 +12,7 @@ from millstream.table.building import ColumnRange, Columns, OverBound, RowInterv
 from millstream.table.expression import Expression, JsonOnNull, as_node, function
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.table.expression import TimePointUnit
     from millstream.types.logical_types import LogicalType
@@ -98,12 +98,12 @@ _SQL_NAMES: Final = {"sum0": "$SUM0"}
 
 
 def col(name: str) -> Expression:
-    """A column; ``*`` is all of them."""
+    """Return a column; ``*`` is all of them."""
     return Expression(nodes.Star() if name == "*" else nodes.identifier(name))
 
 
 def lit(v: Any, data_type: LogicalType | None = None) -> Expression:
-    """A value of the program.
+    """Return a value of the program as a literal.
 
     Args:
         v: the value.
@@ -114,12 +114,12 @@ def lit(v: Any, data_type: LogicalType | None = None) -> Expression:
 
 
 def null_of(data_type: LogicalType) -> Expression:
-    """NULL of a type."""
+    """Return NULL of a type."""
     return Expression(nodes.Cast(as_node(None), data_type))
 
 
 def call(f: Any, *args: Any) -> Expression:
-    """A function by its name, or one that ``udf`` and its sisters have made.
+    """Call a function by its name, or one that ``udf`` and its sisters have made.
 
     Names are those of SQL, of functions of users, and Flink's names of operators: ``plus``.
     """
@@ -133,7 +133,7 @@ def call(f: Any, *args: Any) -> Expression:
 
 
 def call_sql(sql_expression: str) -> Expression:
-    """An expression as SQL writes it.
+    """Parse an expression of SQL.
 
     Args:
         sql_expression: the text.
@@ -150,12 +150,12 @@ def call_sql(sql_expression: str) -> Expression:
 
 
 def and_(predicate0: Any, predicate1: Any, *predicates: Any) -> Expression:
-    """Whether all are true."""
+    """Test if all predicates are true."""
     return _connected("AND", predicate0, predicate1, *predicates)
 
 
 def or_(predicate0: Any, predicate1: Any, *predicates: Any) -> Expression:
-    """Whether one is true."""
+    """Test if any predicate is true."""
     return _connected("OR", predicate0, predicate1, *predicates)
 
 
@@ -167,17 +167,17 @@ def _connected(operator: str, *predicates: Any) -> Expression:
 
 
 def not_(expression: Any) -> Expression:
-    """Whether it is false; of NULL that is NULL."""
+    """Negate a predicate; of NULL that is NULL."""
     return Expression(nodes.UnaryOperation("NOT", as_node(expression)))
 
 
 def if_then_else(condition: Any, if_true: Any, if_false: Any) -> Expression:
-    """One value or the other."""
+    """Return one value where the condition is true, the other elsewhere."""
     return Expression(as_node(condition)).then(if_true, if_false)
 
 
 def coalesce(*args: Any) -> Expression:
-    """The first that is not NULL."""
+    """Return the first value that is not NULL."""
     return function("COALESCE", *args)
 
 
@@ -185,17 +185,17 @@ def coalesce(*args: Any) -> Expression:
 
 
 def array(head: Any, *tail: Any) -> Expression:
-    """An array of values."""
+    """Make an array of values."""
     return Expression(nodes.ArrayConstructor(tuple(map(as_node, (head, *tail)))))
 
 
 def row(head: Any, *tail: Any) -> Expression:
-    """A row of values."""
+    """Make a row of values."""
     return Expression(nodes.RowConstructor(tuple(map(as_node, (head, *tail)))))
 
 
 def map_(key: Any, value: Any, *tail: Any) -> Expression:
-    """A map of keys and values in turn.
+    """Make a map of keys and values, given alternately.
 
     Raises:
         ProgramError: a key has no value.
@@ -206,19 +206,19 @@ def map_(key: Any, value: Any, *tail: Any) -> Expression:
 
 def _pairs(what: str, given: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
     if len(given) % 2:
-        message = f"{what} takes keys and values in turn; the last key has no value"
+        message = f"{what} takes keys and values alternately; the last key has no value"
         raise ProgramError(message)
     flat = [as_node(each) for each in given]
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
 def map_from_arrays(key: Any, value: Any) -> Expression:
-    """A map of an array of keys and an array of values."""
+    """Make a map of an array of keys and an array of values."""
     return function("MAP_FROM_ARRAYS", key, value)
 
 
 def descriptor(*column_names: str) -> Expression:
-    """Names of columns as an argument of a function."""
+    """Make an argument of names of columns."""
     return Expression(nodes.Descriptor(tuple(nodes.Name(each) for each in column_names)))
 
 
@@ -226,22 +226,22 @@ def descriptor(*column_names: str) -> Expression:
 
 
 def range_(start: str | int, end: str | int) -> Expression:
-    """Columns from one to another, by name or by position from 1, for ``with_columns``."""
+    """Select columns from one to another, by name or by position from 1, for ``with_columns``."""
     return Expression(ColumnRange(start, end))
 
 
 def with_all_columns() -> Expression:
-    """All columns."""
+    """Select all columns."""
     return Expression(nodes.Star())
 
 
 def with_columns(head: Any, *tails: Any) -> Expression:
-    """Some columns: ``with_columns(range_("b", "c"), col("e"))``; numbers are positions."""
+    """Select columns: ``with_columns(range_("b", "c"), col("e"))``; numbers are positions."""
     return Expression(Columns(_parts(head, *tails), without=False))
 
 
 def without_columns(head: Any, *tails: Any) -> Expression:
-    """All columns but some."""
+    """Select all columns but these."""
     return Expression(Columns(_parts(head, *tails), without=True))
 
 
@@ -250,27 +250,22 @@ def _parts(*given: Any) -> tuple[Any, ...]:
 
 
 def row_interval(rows: int) -> Expression:
-    """A number of rows as the length of a window."""
+    """Make a number of rows the length of a window."""
     return Expression(RowInterval(rows))
 
 
 def object_of(class_name: str, *args: Any) -> Expression:
-    """An object of a structured type, of the names and values of its fields in turns."""
+    """Make an object of a structured type; names and values of fields alternate."""
     return function("OBJECT_OF", class_name, *args)
 
 
-def source_watermark() -> Expression:
-    """Watermarks that come with the rows, in ``Schema.watermark``."""
-    return function("SOURCE_WATERMARK")
-
-
 def lag(expr: Any, offset: Any = 1, default: Any = None) -> Expression:
-    """The value some rows before, in a window."""
+    """Return the value of an earlier row, in a window."""
     return function("LAG", *_with_default(expr, offset, default))
 
 
 def lead(expr: Any, offset: Any = 1, default: Any = None) -> Expression:
-    """The value some rows behind, in a window."""
+    """Return the value of a later row, in a window."""
     return function("LEAD", *_with_default(expr, offset, default))
 
 
@@ -278,98 +273,96 @@ def _with_default(*given: Any) -> tuple[Any, ...]:
     return given if given[-1] is not None else given[:-1]
 
 
+# -- functions without arguments -------------------------------------------------------------------
+
+
+def _constant(name: str, documentation: str, function_name: str = "") -> Callable[[], Expression]:
+    def call() -> Expression:
+        return function(function_name or name.upper())
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = documentation
+    return call
+
+
+source_watermark = _constant(
+    "source_watermark", "Return the watermarks that come with the rows, in ``Schema.watermark``."
+)
+current_database = _constant("current_database", "Return the name of the current database.")
+current_date = _constant("current_date", "Return the current date.")
+current_time = _constant("current_time", "Return the current time of day.")
+current_timestamp = _constant("current_timestamp", "Return the current time, a TIMESTAMP_LTZ.")
+local_time = _constant(
+    "local_time", "Return the current time of day in the session's time zone.", "LOCALTIME"
+)
+local_timestamp = _constant(
+    "local_timestamp",
+    "Return the current time in the session's time zone, a TIMESTAMP.",
+    "LOCALTIMESTAMP",
+)
+proctime = _constant("proctime", "Return a processing time attribute.")
+pi = _constant("pi", "Return the number pi.")
+e = _constant("e", "Return the number e.")
+uuid = _constant("uuid", "Return a random UUID.")
+
+
 # -- time ------------------------------------------------------------------------------------------
 
 
-def current_database() -> Expression:
-    """The name of the current database."""
-    return function("CURRENT_DATABASE")
-
-
-def current_date() -> Expression:
-    """The date of now."""
-    return function("CURRENT_DATE")
-
-
-def current_time() -> Expression:
-    """The time of day of now."""
-    return function("CURRENT_TIME")
-
-
-def current_timestamp() -> Expression:
-    """The time of now, a TIMESTAMP_LTZ."""
-    return function("CURRENT_TIMESTAMP")
-
-
 def current_watermark(rowtimeAttribute: Any) -> Expression:  # noqa: N803 - PyFlink's
-    """The watermark of an event time column; NULL as long as there is none."""
+    """Return the watermark of an event time column; NULL while there is none."""
     return function("CURRENT_WATERMARK", rowtimeAttribute)
 
 
-def local_time() -> Expression:
-    """The time of day of now in the session's time zone."""
-    return function("LOCALTIME")
-
-
-def local_timestamp() -> Expression:
-    """The time of now in the session's time zone, a TIMESTAMP."""
-    return function("LOCALTIMESTAMP")
-
-
-def proctime() -> Expression:
-    """A processing time attribute."""
-    return function("PROCTIME")
-
-
 def to_date(date_str: Any, format: Any = None) -> Expression:  # noqa: A002 - PyFlink's
-    """The date of a text."""
+    """Parse a date."""
     return function("TO_DATE", *_with_default(date_str, format))
 
 
 def to_timestamp(timestamp_str: Any, format: Any = None) -> Expression:  # noqa: A002 - PyFlink's
-    """The TIMESTAMP of a text."""
+    """Parse a TIMESTAMP."""
     return function("TO_TIMESTAMP", *_with_default(timestamp_str, format))
 
 
 def to_timestamp_ltz(*args: Any) -> Expression:
-    """The TIMESTAMP_LTZ of a number of seconds or milliseconds, or of a text."""
+    """Return the TIMESTAMP_LTZ of a number of seconds or milliseconds, or of a text."""
     return function("TO_TIMESTAMP_LTZ", *args)
 
 
 def temporal_overlaps(
     left_time_point: Any, left_temporal: Any, right_time_point: Any, right_temporal: Any
 ) -> Expression:
-    """Whether two times, each a point and its end or length, have a moment in common."""
+    """Test if two times, each a point and its end or length, overlap."""
     left = nodes.RowConstructor((as_node(left_time_point), as_node(left_temporal)))
     right = nodes.RowConstructor((as_node(right_time_point), as_node(right_temporal)))
     return Expression(nodes.PeriodPredicate(left, right))
 
 
 def date_format(timestamp: Any, format: Any) -> Expression:  # noqa: A002 - PyFlink's
-    """A time as text."""
+    """Format a time."""
     return function("DATE_FORMAT", timestamp, format)
 
 
 def timestamp_diff(
     time_point_unit: TimePointUnit, time_point1: Any, time_point2: Any
 ) -> Expression:
-    """How many units lie between two times."""
+    """Count the units between two times."""
     unit = Expression(nodes.Symbol(time_point_unit.name))
     return function("TIMESTAMPDIFF", unit, time_point1, time_point2)
 
 
 def convert_tz(date_str: Any, tz_from: Any, tz_to: Any) -> Expression:
-    """A time as text, in another time zone."""
+    """Convert the text of a time to another time zone."""
     return function("CONVERT_TZ", date_str, tz_from, tz_to)
 
 
 def from_unixtime(unixtime: Any, format: Any = None) -> Expression:  # noqa: A002 - PyFlink's
-    """Seconds since 1970 as text, in the session's time zone."""
+    """Format seconds since 1970, in the session's time zone."""
     return function("FROM_UNIXTIME", *_with_default(unixtime, format))
 
 
 def unix_timestamp(date_str: Any = None, format: Any = None) -> Expression:  # noqa: A002 - PyFlink's
-    """Seconds since 1970 of a text; without one, of now."""
+    """Return the seconds since 1970 of a text; without one, of the current time."""
     given = () if date_str is None else _with_default(date_str, format)
     return function("UNIX_TIMESTAMP", *given)
 
@@ -377,53 +370,38 @@ def unix_timestamp(date_str: Any = None, format: Any = None) -> Expression:  # n
 # -- numbers and texts -----------------------------------------------------------------------------
 
 
-def pi() -> Expression:
-    """The number pi."""
-    return function("PI")
-
-
-def e() -> Expression:
-    """The number e."""
-    return function("E")
-
-
 def rand(seed: Any = None) -> Expression:
-    """A random number from 0 to 1, of a seed."""
+    """Return a random number from 0 to 1, of a seed."""
     return function("RAND", *(() if seed is None else (seed,)))
 
 
 def rand_integer(bound: Any, seed: Any = None) -> Expression:
-    """A random whole number from 0 to below a bound, of a seed."""
+    """Return a random whole number from 0 to below a bound, of a seed."""
     return function("RAND_INTEGER", *((bound,) if seed is None else (seed, bound)))
 
 
 def atan2(y: Any, x: Any) -> Expression:
-    """The arc tangent of a point."""
+    """Return the arc tangent of a point."""
     return function("ATAN2", y, x)
 
 
 def negative(v: Any) -> Expression:
-    """With the other sign."""
+    """Negate a number."""
     return -Expression(as_node(v))
 
 
 def concat(first: Any, *others: Any) -> Expression:
-    """Texts behind each other."""
+    """Concatenate texts."""
     return function("CONCAT", first, *others)
 
 
 def concat_ws(separator: Any, first: Any, *others: Any) -> Expression:
-    """Texts behind each other, with separators."""
+    """Concatenate texts with separators."""
     return function("CONCAT_WS", separator, first, *others)
 
 
-def uuid() -> Expression:
-    """A random UUID."""
-    return function("UUID")
-
-
 def log(v: Any, base: Any = None) -> Expression:
-    """The logarithm of a base; without one, the natural one."""
+    """Return the logarithm of a base; without one, the natural one."""
     return Expression(as_node(v)).log(base)
 
 
@@ -431,34 +409,34 @@ def log(v: Any, base: Any = None) -> Expression:
 
 
 def json(value: Any) -> Expression:
-    """A text that is JSON, to stand in JSON as it is."""
+    """Take a text as JSON, to be written as it is."""
     return function("JSON", value)
 
 
 def json_string(value: Any) -> Expression:
-    """A value as JSON."""
+    """Write a value as JSON."""
     return function("JSON_STRING", value)
 
 
 def json_object(on_null: JsonOnNull = JsonOnNull.NULL, *args: Any) -> Expression:
-    """An object of keys and values in turn."""
+    """Make an object of keys and values, given alternately."""
     entries = _pairs("json_object()", args)
     return Expression(nodes.JsonObject(entries, on_null is JsonOnNull.ABSENT))
 
 
 def json_object_agg(on_null: JsonOnNull, key_expr: Any, value_expr: Any) -> Expression:
-    """An object of the keys and values of all rows."""
+    """Make an object of the keys and values of all rows."""
     entry = (as_node(key_expr), as_node(value_expr))
     return Expression(nodes.JsonObject((entry,), on_null is JsonOnNull.ABSENT, aggregate=True))
 
 
 def json_array(on_null: JsonOnNull = JsonOnNull.ABSENT, *args: Any) -> Expression:
-    """An array of values."""
+    """Make an array of values."""
     elements = tuple(map(as_node, args))
     return Expression(nodes.JsonArray(elements, on_null is JsonOnNull.ABSENT))
 
 
 def json_array_agg(on_null: JsonOnNull, item_expr: Any) -> Expression:
-    """An array of the values of all rows."""
+    """Make an array of the values of all rows."""
     element = (as_node(item_expr),)
     return Expression(nodes.JsonArray(element, on_null is JsonOnNull.ABSENT, aggregate=True))
