@@ -131,7 +131,8 @@ def difference(name: Name) -> str | None:
         return _NOT_THERE
     wrong = None
     if name.parameters is not None:
-        wrong = _other_parameters(name.parameters, found, bound=isinstance(owner, type))
+        bound = isinstance(owner, type) and not isinstance(found, type)
+        wrong = _other_parameters(name.parameters, found, bound=bound)
     if name.value:
         wrong = _other_value(name.value, found)
     return wrong or (_other_result(name, found, owner) if name.result else None)
@@ -153,6 +154,8 @@ def _other_result(name: Name, found: object, owner: object) -> str | None:
     if not callable(function):  # an attribute
         return None
     said = getattr(function, "__annotations__", {}).get("return", _NOTHING)
+    if isinstance(function, type):
+        said = function
     if not isinstance(said, str):
         said = "None" if said is None else getattr(said, "__name__", "nothing")
     places = [vars(inspect.getmodule(function)), *_places(name, owner)]
@@ -245,7 +248,7 @@ def refused_call(name: Name) -> str | None:
     member: object = importlib.import_module(f"millstream.{name.module}")
     for part in name.path.split("."):
         owner, member = member, _member(member, part)
-    bound = isinstance(owner, type) and not isinstance(member, staticmethod)
+    bound = isinstance(owner, type) and not isinstance(member, staticmethod | type)
     function = getattr(member, "__func__", member)
     assert callable(function)
     signature = inspect.signature(function)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream.sql.statements import plans
+from millstream.table.explain_detail import Explainable
 from millstream.table.table_result import TableResult
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.table.building import HasSession
 
 
-class CompiledPlan:
+class CompiledPlan(Explainable):
     """A plan that does not change any more, with the names under which operators keep state."""
 
     def __init__(self, plan: Plan, t_env: HasSession) -> None:
@@ -59,19 +60,5 @@ class CompiledPlan:
         """Start the job."""
         return TableResult(plans.run_plan(self._t_env.session, self._plan))
 
-    def explain(self, *extra_details: Any) -> str:
-        """The plan as text.
-
-        Args:
-            extra_details: ExplainDetail.CHANGELOG_MODE and others.
-        """
-        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
-        return plans.explained(self._t_env.session, self._plan, words)
-
-    def print_explain(self, *extra_details: Any) -> None:
-        """Print the plan as text.
-
-        Args:
-            extra_details: as for ``explain``.
-        """
-        print(self.explain(*extra_details))  # noqa: T201 - what it is for
+    def _explained(self, details: tuple[str, ...]) -> str:
+        return plans.explained(self._t_env.session, self._plan, details)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from millstream.errors import ProgramError, ValidationError
 from millstream.sql.parser import statement_nodes as syntax
@@ -10,6 +10,7 @@ from millstream.sql.parser.parser import parse_statement
 from millstream.sql.statements import plans
 from millstream.sql.statements.show import explain_targets
 from millstream.table.compiled_plan import CompiledPlan
+from millstream.table.explain_detail import Explainable
 from millstream.table.table_result import TableResult
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.table.table_pipeline import TablePipeline
 
 
-class StatementSet:
+class StatementSet(Explainable):
     """Collects INSERTs; made by ``TableEnvironment.create_statement_set``."""
 
     def __init__(self, environment: HasSession) -> None:
@@ -55,14 +56,8 @@ class StatementSet:
         self._targets.append(table_pipeline.target)
         return self
 
-    def print_explain(self, *extra_details: Any) -> None:
-        """Print the plan of the job."""
-        print(self.explain(*extra_details))  # noqa: T201 - what it is for
-
-    def explain(self, *extra_details: Any) -> str:
-        """The plan of the job."""
-        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
-        return explain_targets(self._environment.session, self._targets, words)
+    def _explained(self, details: tuple[str, ...]) -> str:
+        return explain_targets(self._environment.session, self._targets, details)
 
     def attach_as_datastream(self) -> None:
         """Make the INSERTs ends of the program, which ``env.execute()`` starts with its streams.

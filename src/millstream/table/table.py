@@ -28,6 +28,7 @@ from millstream.table.building import (
     refuse_ambiguous,
     shown_name,
 )
+from millstream.table.explain_detail import Explainable
 from millstream.table.expression_nodes import as_node
 from millstream.table.lateral import (
     RESULT,
@@ -227,7 +228,7 @@ class PlanView(CatalogBaseTable):
 _ALL: Final = (nodes.SelectItem(nodes.Star()),)
 
 
-class Table(ChangelogTables, FrameResults):
+class Table(ChangelogTables, FrameResults, Explainable):
     """A query that is not run yet."""
 
     def __init__(self, environment: HasSession, plan: LogicalNode) -> None:
@@ -570,14 +571,8 @@ class Table(ChangelogTables, FrameResults):
         """Start a job that collects the rows."""
         return TableResult(self._environment.session.query(self.plan))
 
-    def explain(self, *extra_details: Any) -> str:
-        """The plan as text."""
-        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
-        return explain(self._environment.session, self.plan, words)
-
-    def print_explain(self, *extra_details: Any) -> None:
-        """Print the plan."""
-        print(self.explain(*extra_details))  # noqa: T201 - what it is for
+    def _explained(self, details: tuple[str, ...]) -> str:
+        return explain(self._environment.session, self.plan, details)
 
 
 class OrderedTable(Table):

@@ -23,6 +23,7 @@ from millstream.sql.statements.dispatch import execute, run
 from millstream.sql.statements.session import Session
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.environment_settings import EnvironmentSettings
+from millstream.table.explain_detail import detail_names
 from millstream.table.expression import Expression
 from millstream.table.plan_reference import FilePlanReference, JsonContentPlanReference
 from millstream.table.schema import Schema
@@ -178,8 +179,7 @@ class TableEnvironment(FrameSources):
             stmt: a query, INSERT, or a statement set.
             extra_details: ExplainDetail.CHANGELOG_MODE and others.
         """
-        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
-        node = syntax.Explain(parse_statement(stmt), words)
+        node = syntax.Explain(parse_statement(stmt), detail_names(extra_details))
         result: Any = run(self._session, node, stmt)
         return str(result.rows[0][0])
 

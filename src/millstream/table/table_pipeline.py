@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream.sql.statements import plans
 from millstream.sql.statements.show import explain_targets
 from millstream.table.compiled_plan import CompiledPlan
+from millstream.table.explain_detail import Explainable
 from millstream.table.table_result import TableResult
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from millstream.table.building import HasSession
 
 
-class TablePipeline:
+class TablePipeline(Explainable):
     """A table on its way into another."""
 
     def __init__(self, environment: HasSession, target: Target) -> None:
@@ -40,22 +41,8 @@ class TablePipeline:
         plan = plans.compiled(self._environment.session, [self.target])
         return CompiledPlan(plan, self._environment)
 
-    def explain(self, *extra_details: Any) -> str:
-        """The plan as text.
-
-        Args:
-            extra_details: ExplainDetail.CHANGELOG_MODE and others.
-        """
-        words = tuple(getattr(each, "name", str(each)) for each in extra_details)
-        return explain_targets(self._environment.session, [self.target], words)
-
-    def print_explain(self, *extra_details: Any) -> None:
-        """Print the plan.
-
-        Args:
-            extra_details: as for ``explain``.
-        """
-        print(self.explain(*extra_details))  # noqa: T201 - what it is for
+    def _explained(self, details: tuple[str, ...]) -> str:
+        return explain_targets(self._environment.session, [self.target], details)
 
     def get_sink_identifier(self) -> ObjectIdentifier | None:
         """The full name of the table that is written; None if it has none.

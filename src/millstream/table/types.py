@@ -159,130 +159,40 @@ class UserDefinedType(lt.LogicalType):
 
 
 class DataTypes:
-    """Makes logical types; ``nullable`` is whether values may be NULL."""
+    """Logical types by their names in SQL; ``nullable`` is whether values may be NULL."""
 
-    @staticmethod
-    def NULL() -> NullType:
-        """The type of NULL."""
-        return lt.NullType()
-
-    @staticmethod
-    def CHAR(length: int, nullable: bool = True) -> CharType:  # noqa: FBT001, FBT002
-        """Text of a length."""
-        return lt.CharType(length, nullable=nullable)
-
-    @staticmethod
-    def VARCHAR(length: int, nullable: bool = True) -> VarCharType:  # noqa: FBT001, FBT002
-        """Text up to a length."""
-        return lt.VarCharType(length, nullable=nullable)
+    NULL = NullType
+    CHAR = CharType
+    VARCHAR = VarCharType
+    BOOLEAN = BooleanType
+    BINARY = BinaryType
+    VARBINARY = VarBinaryType
+    DECIMAL = DecimalType
+    TINYINT = TinyIntType
+    SMALLINT = SmallIntType
+    INT = IntType
+    BIGINT = BigIntType
+    FLOAT = FloatType
+    DOUBLE = DoubleType
+    DATE = DateType
+    TIME = TimeType
+    TIMESTAMP = TimestampType
+    TIMESTAMP_LTZ = TIMESTAMP_WITH_LOCAL_TIME_ZONE = LocalZonedTimestampType
+    ARRAY = ArrayType
+    MULTISET = MultisetType
+    MAP = MapType
+    LIST_VIEW = ListViewType
+    MAP_VIEW = MapViewType
 
     @staticmethod
     def STRING(nullable: bool = True) -> VarCharType:  # noqa: FBT001, FBT002
-        """Text."""
-        return lt.VarCharType(nullable=nullable)
-
-    @staticmethod
-    def BOOLEAN(nullable: bool = True) -> BooleanType:  # noqa: FBT001, FBT002
-        """True or false."""
-        return lt.BooleanType(nullable=nullable)
-
-    @staticmethod
-    def BINARY(length: int, nullable: bool = True) -> BinaryType:  # noqa: FBT001, FBT002
-        """Bytes of a number."""
-        return lt.BinaryType(length, nullable=nullable)
-
-    @staticmethod
-    def VARBINARY(length: int, nullable: bool = True) -> VarBinaryType:  # noqa: FBT001, FBT002
-        """Bytes up to a number."""
-        return lt.VarBinaryType(length, nullable=nullable)
+        """Text of any length."""
+        return VarCharType(nullable=nullable)
 
     @staticmethod
     def BYTES(nullable: bool = True) -> VarBinaryType:  # noqa: FBT001, FBT002
-        """Bytes."""
-        return lt.VarBinaryType(nullable=nullable)
-
-    @staticmethod
-    def DECIMAL(
-        precision: int,
-        scale: int,
-        nullable: bool = True,  # noqa: FBT001, FBT002
-    ) -> DecimalType:
-        """A decimal number."""
-        return lt.DecimalType(precision, scale, nullable=nullable)
-
-    @staticmethod
-    def TINYINT(nullable: bool = True) -> TinyIntType:  # noqa: FBT001, FBT002
-        """A number of 8 bits."""
-        return lt.TinyIntType(nullable=nullable)
-
-    @staticmethod
-    def SMALLINT(nullable: bool = True) -> SmallIntType:  # noqa: FBT001, FBT002
-        """A number of 16 bits."""
-        return lt.SmallIntType(nullable=nullable)
-
-    @staticmethod
-    def INT(nullable: bool = True) -> IntType:  # noqa: FBT001, FBT002
-        """A number of 32 bits."""
-        return lt.IntType(nullable=nullable)
-
-    @staticmethod
-    def BIGINT(nullable: bool = True) -> BigIntType:  # noqa: FBT001, FBT002
-        """A number of 64 bits."""
-        return lt.BigIntType(nullable=nullable)
-
-    @staticmethod
-    def FLOAT(nullable: bool = True) -> FloatType:  # noqa: FBT001, FBT002
-        """A floating point number of 32 bits."""
-        return lt.FloatType(nullable=nullable)
-
-    @staticmethod
-    def DOUBLE(nullable: bool = True) -> DoubleType:  # noqa: FBT001, FBT002
-        """A floating point number of 64 bits."""
-        return lt.DoubleType(nullable=nullable)
-
-    @staticmethod
-    def DATE(nullable: bool = True) -> DateType:  # noqa: FBT001, FBT002
-        """A day."""
-        return lt.DateType(nullable=nullable)
-
-    @staticmethod
-    def TIME(precision: int = 0, nullable: bool = True) -> TimeType:  # noqa: FBT001, FBT002
-        """A time of day."""
-        return lt.TimeType(precision, nullable=nullable)
-
-    @staticmethod
-    def TIMESTAMP(precision: int = 6, nullable: bool = True) -> TimestampType:  # noqa: FBT001, FBT002
-        """A point in time of no time zone."""
-        return lt.TimestampType(precision, nullable=nullable)
-
-    @staticmethod
-    def TIMESTAMP_LTZ(
-        precision: int = 6,
-        nullable: bool = True,  # noqa: FBT001, FBT002
-    ) -> LocalZonedTimestampType:
-        """A point in time."""
-        return lt.LocalZonedTimestampType(precision, nullable=nullable)
-
-    TIMESTAMP_WITH_LOCAL_TIME_ZONE = TIMESTAMP_LTZ
-
-    @staticmethod
-    def ARRAY(element_type: lt.LogicalType, nullable: bool = True) -> ArrayType:  # noqa: FBT001, FBT002
-        """A list."""
-        return lt.ArrayType(element_type, nullable=nullable)
-
-    @staticmethod
-    def MULTISET(element_type: lt.LogicalType, nullable: bool = True) -> MultisetType:  # noqa: FBT001, FBT002
-        """A list without order."""
-        return lt.MultisetType(element_type, nullable=nullable)
-
-    @staticmethod
-    def MAP(
-        key_type: lt.LogicalType,
-        value_type: lt.LogicalType,
-        nullable: bool = True,  # noqa: FBT001, FBT002
-    ) -> MapType:
-        """Values by key."""
-        return lt.MapType(key_type, value_type, nullable=nullable)
+        """Bytes of any length."""
+        return VarBinaryType(nullable=nullable)
 
     @staticmethod
     def FIELD(name: str, data_type: lt.LogicalType, description: str | None = None) -> lt.RowField:
@@ -293,16 +203,6 @@ class DataTypes:
     def ROW(row_fields: Sequence[lt.RowField] = (), nullable: bool = True) -> lt.RowType:  # noqa: FBT001, FBT002
         """A row."""
         return lt.RowType(row_fields, nullable)
-
-    @staticmethod
-    def LIST_VIEW(element_type: lt.LogicalType) -> ListViewType:
-        """A ListView in an accumulator."""
-        return ListViewType(element_type)
-
-    @staticmethod
-    def MAP_VIEW(key_type: lt.LogicalType, value_type: lt.LogicalType) -> MapViewType:
-        """A MapView in an accumulator."""
-        return MapViewType(key_type, value_type)
 
     @staticmethod
     def SECOND(precision: int = 6) -> Resolution:

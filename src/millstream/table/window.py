@@ -128,20 +128,20 @@ class SessionWithGapOnTime(_OnTime):
     """A session window without a name."""
 
 
-class TumbleWithSize:
+class _WithoutTime:
+    """A window whose time is not known yet."""
+
+    def __init__(self, *lengths: Any) -> None:
+        """Made by the step before."""
+        self._lengths = lengths
+
+
+class TumbleWithSize(_WithoutTime):
     """A tumbling window without time."""
 
-    def __init__(self, size: Any) -> None:
-        """Made by ``Tumble.over``."""
-        self._size = size
-
     def on(self, time_field: Expression | str) -> TumbleWithSizeOnTime:
-        """Take the time of rows from a time attribute.
-
-        Args:
-            time_field: the column.
-        """
-        return TumbleWithSizeOnTime("TUMBLE", (self._size,), _column(time_field, "on()"))
+        """Take the time of rows from a time attribute, a column."""
+        return TumbleWithSizeOnTime("TUMBLE", self._lengths, _column(time_field, "on()"))
 
 
 class Tumble:
@@ -161,19 +161,11 @@ class Tumble:
         return TumbleWithSize(_length(size, "the size of a window"))
 
 
-class SlideWithSizeAndSlide:
+class SlideWithSizeAndSlide(_WithoutTime):
     """A sliding window without time."""
 
-    def __init__(self, size: Any, slide: Any) -> None:
-        """Made by ``SlideWithSize.every``."""
-        self._lengths = (slide, size)
-
     def on(self, time_field: Expression | str) -> SlideWithSizeAndSlideOnTime:
-        """Take the time of rows from a time attribute.
-
-        Args:
-            time_field: the column.
-        """
+        """Take the time of rows from a time attribute, a column."""
         return SlideWithSizeAndSlideOnTime("HOP", self._lengths, _column(time_field, "on()"))
 
 
@@ -185,7 +177,7 @@ class SlideWithSize:
         self._size = size
 
     def every(self, slide: Expression) -> SlideWithSizeAndSlide:
-        """Say how often a window begins.
+        """Set how often a window begins.
 
         Args:
             slide: a length of time, of which the size is a multiple; or a number of rows, if the
@@ -198,7 +190,7 @@ class SlideWithSize:
         if isinstance(every, RowInterval) != isinstance(self._size, RowInterval):
             message = "A sliding window expects the same type of size and slide: rows, or time."
             raise ProgramError(message)
-        return SlideWithSizeAndSlide(self._size, every)
+        return SlideWithSizeAndSlide(every, self._size)
 
 
 class Slide:
@@ -206,32 +198,16 @@ class Slide:
 
     @classmethod
     def over(cls, size: Expression) -> SlideWithSize:
-        """Begin with the size.
-
-        Args:
-            size: a length of time: ``lit(10).minutes``; or a number of rows on processing time:
-                ``row_interval(10)``.
-
-        Raises:
-            ProgramError: it is none.
-        """
+        """Begin with the size, as ``Tumble.over`` does."""
         return SlideWithSize(_length(size, "the size of a window"))
 
 
-class SessionWithGap:
+class SessionWithGap(_WithoutTime):
     """A session window without time."""
 
-    def __init__(self, gap: Any) -> None:
-        """Made by ``Session.with_gap``."""
-        self._gap = gap
-
     def on(self, time_field: Expression | str) -> SessionWithGapOnTime:
-        """Take the time of rows from a time attribute.
-
-        Args:
-            time_field: the column.
-        """
-        return SessionWithGapOnTime("SESSION", (self._gap,), _column(time_field, "on()"))
+        """Take the time of rows from a time attribute, a column."""
+        return SessionWithGapOnTime("SESSION", self._lengths, _column(time_field, "on()"))
 
 
 class Session:
@@ -292,9 +268,14 @@ class _Ordered:
     partition: tuple[Any, ...]
     order: Any
 
-    def _specification(self, preceding: Any, following: Any) -> nodes.WindowSpecification:
-        return nodes.WindowSpecification(
-            partition_by=self.partition, order_by=(self.order,), frame=_frame(preceding, following)
+    def window(self, name: str, preceding: Any, following: Any) -> OverWindow:
+        """Return the window between two bounds."""
+        frame = _frame(preceding, following)
+        return OverWindow(
+            name,
+            nodes.WindowSpecification(
+                partition_by=self.partition, order_by=(self.order,), frame=frame
+            ),
         )
 
 
@@ -352,11 +333,10 @@ class OverWindowPartitionedOrderedPreceding:
         Args:
             alias: the name.
         """
-        specification = self._ordered._specification(self._preceding, self._following)  # noqa: SLF001 - a friend
-        return OverWindow(alias, specification)
+        return self._ordered.window(alias, self._preceding, self._following)
 
     def following(self, following: Expression) -> OverWindowPartitionedOrderedPreceding:
-        """Say where the window ends; in streaming mode at the row.
+        """Set where the window ends; in streaming mode at the row.
 
         Args:
             following: ``CURRENT_ROW``, ``row_interval(2)``, ``UNBOUNDED_RANGE`` and others.
@@ -375,10 +355,10 @@ class OverWindowPartitionedOrdered(_Ordered):
         Args:
             alias: the name.
         """
-        return OverWindow(alias, self._specification(_UNBOUNDED, None))
+        return self.window(alias, _UNBOUNDED, None)
 
     def preceding(self, preceding: Expression) -> OverWindowPartitionedOrderedPreceding:
-        """Say where the window begins.
+        """Set where the window begins.
 
         Args:
             preceding: ``row_interval(2)``, ``lit(10).minutes``, ``UNBOUNDED_ROW`` and others.
