@@ -17,9 +17,43 @@ from millstream.configuration.resources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from millstream.configuration.configuration import Configuration
+
+
+_CLOSURE_CLEANER: Final = "pipeline.closure-cleaner-level"
+
+
+def _accept(key: str, value: str) -> Callable[[ExecutionConfig], ExecutionConfig]:
+    """Return a method that keeps a value that has no effect."""
+
+    def method(self: ExecutionConfig) -> ExecutionConfig:
+        """Accept it, without effect."""
+        self._configuration.set_string(key, value)
+        return self
+
+    return method
+
+
+def _flag(key: str) -> Callable[[ExecutionConfig], bool]:
+    """Return a method that reads a value that has no effect."""
+
+    def method(self: ExecutionConfig) -> bool:
+        """Return what was set; False before."""
+        return self._configuration.get_boolean(key, default_value=False)
+
+    return method
+
+
+def _number(key: str, default: int) -> Callable[[ExecutionConfig], int]:
+    """Return a method that reads a number that has no effect."""
+
+    def method(self: ExecutionConfig) -> int:
+        """Return what was set; Flink's default before."""
+        return self._configuration.get_integer(key, default)
+
+    return method
 
 
 class ExecutionConfig:
@@ -102,100 +136,55 @@ class ExecutionConfig:
 
     # -- kept without effect -------------------------------------------------------------------
 
-    def enable_closure_cleaner(self) -> Self:
-        """Accept it: functions are pickled with what they use of their surroundings."""
-        return self._keep("pipeline.closure-cleaner-level", "RECURSIVE")
-
-    def disable_closure_cleaner(self) -> Self:
-        """Accept it, without effect."""
-        return self._keep("pipeline.closure-cleaner-level", "NONE")
+    enable_closure_cleaner = _accept(_CLOSURE_CLEANER, "RECURSIVE")
+    disable_closure_cleaner = _accept(_CLOSURE_CLEANER, "NONE")
 
     def is_closure_cleaner_enabled(self) -> bool:
-        """What was set; True before."""
-        key = "pipeline.closure-cleaner-level"
-        return self._configuration.get_string(key, "RECURSIVE").upper() != "NONE"
+        """Return what was set; True before."""
+        return self._configuration.get_string(_CLOSURE_CLEANER, "RECURSIVE").upper() != "NONE"
 
     def set_latency_tracking_interval(self, interval: int) -> Self:
         """Accept it, without effect."""
         return self._keep("metrics.latency.interval", interval)
 
-    def get_latency_tracking_interval(self) -> int:
-        """What was set; 0 before."""
-        return self._configuration.get_integer("metrics.latency.interval", 0)
+    get_latency_tracking_interval = _number("metrics.latency.interval", 0)
 
     def set_task_cancellation_interval(self, interval: int) -> Self:
         """Accept it, without effect."""
         return self._keep("task.cancellation.interval", interval)
 
-    def get_task_cancellation_interval(self) -> int:
-        """What was set; Flink's 30,000 before."""
-        return self._configuration.get_integer("task.cancellation.interval", 30_000)
+    get_task_cancellation_interval = _number("task.cancellation.interval", 30_000)
 
     def set_task_cancellation_timeout(self, timeout: int) -> Self:
         """Accept it, without effect."""
         return self._keep("task.cancellation.timeout", timeout)
 
-    def get_task_cancellation_timeout(self) -> int:
-        """What was set; Flink's 180,000 before."""
-        return self._configuration.get_integer("task.cancellation.timeout", 180_000)
+    get_task_cancellation_timeout = _number("task.cancellation.timeout", 180_000)
 
-    def enable_force_kryo(self) -> Self:
-        """Accept it: there is no Kryo here."""
-        return self._keep("pipeline.force-kryo", value=True)
-
-    def disable_force_kryo(self) -> Self:
-        """Accept it, without effect."""
-        return self._keep("pipeline.force-kryo", value=False)
-
-    def is_force_kryo_enabled(self) -> bool:
-        """What was set; False before."""
-        return self._configuration.get_boolean("pipeline.force-kryo", default_value=False)
-
-    def enable_force_avro(self) -> Self:
-        """Accept it: types say how values are written."""
-        return self._keep("pipeline.force-avro", value=True)
-
-    def disable_force_avro(self) -> Self:
-        """Accept it, without effect."""
-        return self._keep("pipeline.force-avro", value=False)
-
-    def is_force_avro_enabled(self) -> bool:
-        """What was set; False before."""
-        return self._configuration.get_boolean("pipeline.force-avro", default_value=False)
-
-    def enable_generic_types(self) -> Self:
-        """Accept it, without effect."""
-        return self._keep("pipeline.generic-types", value=True)
-
-    def disable_generic_types(self) -> Self:
-        """Accept it: Flink would refuse types of Java that go through Kryo."""
-        return self._keep("pipeline.generic-types", value=False)
+    # There is no Kryo; types define how values are written.
+    enable_force_kryo = _accept("pipeline.force-kryo", "true")
+    disable_force_kryo = _accept("pipeline.force-kryo", "false")
+    is_force_kryo_enabled = _flag("pipeline.force-kryo")
+    enable_force_avro = _accept("pipeline.force-avro", "true")
+    disable_force_avro = _accept("pipeline.force-avro", "false")
+    is_force_avro_enabled = _flag("pipeline.force-avro")
+    enable_generic_types = _accept("pipeline.generic-types", "true")
+    disable_generic_types = _accept("pipeline.generic-types", "false")
 
     def has_generic_types_disabled(self) -> bool:
-        """What was set; False before."""
+        """Return what was set; False before."""
         return not self._configuration.get_boolean("pipeline.generic-types", default_value=True)
 
-    def enable_object_reuse(self) -> Self:
-        """Accept it: records are never copied between operators of a stage."""
-        return self._keep("pipeline.object-reuse", value=True)
-
-    def disable_object_reuse(self) -> Self:
-        """Accept it, without effect."""
-        return self._keep("pipeline.object-reuse", value=False)
-
-    def is_object_reuse_enabled(self) -> bool:
-        """What was set; False before."""
-        return self._configuration.get_boolean("pipeline.object-reuse", default_value=False)
+    # Records are never copied between operators of a stage.
+    enable_object_reuse = _accept("pipeline.object-reuse", "true")
+    disable_object_reuse = _accept("pipeline.object-reuse", "false")
+    is_object_reuse_enabled = _flag("pipeline.object-reuse")
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> Self:  # noqa: FBT001 - PyFlink's
         """Accept it, without effect."""
-        key = "execution.checkpointing.snapshot-compression"
-        return self._keep(key, value=use_snapshot_compression)
+        return self._keep("execution.checkpointing.snapshot-compression", use_snapshot_compression)
 
-    def is_use_snapshot_compression(self) -> bool:
-        """What was set; False before."""
-        key = "execution.checkpointing.snapshot-compression"
-        return self._configuration.get_boolean(key, default_value=False)
+    is_use_snapshot_compression = _flag("execution.checkpointing.snapshot-compression")
 
     def _keep(self, key: str, value: object) -> Self:
         self._configuration.set_string(key, parse_string(value))

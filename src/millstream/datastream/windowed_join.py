@@ -13,7 +13,7 @@ outer joins.
 from __future__ import annotations
 
 from itertools import product, starmap
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.datastream.adapters import Wrapper
 from millstream.datastream.connected_streams import (
@@ -23,7 +23,7 @@ from millstream.datastream.connected_streams import (
 )
 from millstream.datastream.keyed_stream import KeyedStream
 from millstream.datastream.type_choice import choose_output_type, method_of, require
-from millstream.datastream.windowed_stream import WindowedStream
+from millstream.datastream.windowed_stream import WindowedStream, WindowSettings
 from millstream.functions.functions import (
     CoGroupFunction,
     FlatJoinFunction,
@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
     from millstream.functions.functions import KeySelector
-    from millstream.functions.triggers import Evictor, Trigger
     from millstream.functions.windows import WindowAssigner
     from millstream.types.composite_types import TaggedUnion
-    from millstream.types.time import DurationLike
     from millstream.types.types import TypeInformation
 
 
@@ -107,7 +105,7 @@ class _TaggedStream(KeyedStream):
         )
 
 
-class PairedWindows:
+class PairedWindows(WindowSettings):
     """Two keyed streams with a window assigner."""
 
     #: "Join" or "CoGroup".
@@ -117,56 +115,12 @@ class PairedWindows:
         self, stream1: KeyedStream, stream2: KeyedStream, assigner: WindowAssigner[Any, Any]
     ) -> None:
         """Made by ``EqualTo.window``."""
+        super().__init__(assigner)
         self._streams = (stream1, stream2)
-        self._assigner = assigner
-        # Each option is tried at once, so that what is wrong is said where it was written.
-        self._trial = WindowedStream(stream1, assigner)
-        self._trigger: Trigger[Any, Any] | None = None
-        self._evictor: Evictor[Any, Any] | None = None
-        self._allowed_lateness: DurationLike | None = None
-
-    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """Say when windows fire, instead of by the assigner's default trigger.
-
-        Raises:
-            ProgramError: it is no Trigger, or windows may merge and it cannot.
-        """
-        self._trial.trigger(trigger)
-        self._trigger = trigger
-        return self
-
-    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
-        """Remove elements, each a TaggedUnion, before or after the function sees them.
-
-        Raises:
-            ProgramError: it is no Evictor.
-        """
-        self._trial.evictor(evictor)
-        self._evictor = evictor
-        return self
-
-    def allowed_lateness(self, time_ms: DurationLike) -> Self:
-        """Keep windows that long after the watermark has passed them; late records fire again.
-
-        Args:
-            time_ms: milliseconds, or a Duration or Time.
-
-        Raises:
-            ProgramError: it is negative.
-        """
-        self._trial.allowed_lateness(time_ms)
-        self._allowed_lateness = time_ms
-        return self
 
     def _applied(self, function: _PairedWindowFunction, output_type: TypeInformation) -> DataStream:
         tagged = _TaggedStream(*self._streams, self.kind, function.wrapped)
-        windows = WindowedStream(tagged, self._assigner)
-        if self._trigger is not None:
-            windows.trigger(self._trigger)
-        if self._evictor is not None:
-            windows.evictor(self._evictor)
-        if self._allowed_lateness is not None:
-            windows.allowed_lateness(self._allowed_lateness)
+        windows = WindowedStream(tagged, self._assigner)._take(self)  # noqa: SLF001 - of this package
         return windows.apply(function, output_type)
 
 

@@ -153,49 +153,25 @@ def _field_type(input_type: TypeInformation, aggregate: BuiltInAggregate) -> Typ
     return types[names.index(field) if isinstance(field, str) else field]
 
 
-class WindowedStream:
-    """A keyed stream with a window assigner."""
+class WindowSettings:
+    """A window assigner, and what programs set of its windows.
 
-    def __init__(
-        self,
-        keyed_stream: KeyedStream,
-        window_assigner: WindowAssigner[Any, Any],
-        *,
-        non_parallel: bool = False,
-    ) -> None:
-        """Made by ``KeyedStream.window``; ``non_parallel`` by ``DataStream.window_all``."""
+    Args:
+        window_assigner: says which windows an element is in.
+
+    Raises:
+        ProgramError: it is no window assigner.
+    """
+
+    def __init__(self, window_assigner: WindowAssigner[Any, Any]) -> None:
         require_assigner(window_assigner)
-        self._stream = keyed_stream
         self._assigner = window_assigner
         self._allowed_lateness = 0
-        self._late_tag: OutputTag | None = None
         self._trigger: Trigger[Any, Any] | None = None
         self._evictor: Evictor[Any, Any] | None = None
-        self._non_parallel = non_parallel
-
-    def __repr__(self) -> str:
-        """The assigner and the stream."""
-        return f"<WindowedStream {self.assigner_text} of {self._stream!r}>"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Say which method was meant."""
-        raise_missing(self, name)
-
-    @property
-    def assigner_text(self) -> str:
-        """The assigner, as the name of the operator shows it."""
-        return _describe(self._assigner)
-
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment that the stream belongs to."""
-        return self._stream.get_execution_environment()
-
-    def get_input_type(self) -> TypeInformation:
-        """The type of the records that go into the windows."""
-        return self._stream.get_type()
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """Say when windows fire, instead of by the assigner's default trigger.
+        """Set when windows fire, instead of by the assigner's default trigger.
 
         Raises:
             ProgramError: it is no Trigger, or windows may merge and it cannot.
@@ -212,7 +188,7 @@ class WindowedStream:
         """Remove elements before or after the window function sees them.
 
         All elements of the windows are kept then, and reduce and aggregate functions computed again
-        at every firing.
+        at every firing.  In a join or co-group each element is a TaggedUnion.
 
         Raises:
             ProgramError: it is no Evictor.
@@ -239,6 +215,61 @@ class WindowedStream:
             raise ProgramError(message)
         self._allowed_lateness = lateness
         return self
+
+    def _take(self, settings: WindowSettings) -> Self:
+        """Take what is set elsewhere for the same assigner."""
+        self._allowed_lateness = settings._allowed_lateness
+        self._trigger, self._evictor = settings._trigger, settings._evictor
+        return self
+
+    def _check_merging(self, trigger: Trigger[Any, Any]) -> None:
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            message = (
+                f"windows of {_describe(self._assigner)} may be merged, which {trigger!r} does not "
+                "support (can_merge() is False); take another trigger, or give it can_merge() and "
+                "on_merge()"
+            )
+            raise ProgramError(message)
+
+
+class WindowedStream(WindowSettings):
+    """A keyed stream with a window assigner.
+
+    Args:
+        keyed_stream: the stream.
+        window_assigner: says which windows a record is in.
+        non_parallel: whether all windows are in one subtask, as those of ``window_all``.
+    """
+
+    def __init__(
+        self,
+        keyed_stream: KeyedStream,
+        window_assigner: WindowAssigner[Any, Any],
+        *,
+        non_parallel: bool = False,
+    ) -> None:
+        super().__init__(window_assigner)
+        self._stream = keyed_stream
+        #: As messages show it.
+        self._source: DataStream = keyed_stream
+        self._late_tag: OutputTag | None = None
+        self._non_parallel = non_parallel
+
+    def __repr__(self) -> str:
+        """The assigner and the stream."""
+        return f"<{type(self).__name__} {_describe(self._assigner)} of {self._source!r}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say which method was meant."""
+        raise_missing(self, name)
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Return the environment that the stream belongs to."""
+        return self._stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation:
+        """Return the type of the records that go into the windows."""
+        return self._stream.get_type()
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
         """Send records that come too late to a side output instead of dropping them."""
@@ -414,15 +445,6 @@ class WindowedStream:
         )
         return stream.force_non_parallel() if self._non_parallel else stream
 
-    def _check_merging(self, trigger: Trigger[Any, Any]) -> None:
-        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
-            message = (
-                f"windows of {_describe(self._assigner)} may be merged, which {trigger!r} does not "
-                "support (can_merge() is False); take another trigger, or give it can_merge() and "
-                "on_merge()"
-            )
-            raise ProgramError(message)
-
 
 def require_assigner(assigner: object) -> None:
     """Raise ProgramError unless it is a window assigner."""
@@ -451,67 +473,31 @@ def _describe(assigner: WindowAssigner[Any, Any]) -> str:
     return f"{name}({', '.join(map(str, numbers))})"
 
 
-class AllWindowedStream:
-    """A stream with a window assigner, without keys."""
+class AllWindowedStream(WindowedStream):
+    """A stream with a window assigner, without keys: all records have the key 0."""
 
     def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
         """Made by ``DataStream.window_all``."""
         require_assigner(window_assigner)
-        self._input = data_stream
         keyed = data_stream.key_by(_one_key, key_type=Types.LONG())
-        self._windowed = WindowedStream(keyed, window_assigner, non_parallel=True)
-
-    def __repr__(self) -> str:
-        """The assigner and the stream."""
-        return f"<AllWindowedStream {self._windowed.assigner_text} of {self._input!r}>"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        """Say which method was meant."""
-        raise_missing(self, name)
-
-    def get_execution_environment(self) -> StreamExecutionEnvironment:
-        """The environment that the stream belongs to."""
-        return self._input.get_execution_environment()
-
-    def get_input_type(self) -> TypeInformation:
-        """The type of the records that go into the windows."""
-        return self._windowed.get_input_type()
-
-    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """Say when windows fire; as ``WindowedStream.trigger``."""
-        self._windowed.trigger(trigger)
-        return self
-
-    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
-        """Remove elements when windows fire; as ``WindowedStream.evictor``."""
-        self._windowed.evictor(evictor)
-        return self
-
-    def allowed_lateness(self, time_ms: DurationLike) -> Self:
-        """Keep windows longer; as ``WindowedStream.allowed_lateness``."""
-        self._windowed.allowed_lateness(time_ms)
-        return self
-
-    def side_output_late_data(self, output_tag: OutputTag) -> Self:
-        """Send records that come too late to a side output instead of dropping them."""
-        self._windowed.side_output_late_data(output_tag)
-        return self
+        super().__init__(keyed, window_assigner, non_parallel=True)
+        self._source = data_stream
 
     def reduce(
         self,
         reduce_function: Callable[..., object] | ReduceFunction,
-        window_function: AnyAllWindowFunction | None = None,
+        window_function: AnyAllWindowFunction | None = None,  # type: ignore[override] # has no key
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         """Fold the records of each window as they come; as ``WindowedStream.reduce``."""
         function, chosen = _keyed(window_function, output_type, "reduce")
-        return self._windowed.reduce(reduce_function, function, chosen)
+        return super().reduce(reduce_function, function, chosen)
 
     def aggregate(
         self,
         aggregate_function: AggregateFunction | Aggregates,
         *more: object,
-        window_function: AnyAllWindowFunction | None = None,
+        window_function: AnyAllWindowFunction | None = None,  # type: ignore[override] # has no key
         accumulator_type: TypeInformation | None = None,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
@@ -520,7 +506,7 @@ class AllWindowedStream:
         The rows of built-in aggregates have the key 0.
         """
         if isinstance(aggregate_function, BuiltInAggregate | Mapping | Sequence):
-            return self._windowed.aggregate(aggregate_function, *more, output_type=output_type)
+            return super().aggregate(aggregate_function, *more, output_type=output_type)
         names = ("window_function", "accumulator_type", "output_type")
         given: dict[str, Any] = dict(zip(names, more, strict=False))
         function, chosen = _keyed(
@@ -528,7 +514,7 @@ class AllWindowedStream:
             output_type or given.get("output_type"),
             "aggregate",
         )
-        return self._windowed.aggregate(
+        return super().aggregate(
             aggregate_function,
             window_function=function,
             accumulator_type=accumulator_type,
@@ -537,7 +523,7 @@ class AllWindowedStream:
 
     def apply(
         self,
-        window_function: AllWindowFunction[Any, Any, Any] | Callable[..., object],
+        window_function: AllWindowFunction[Any, Any, Any] | Callable[..., object],  # type: ignore[override]
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         """Evaluate each window over all its records.
@@ -549,11 +535,11 @@ class AllWindowedStream:
         require(window_function, (AllWindowFunction,), "apply")
         method = method_of(window_function, "apply")
         chosen = choose_output_type(output_type, method, unwrap=True)
-        return self._windowed.apply(_Apply(window_function), chosen)
+        return super().apply(_Apply(window_function), chosen)
 
     def process(
         self,
-        process_window_function: ProcessAllWindowFunction[Any, Any, Any],
+        process_window_function: ProcessAllWindowFunction[Any, Any, Any],  # type: ignore[override]
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         """Evaluate each window over all its records, with time and state.
@@ -565,7 +551,7 @@ class AllWindowedStream:
         function = process_window_function
         require(function, (ProcessAllWindowFunction,), "process", plain=False)
         chosen = choose_output_type(output_type, function.process, unwrap=True)
-        return self._windowed.process(_process(function), chosen)
+        return super().process(_process(function), chosen)
 
 
 class _Apply(Wrapper, WindowFunction[Any, Any, Any, Any]):
