@@ -111,15 +111,15 @@ def require_private(use: DirectoryUse, path: Path, *, signed: bool = False) -> N
         # As /tmp: to close it would take it from the others who use it.
         problem = (
             f"is shared by all users of the machine (mode {mode:04o}, as that of /tmp), who could"
-            f" run code in the job through what they put there. Set {use.setting} to a directory of"
-            f" your own in it, such as {path / _own_name()}: Millstream makes it private"
+            f" run code in the job through what they put there. Set {use.setting} to a private"
+            f" directory in it, such as {path / _own_name()}: Millstream makes it private"
         )
     elif found.st_uid not in (os.geteuid(), 0):
         problem = (
             f"belongs to {_user(found.st_uid)}, and this process runs as {_user(os.geteuid())}:"
             " its owner could run code in the job through what is stored there. Run"
             f" `chown -R {_user(os.geteuid())} {path}` if that is meant, or set {use.setting} to"
-            " a directory of your own"
+            " a directory that you own"
         )
     elif mode & stat.S_IWOTH:
         problem = (
@@ -248,8 +248,8 @@ def directory_error(
     number = error.errno
     if number in (errno.ENOSPC, errno.EDQUOT):
         message = (
-            f"{there} is full ({_room(path, number)}). Make room there, or {other}; a running job"
-            " goes on when there is room again, if its restart strategy still lets it"
+            f"{there} is full ({_room(path, number)}). Free space there, or {other}; a running job"
+            " continues when there is space again, if its restart strategy still lets it"
         )
     elif number == errno.EROFS:
         message = f"{there} is on a read-only file system. Mount it writable, or {other}"
@@ -266,7 +266,7 @@ def directory_error(
     elif number == errno.ENOENT:
         message = (
             f"{there} has disappeared while it was in use. Put it back (is its file system"
-            " mounted?); the job does not make a new one, for it would begin anew there"
+            " mounted?); the job does not make a new one, for it would start from scratch there"
         )
     else:
         reason = error.strerror or str(error)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _CONNECTORS: Final = "millstream.datastream.connectors."
 _ANY_SINK: Final = (
-    "write a sink of your own with TwoPhaseCommitSinkFunction, GenericWriteAheadSink or UpsertSink "
+    "write a sink with TwoPhaseCommitSinkFunction, GenericWriteAheadSink or UpsertSink "
     "of millstream.datastream.connectors (docs/how-to/custom-sinks.md), or go through Kafka"
 )
 _ANY_SOURCE: Final = (
-    "write a Source of your own (docs/how-to/custom-connectors.md), "
+    "write a Source (docs/how-to/custom-connectors.md), "
     "bring the records into Kafka, or read them "
     "with Spark and env.from_spark()"
 )

@@ -60,7 +60,7 @@ def refusing(real: Callable[..., object], number: int, root: Path) -> Callable[.
 
 
 REASONS = {
-    errno.ENOSPC: r"is full \(.* of .* are free\)\. Make room there, or set",
+    errno.ENOSPC: r"is full \(.* of .* are free\)\. Free space there, or set",
     errno.EDQUOT: r"is full \(the disk quota of",
     errno.EROFS: r"is on a read-only file system\. Mount it writable, or set",
     errno.EACCES: r"may not be written by .* belongs to .*, mode 0700\. Change",
@@ -214,7 +214,7 @@ def test_a_directory_that_all_users_share_is_not_to_be_closed_to_them(
     with pytest.raises(DirectoryError, match=r"shared by all users.*mode 1777") as caught:
         check_directories(configuration)
     own = re.search(
-        rf"to a directory of your own in it, such as ({directory}/\S+):", str(caught.value)
+        rf"to a private directory in it, such as ({directory}/\S+):", str(caught.value)
     )
     assert own is not None
     assert "chmod" not in str(caught.value)

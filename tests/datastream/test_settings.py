@@ -183,8 +183,8 @@ def test_options_without_effect_say_so_by_whatever_way_they_are_set(
     env.configure(Configuration(given)).configure(Configuration(given))
     (said,) = caplog.messages
     assert said == (
-        "execution.checkpointing.unaligned has no effect, nothing is in flight between two epochs;"
-        " it has with millstream.execution: pipelined"
+        "execution.checkpointing.unaligned has no effect, nothing is in flight between two "
+        "micro-batches; it has with millstream.execution: pipelined"
     )
 
 

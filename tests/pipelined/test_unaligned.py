@@ -181,7 +181,7 @@ def test_an_aligned_checkpoint_waits_for_all_that_lies_before_it(
 ) -> None:
     gate.add(1)
     cluster = MiniCluster(job(tmp_path), tmp_path / "checkpoints", pipelined=True)
-    with pytest.raises(AssertionError, match="nothing goes on, waiting for acknowledgements"):
+    with pytest.raises(AssertionError, match="no progress, waiting for acknowledgements"):
         cluster.run_epoch()
     assert cluster.coordinator.last is None
     cluster.close_instances()

@@ -469,7 +469,7 @@ def test_what_a_function_lacks_is_said_before_the_job_begins(tmp_path: Path) -> 
         changelog(env, query, tmp_path)
     with pytest.raises(ProgramError, match="takes an object with create_accumulator"):
         udaf(len, result_type="INT")
-    with pytest.raises(ProgramError, match="say result_type"):
+    with pytest.raises(ProgramError, match="set result_type"):
         udaf(WeightedMean())
     with pytest.raises(ProgramError, match="aggregate\\(\\) takes what"):
         env.from_path("e").aggregate(top2(col("v")))

@@ -76,7 +76,7 @@ def test_the_result_type_comes_from_the_annotation() -> None:
     assert length.definition.signatures[0].result([], []) == DataTypes.BIGINT()
     env = with_function(length)
     assert rows(env, f"SELECT f(s) FROM {VALUES}") == [(1,), (1,), (None,)]
-    with pytest.raises(ProgramError, match="say result_type"):
+    with pytest.raises(ProgramError, match="set result_type"):
         udf(lambda text: text)
 
 

@@ -73,5 +73,5 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     query = f"SELECT n FROM {VALUES} CROSS JOIN LATERAL TABLE(f(s))"
     with pytest.raises(UserFunctionError, match=r"wrong\(.*\) fails where"):
         rows(query, wrong)
-    with pytest.raises(ProgramError, match="say result_types"):
+    with pytest.raises(ProgramError, match="set result_types"):
         udtf(range)

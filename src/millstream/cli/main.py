@@ -141,7 +141,7 @@ def _unclear(options: argparse.Namespace, name: str, found: list[str]) -> str:
     text = " ".join(found[:1] if joined else found[:2])
     command = f"millstream {options.command}"
     return (
-        f"{name} behind {options.program} may be meant for the program: write "
+        f"{name} after {options.program} may be meant for the program: write "
         f"`{command} {text} {options.program}`, or `{command} {options.program} -- {text}` to give "
         "it to the program"
     )

@@ -33,7 +33,7 @@ CHECKPOINTING_INTERVAL: Final = ConfigOption(
     "execution.checkpointing.interval",
     parse_duration,
     0,
-    "shortest time between two checkpoints; 0: epochs follow each other at once, and with "
+    "shortest time between two checkpoints; 0: micro-batches follow each other at once, and with "
     "millstream.execution: pipelined there is a checkpoint each second",
     minimum=0,
 )
@@ -64,8 +64,8 @@ CHECKPOINTING_TIMEOUT: Final = ConfigOption(
     "execution.checkpointing.timeout",
     parse_duration,
     600_000,
-    "longest time that the tasks of an epoch (a checkpoint) may take; it is given up then, and the "
-    "restart strategy decides whether it runs again",
+    "longest time that a checkpoint, or the tasks of a micro-batch, may take; it is then aborted, "
+    "and the restart strategy decides whether it runs again",
     minimum=1,
 )
 CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
@@ -79,7 +79,7 @@ CHECKPOINT_RETENTION: Final = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",
     parse_uppercase,
     "RETAIN_ON_CANCELLATION",
-    "what happens to the checkpoints of a job that is cancelled; DELETE_ON_CANCELLATION: what is "
+    "what happens to the checkpoints of a job that is canceled; DELETE_ON_CANCELLATION: what is "
     "published is committed, and they are deleted; NO_EXTERNALIZED_CHECKPOINTS: they are deleted "
     "however the job ends, unless it was stopped without draining",
     choices=("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
@@ -88,38 +88,38 @@ TOLERABLE_FAILURES: Final = ConfigOption(
     "execution.checkpointing.tolerable-failed-checkpoints",
     parse_integer,
     0,
-    "how many epochs in a row may exceed execution.checkpointing.timeout; they are run again at "
-    "once, and the restart strategy is not asked; with millstream.execution: pipelined the tasks "
-    "go on to the next checkpoint, also where state could not be uploaded",
+    "how many micro-batches in a row may exceed execution.checkpointing.timeout; they run again at "
+    "once, without the restart strategy; with millstream.execution: pipelined the tasks "
+    "continue to the next checkpoint, also where state could not be uploaded",
     minimum=0,
 )
 MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.max-concurrent-checkpoints",
     parse_integer,
     1,
-    "how many checkpoints may be under way at the same time, with millstream.execution: pipelined; "
-    "an epoch is a checkpoint, and there is one at a time",
+    "how many checkpoints may be in progress at a time, with millstream.execution: pipelined; "
+    "a micro-batch ends with a checkpoint, so there is one at a time",
     minimum=1,
-    without_effect="an epoch ends before the next one begins",
+    without_effect="a micro-batch ends before the next one begins",
     pipelined=True,
 )
 UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
     parse_boolean,
     False,  # noqa: FBT003 - the default of an option
-    "whether barriers overtake records that wait, which become a part of the checkpoint, with "
-    "millstream.execution: pipelined and mode EXACTLY_ONCE; epochs have nothing in flight",
+    "whether barriers overtake buffered records, which become a part of the checkpoint, with "
+    "millstream.execution: pipelined and mode EXACTLY_ONCE; micro-batches have none in flight",
     aliases=("execution.checkpointing.unaligned",),
-    without_effect="nothing is in flight between two epochs",
+    without_effect="nothing is in flight between two micro-batches",
     pipelined=True,
 )
 FORCE_UNALIGNED_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.unaligned.forced",
     parse_boolean,
     False,  # noqa: FBT003 - the default of an option
-    "unaligned checkpoints also with partition_custom(), whose partitioner must say the same of a "
-    "record at each restart",
-    without_effect="nothing is in flight between two epochs",
+    "unaligned checkpoints also with partition_custom(), whose partitioner must return the same "
+    "for a record after each restart",
+    without_effect="nothing is in flight between two micro-batches",
     pipelined=True,
 )
 ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
@@ -130,7 +130,7 @@ ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
     "overtake records; 0: not at all",
     aliases=("execution.checkpointing.alignment-timeout",),
     minimum=0,
-    without_effect="nothing is in flight between two epochs",
+    without_effect="nothing is in flight between two micro-batches",
     pipelined=True,
 )
 SAVEPOINT_DIRECTORY: Final = ConfigOption(
@@ -363,7 +363,7 @@ NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
     "table.optimizer.non-deterministic-update.strategy",
     parse_string,
     "TRY_RESOLVE",
-    "TRY_RESOLVE: SQL that would look for rows to take back by columns that are computed anew is "
+    "TRY_RESOLVE: SQL that would find rows to retract by columns that are computed again is "
     "refused; IGNORE: it runs, and its results may be wrong, as by default in Flink",
     choices=("TRY_RESOLVE", "IGNORE"),
 )
@@ -384,21 +384,21 @@ ASYNC_LOOKUP_MODE: Final = ConfigOption(
     "table.exec.async-lookup.output-mode",
     parse_uppercase,
     "ORDERED",
-    "order of rows of asynchronous lookup joins, unless a hint says: as they come or are known",
+    "order of rows of asynchronous lookup joins, unless a hint sets it: as they come or are known",
     choices=("ORDERED", "ALLOW_UNORDERED"),
 )
 ASYNC_LOOKUP_CAPACITY: Final = ConfigOption(
     "table.exec.async-lookup.buffer-capacity",
     parse_integer,
     100,
-    "keys that an asynchronous lookup join asks for at a time, unless a hint says",
+    "keys that an asynchronous lookup join requests at a time, unless a hint sets it",
     minimum=1,
 )
 ASYNC_LOOKUP_TIMEOUT: Final = ConfigOption(
     "table.exec.async-lookup.timeout",
     parse_duration,
     180_000,
-    "how long an asynchronous lookup join waits for an answer, unless a hint says",
+    "how long an asynchronous lookup join waits for an answer, unless a hint sets it",
     minimum=1,
 )
 ASYNC_SCALAR_CONCURRENCY: Final = ConfigOption(
@@ -470,13 +470,13 @@ REQUIRE_ON_CONFLICT: Final = ConfigOption(
     "table.exec.sink.require-on-conflict",
     parse_boolean,
     True,  # noqa: FBT003 - the default of an option
-    "whether INSERT must say ON CONFLICT where the key of the query is not that of the sink",
+    "whether INSERT needs ON CONFLICT where the key of the query is not that of the sink",
 )
 TABLE_PARALLELISM: Final = ConfigOption(
     "table.exec.resource.default-parallelism",
     parse_integer,
     -1,
-    "parallelism of jobs of tables, before parallelism.default; -1: as that says",
+    "parallelism of jobs of tables, before parallelism.default; -1: that of parallelism.default",
     minimum=-1,
 )
 
@@ -527,9 +527,9 @@ AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval",
     parse_duration,
     200,
-    "time between two periodic watermarks of a split, which are emitted at the end of an epoch or, "
-    "with millstream.execution: pipelined, by the clock; 0: none; while it is not set, they are "
-    "also emitted after every batch of records",
+    "time between two periodic watermarks of a split, which are emitted at the end of a "
+    "micro-batch or, with millstream.execution: pipelined, by the clock; 0: none; while it is not "
+    "set, they are also emitted after every batch of records",
     minimum=0,
 )
 RUNTIME_MODE: Final = ConfigOption(
@@ -550,7 +550,7 @@ AUTO_GENERATE_UIDS: Final = ConfigOption(
     "pipeline.auto-generate-uids",
     parse_boolean,
     True,  # noqa: FBT003 - the default of an option
-    "whether operators without a uid of their own get one; else a job that has such is refused",
+    "whether operators without a uid get a generated one; else a job that has such is refused",
 )
 OPERATOR_CHAINING: Final = ConfigOption(
     "pipeline.operator-chaining.enabled",
@@ -584,7 +584,7 @@ BUFFER_DEBLOAT_ENABLED: Final = ConfigOption(
     False,  # noqa: FBT003 - Flink's default
     "whether what waits for a task is limited by its throughput, with millstream.execution: "
     "pipelined, where it is if this is not set",
-    without_effect="an epoch reads what it can process",
+    without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
 BUFFER_DEBLOAT_TARGET: Final = ConfigOption(
@@ -593,7 +593,7 @@ BUFFER_DEBLOAT_TARGET: Final = ConfigOption(
     1000,
     "how long a task should need to process what waits for it; 2 MiB wait on a connection at most",
     minimum=1,
-    without_effect="an epoch reads what it can process",
+    without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
 BUFFER_DEBLOAT_PERIOD: Final = ConfigOption(
@@ -602,7 +602,7 @@ BUFFER_DEBLOAT_PERIOD: Final = ConfigOption(
     200,
     "time between two measurements of the throughput of a task",
     minimum=1,
-    without_effect="an epoch reads what it can process",
+    without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
 BUFFER_DEBLOAT_SAMPLES: Final = ConfigOption(
@@ -611,7 +611,7 @@ BUFFER_DEBLOAT_SAMPLES: Final = ConfigOption(
     20,
     "measurements of throughput that the moving average consists of, where it becomes less",
     minimum=1,
-    without_effect="an epoch reads what it can process",
+    without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
 BUFFER_DEBLOAT_THRESHOLD: Final = ConfigOption(
@@ -620,7 +620,7 @@ BUFFER_DEBLOAT_THRESHOLD: Final = ConfigOption(
     25,
     "smaller changes of what may wait, in percent, are not made",
     minimum=0,
-    without_effect="an epoch reads what it can process",
+    without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
 BUFFER_TIMEOUT_ENABLED: Final = ConfigOption(
@@ -661,18 +661,18 @@ TARGET_EPOCH_DURATION: Final = ConfigOption(
     "millstream.epoch.target-duration",
     parse_duration,
     1000,
-    "how long an epoch should take; what is read per epoch adapts to it",
+    "how long a micro-batch should take; how much is read for one adapts to it",
     minimum=1,
 )
 MANAGED_MEMORY: Final = ConfigOption(
     "taskmanager.memory.managed.size",
     parse_memory,
     256 << 20,
-    "about how many bytes of keyed state a process keeps in memory as Python objects while its "
-    "tasks live on (millstream.execution: pipelined); its keyed operators share them",
+    "about how many bytes of keyed state a process keeps in memory as Python objects, with "
+    "millstream.execution: pipelined; its keyed operators share them",
     aliases=("taskmanager.memory.size",),
     minimum=0,
-    without_effect="an epoch keeps what it works on",
+    without_effect="a micro-batch keeps what it works on",
     pipelined=True,
 )
 BATCH_SIZE: Final = ConfigOption(
@@ -700,7 +700,7 @@ TICK_INTERVAL: Final = ConfigOption(
     "millstream.tick-interval",
     parse_duration,
     200,
-    "time between looks at the clock when a job that needs processing time gets no data",
+    "resolution of processing-time timers while the job is idle",
     minimum=1,
 )
 TARGET: Final = ConfigOption(
@@ -715,9 +715,9 @@ EXECUTION: Final = ConfigOption(
     "millstream.execution",
     parse_lowercase,
     "epochs",
-    "how the job runs: epochs, one after the other, each with its tasks; pipelined: tasks live as "
-    "long as the job, records reach the next task within milliseconds, checkpoints are barriers "
-    "between them",
+    "how the job runs: epochs: in micro-batches; pipelined: as long-running tasks, whose records "
+    "reach the next task within milliseconds, with checkpoint barriers between "
+    "them",
     choices=("epochs", "pipelined"),
 )
 HEARTBEAT_TIMEOUT: Final = ConfigOption(
@@ -727,7 +727,7 @@ HEARTBEAT_TIMEOUT: Final = ConfigOption(
     "time without a sign of life after which a slot is lost, and the job runs again from its last "
     "checkpoint, with millstream.execution: pipelined; a slot gives one each 0.3 s",
     minimum=1000,
-    without_effect="the tasks of an epoch are watched by what runs them",
+    without_effect="the engine monitors the tasks of a micro-batch",
     pipelined=True,
 )
 FAILOVER_STRATEGY: Final = ConfigOption(
@@ -737,7 +737,7 @@ FAILOVER_STRATEGY: Final = ConfigOption(
     "what is restarted when a task fails, with millstream.execution: pipelined: region, what is "
     "connected with it; full, the whole job",
     choices=("region", "full"),
-    without_effect="an epoch that fails is run again as a whole",
+    without_effect="a micro-batch that fails runs again as a whole",
     pipelined=True,
 )
 SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
@@ -748,7 +748,7 @@ SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
     "millstream.execution: pipelined; also until all have begun when a task of one has failed, and "
     "until what is connected with it has begun again",
     minimum=1,
-    without_effect="tasks begin when there is room for them",
+    without_effect="tasks begin when there are free slots",
     pipelined=True,
 )
 SPARK_MASTER: Final = ConfigOption(

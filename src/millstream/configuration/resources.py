@@ -195,8 +195,8 @@ class SlotSharingGroup:
                 return SlotSharingGroup(self._name)
             if self._cpu_cores is None or "task_heap_memory" not in self._memory:
                 message = (
-                    f"slot sharing group {self._name!r} says something of its resources: it needs "
-                    "set_cpu_cores() and set_task_heap_memory() then"
+                    f"slot sharing group {self._name!r} sets some of its resources: it also needs "
+                    "set_cpu_cores() and set_task_heap_memory()"
                 )
                 raise ConfigurationError(message)
             none = MemorySize(0)

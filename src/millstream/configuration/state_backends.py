@@ -100,7 +100,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         """Accept options of RocksDB; its options are those that suit an epoch."""
         self._predefined = PredefinedOptions(options)
         if self._predefined is not PredefinedOptions.DEFAULT:
-            accept("set_predefined_options()", "RocksDB has the options that suit an epoch")
+            accept("set_predefined_options()", "RocksDB has options that suit Millstream")
 
     def get_predefined_options(self) -> PredefinedOptions:
         """Those given."""

@@ -234,7 +234,7 @@ class DataStream(NamedOperator):
         if watermark_strategy.alignment is not None:
             message = (
                 "with_watermark_alignment() makes sources wait for each other, and "
-                "assign_timestamps_and_watermarks() is behind them; give the strategy to "
+                "assign_timestamps_and_watermarks() comes after them; give the strategy to "
                 "from_source()"
             )
             raise ProgramError(message)

@@ -204,7 +204,7 @@ class KeyedStream(DataStream):
     def _partitioned(self, partitioning: Partitioning) -> NoReturn:
         message = (
             f"the partitioning of a keyed stream cannot be overridden ({partitioning.value}); "
-            "partition before key_by(), or after the operator behind it"
+            "partition before key_by(), or after the operator that follows it"
         )
         raise ProgramError(message)
 

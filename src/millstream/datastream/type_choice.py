@@ -96,7 +96,7 @@ def _hint(function: Function, method: str) -> str:
     if method == "process" and isinstance(function, KeyedProcessFunction):
         return "; call key_by() before process(): its state and timers belong to keys"
     if method == "process" and isinstance(function, ProcessFunction):
-        return "; behind key_by() derive it from KeyedProcessFunction"
+        return "; after key_by() derive it from KeyedProcessFunction"
     if isinstance(function, ProcessWindowFunction | AggregateFunction):
         return "; call key_by() and window() before"
     return ""

@@ -644,7 +644,7 @@ class SourceFunction:
         if not isinstance(given, Source):
             message = (
                 f"SourceFunction() needs a Source, not {given!r:.100}: classes of Java cannot be "
-                "loaded. Write a Source of your own (docs/connectors.md)."
+                "loaded. Write a Source (docs/how-to/custom-connectors.md)."
             )
             raise ProgramError(message)
         self.source = source_func
@@ -665,7 +665,7 @@ class SinkFunction:
         if not isinstance(given, Sink):
             message = (
                 f"SinkFunction() needs a Sink, not {given!r:.100}: classes of Java cannot be "
-                "loaded. Write a Sink of your own (docs/sinks.md)."
+                "loaded. Write a Sink (docs/how-to/custom-sinks.md)."
             )
             raise ProgramError(message)
         self.sink = sink_func

@@ -113,7 +113,7 @@ def is_deterministic(function: Any, given: bool | None) -> bool:  # noqa: FBT001
     if given is not None and given != own and isinstance(function, UserDefinedFunction):
         message = (
             f"Inconsistent deterministic: {given} and {own}; is_deterministic() of "
-            f"{type(function).__name__} says the latter"
+            f"{type(function).__name__} returns the latter"
         )
         raise ArgumentValueError(message)
     return own if given is None else given
@@ -212,7 +212,7 @@ class ImperativeAggregateFunction(UserDefinedFunction, ABC):
         Raises:
             ProgramError: nobody says it.
         """
-        message = f"{type(self).__name__}: say result_type, or have get_result_type()"
+        message = f"{type(self).__name__}: set result_type, or define get_result_type()"
         raise ProgramError(message)
 
     @_missing
@@ -383,7 +383,7 @@ def _result_type(function: Any, given: LogicalType | str | None, owner: str) -> 
     if given is None:
         says = getattr(function, "get_result_type", None)
         if says is None:
-            message = f"{owner}: say result_type"
+            message = f"{owner}: set result_type"
             raise ProgramError(message)
         given = says()
     return type_of(given)

@@ -120,7 +120,9 @@ def _chosen(columns: Columns, names: Sequence[str]) -> list[str]:
         elif isinstance(part, ColumnRange):
             first, last = (_position(each, names) for each in (part.start, part.end))
             if first > last:
-                message = f"range_({part.start!r}, {part.end!r}): the first stands behind the last"
+                message = (
+                    f"range_({part.start!r}, {part.end!r}): the first column comes after the last"
+                )
                 raise ProgramError(message)
             chosen += names[first : last + 1]
         elif isinstance(part, nodes.Literal):

@@ -110,7 +110,7 @@ def _annotated_result(function: Any, name: str) -> LogicalType:
     options = [each for each in typing.get_args(annotation) if each is not type(None)]
     found = _ANNOTATED.get(options[0] if len(options) == 1 else annotation)
     if found is None:
-        message = f"udf {name}: say result_type, or annotate what it returns with a plain type"
+        message = f"udf {name}: set result_type, or annotate what it returns with a plain type"
         raise ProgramError(message)
     return found
 
@@ -291,7 +291,7 @@ def udtf(
     shown = name or str(getattr(function, "__name__", type(function).__name__))
     columns = types_of(result_types, "result_type")
     if not columns:
-        message = f"udtf {shown}: say result_types"
+        message = f"udtf {shown}: set result_types"
         raise ProgramError(message)
     names = None
     if len(columns) == 1 and isinstance(columns[0], RowType):

@@ -314,7 +314,7 @@ def _following(following: Any, unit: str) -> nodes.FrameBound:
         return nodes.FrameBound("CURRENT ROW" if is_current else "FOLLOWING")
     wanted = "UNBOUNDED_ROW, row_interval(n)" if unit == "ROWS" else "UNBOUNDED_RANGE, an interval"
     current = "CURRENT_ROW" if unit == "ROWS" else "CURRENT_RANGE"
-    message = f"following() behind this preceding() takes {current}, {wanted}"
+    message = f"following() after this preceding() takes {current}, {wanted}"
     raise ProgramError(message)
 
 
@@ -450,7 +450,7 @@ class _Groups:
             ProgramError: a key is no column.
         """
         if not all(isinstance(each, nodes.Identifier) for each in self.keys):
-            message = "aggregate() behind a window takes columns as keys; add_columns() makes some"
+            message = "aggregate() after a window takes columns as keys; add_columns() makes some"
             raise ProgramError(message)
         return tuple(nodes.SelectItem(each) for each in self.keys)
 

@@ -54,7 +54,7 @@ class _Recorder:
 
     def _refuse_while_restoring(self) -> None:
         if self._harness.is_restoring:
-            message = "an operator emits while it is restored; those behind it may not be yet"
+            message = "an operator emits while it is restored; those downstream may not be yet"
             raise StateError(message)
 
     def _check(self, batch: Batch, tag: str | None = None) -> None:

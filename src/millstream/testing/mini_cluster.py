@@ -286,7 +286,7 @@ class PipelinedTasks:
                 return
             self._step = _SHORT_POLL if step % 2 and step > _PATIENT_STEPS else _POLL_SECONDS
             self._turn()
-        message = f"nothing goes on, waiting for {what}"
+        message = f"no progress, waiting for {what}"
         raise AssertionError(message)
 
     def _turn(self) -> None:
