@@ -35,5 +35,5 @@ def complete(package: str, late: Mapping[str, str] | None = None) -> None:
         home = str(getattr(vars(module)[name], "__module__", ""))
         return not name.startswith("_") and home.startswith("millstream.")
 
-    module.__all__ = sorted({*filter(is_public, vars(module)), *homes})
-    module.__getattr__ = find  # type: ignore[method-assign]
+    names = sorted({*filter(is_public, vars(module)), *homes})
+    vars(module).update(__all__=names, __getattr__=find)

@@ -213,9 +213,7 @@ def test_a_directory_that_all_users_share_is_not_to_be_closed_to_them(
     directory.chmod(0o1777)
     with pytest.raises(DirectoryError, match=r"shared by all users.*mode 1777") as caught:
         check_directories(configuration)
-    own = re.search(
-        rf"to a private directory in it, such as ({directory}/\S+):", str(caught.value)
-    )
+    own = re.search(rf"to a private directory in it, such as ({directory}/\S+):", str(caught.value))
     assert own is not None
     assert "chmod" not in str(caught.value)
     assert "chown" not in str(caught.value)

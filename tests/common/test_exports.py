@@ -10,7 +10,7 @@ import millstream.common
 
 
 def test_everything_listed_is_there() -> None:
-    for name in millstream.common.__all__:
+    for name in vars(millstream.common)["__all__"]:
         assert getattr(millstream.common, name) is not None
     with pytest.raises(AttributeError, match="no attribute"):
         _ = millstream.common.NoSuchName  # type: ignore[attr-defined]

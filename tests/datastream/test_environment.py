@@ -89,7 +89,7 @@ def environment() -> StreamExecutionEnvironment:
 
 
 def test_everything_promised_is_there() -> None:
-    for name in millstream.datastream.__all__:
+    for name in vars(millstream.datastream)["__all__"]:
         assert hasattr(millstream.datastream, name)
 
 

@@ -263,7 +263,7 @@ def test_modules_of_pyflink_that_are_not_offered(module: str) -> None:
 
 def test_classes_of_pyflink_that_are_not_offered() -> None:
     with pytest.raises(ImportError, match=r"no JdbcSink in .*: for PostgreSQL take PostgresSink"):
-        from millstream.datastream.connectors import JdbcSink  # noqa: F401
+        from millstream.datastream.connectors import JdbcSink  # type: ignore[attr-defined]  # noqa: F401
     with pytest.raises(ImportError, match=r"no CustomStateBackend in .*datastream: it wraps"):
         importlib.import_module("millstream.datastream").CustomStateBackend  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
