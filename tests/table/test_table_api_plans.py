@@ -285,7 +285,7 @@ def test_columns_without_names_have_those_of_flink(env: TableEnvironment) -> Non
         ),
         (lambda t: t.select(lit(1.5).days), "a whole number"),
         (lambda t: t.select(with_columns("a").alias("x", "y")), "a column has one name"),
-        (lambda t: t.select(with_columns(range_("c", "a"))), "stands behind the last"),
+        (lambda t: t.select(with_columns(range_("c", "a"))), "comes after the last"),
         (lambda t: t.select(col("a").flatten), "flatten is for rows"),
         (lambda t: t.map(col("a")), "map\\(\\) takes a call"),
     ],
