@@ -469,6 +469,10 @@ class Operator(ABC):
         del epoch
         return None
 
+    def aborted(self, epoch: int) -> None:
+        """Learn that checkpoint ``epoch`` was aborted; with long-running tasks."""
+        del epoch
+
     def current_metrics(self) -> dict[str, MetricValue]:
         """Return what was counted and measured since the snapshot before; nothing is taken.
 

@@ -4,6 +4,13 @@ from millstream.functions.async_functions import AsyncFunction as AsyncFunction
 from millstream.functions.async_functions import AsyncFunctionDescriptor as AsyncFunctionDescriptor
 from millstream.functions.async_functions import AsyncRetryPredicate as AsyncRetryPredicate
 from millstream.functions.async_functions import AsyncRetryStrategy as AsyncRetryStrategy
+from millstream.functions.checkpointed import CheckpointedFunction as CheckpointedFunction
+from millstream.functions.checkpointed import CheckpointListener as CheckpointListener
+from millstream.functions.checkpointed import (
+    FunctionInitializationContext as FunctionInitializationContext,
+)
+from millstream.functions.checkpointed import FunctionSnapshotContext as FunctionSnapshotContext
+from millstream.functions.checkpointed import OperatorStateStore as OperatorStateStore
 from millstream.functions.functions import AggregateFunction as AggregateFunction
 from millstream.functions.functions import AllWindowFunction as AllWindowFunction
 from millstream.functions.functions import (

@@ -1,5 +1,6 @@
 """State descriptors and handles under PyFlink's import path."""
 
+from millstream.functions.checkpointed import OperatorStateStore as OperatorStateStore
 from millstream.functions.descriptors import (
     AggregatingStateDescriptor as AggregatingStateDescriptor,
 )

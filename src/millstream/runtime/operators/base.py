@@ -11,15 +11,14 @@ from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
 from millstream.contracts.operator import Operator, OperatorContext, OperatorSnapshot, Output
 from millstream.errors import StateError
+from millstream.runtime.operators.checkpointed_functions import OperatorFunctions
 from millstream.runtime.user_code import (
     USUAL_RESULTS,
     FunctionContext,
     bound_method,
     check_records,
-    close_functions,
     functions_in,
     keys_of,
-    open_functions,
     private_copy,
     user_error,
 )
@@ -84,7 +83,7 @@ class FunctionOperator(MeasuringOperator):
         """Take a copy of ``function`` for this subtask."""
         super().__init__()
         self.function = private_copy(function)
-        self._opened = False
+        self._functions: OperatorFunctions | None = None
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -99,14 +98,37 @@ class FunctionOperator(MeasuringOperator):
         return (self.function,)
 
     def open(self) -> None:
-        self._opened = True
-        open_functions(self.user_functions(), self.runtime_context, self.context)
+        self._functions = OperatorFunctions(
+            self.user_functions(), self.runtime_context, self.context
+        )
+        self._functions.open()
 
     def close(self) -> None:
-        if not self._opened:
-            return
-        self._opened = False
-        close_functions(self.user_functions(), self.context)
+        if self._functions is not None:
+            self._functions.close()
+
+    def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
+        if self._functions is not None:
+            self._functions.restore(restored)
+
+    def write_functions_state(self, checkpoint: Checkpoint) -> None:
+        """Have the functions write their state; before the state that they write is flushed."""
+        if self._functions is not None:
+            self._functions.snapshot(checkpoint)
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        self.write_functions_state(checkpoint)
+        return super().snapshot(checkpoint)
+
+    def committed(self, epoch: int) -> Callable[[], None] | None:
+        if self._functions is not None:
+            self._functions.completed(epoch)
+        return super().committed(epoch)
+
+    def aborted(self, epoch: int) -> None:
+        if self._functions is not None:
+            self._functions.aborted(epoch)
 
     def emit(self, batch: Batch) -> None:
         """Emit and count."""
@@ -276,6 +298,7 @@ class KeyedOperator(FunctionOperator):
             self._refuse_renamed()
         except StateError as error:
             raise self._of_operator(error) from error
+        super().restore(restored)
 
     def prefetch(self, keys: list[Any]) -> None:
         """Read the states of these keys in one go.
@@ -330,12 +353,13 @@ class KeyedOperator(FunctionOperator):
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         """Write the state through, and report when the next processing-time timer is due."""
         due = self.due()
+        self.write_functions_state(checkpoint)
         self.keyed_state.live_on(checkpoint.next_attempt is not None)
         try:
             self.keyed_state.flush()
         except StateError as error:  # a value that cannot be pickled
             raise self._of_operator(error) from error
-        snapshot = super().snapshot(checkpoint)
+        snapshot = MeasuringOperator.snapshot(self, checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()
         snapshot.unused_states = self.keyed_state.unused()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.operator import FUNCTION_STATES
 from millstream.errors import ProgramError, StateError
-from millstream.functions.descriptors import writer
 from millstream.functions.functions import (
     BaseBroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
@@ -17,13 +16,17 @@ from millstream.functions.functions import (
     TimeDomain,
     TimerService,
 )
-from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
 from millstream.runtime.operators.base import (
     LONGEST_BATCH,
     Collector,
     FunctionOperator,
     KeyedOperator,
     KeyExtractor,
+)
+from millstream.runtime.operators.checkpointed_functions import (
+    ReadableBroadcast,
+    WritableBroadcast,
+    broadcast_state_of,
 )
 from millstream.runtime.user_code import (
     NO_RECORD,
@@ -37,18 +40,17 @@ from millstream.runtime.user_code import (
 from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import (
         Operator,
-        OperatorBroadcastState,
         RestoreContext,
         StateSection,
     )
     from millstream.functions.descriptors import MapStateDescriptor
+    from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
     from millstream.state.keyed import KeyedState
-    from millstream.types.types import TypeInformation
 
 
 class _Context(ProcessFunction.Context):
@@ -81,6 +83,7 @@ class ProcessOperator(FunctionOperator):
         self._collector = Collector(self, self.emit)
 
     def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
         self._clock.watermark = restored.watermark
         self._clock.processing_time = restored.processing_time
 
@@ -347,79 +350,28 @@ class KeyedCoProcessFactory:
 _BROADCAST_METHOD: Final = "process_broadcast_element"
 
 
-class _ReadOnly(ReadOnlyBroadcastState[Any, Any]):
-    """A state as records of the stream see it."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: OperatorBroadcastState) -> None:
-        self._state = state
-
-    def get(self, key: Any) -> Any:
-        return self._state.get(key)
-
-    def contains(self, key: Any) -> bool:
-        return self._state.contains(key)
-
-    def items(self) -> Iterable[tuple[Any, Any]]:
-        return self._state.items()
-
-    def clear(self) -> None:
-        message = "broadcast state can be written in process_broadcast_element only"
-        raise ProgramError(message)
-
-
-class _Writable(_ReadOnly, BroadcastState[Any, Any]):
-    """A state as records of the broadcast stream see it; what they write is of its types."""
-
-    __slots__ = ("_check_key", "_check_value")
-
-    def __init__(self, state: OperatorBroadcastState, descriptor: MapStateDescriptor) -> None:
-        super().__init__(state)
-        place = f"state {descriptor.name!r}"
-        self._check_key = writer(descriptor.key_type_info, f"{place}, map key")
-        self._check_value = writer(descriptor.type_info, f"{place}, map value")
-
-    def put(self, key: Any, value: Any) -> None:
-        self._check_key(key)
-        self._check_value(value)
-        self._state.put(key, value)
-
-    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        for key, value in dict_value.items():
-            self.put(key, value)
-
-    def remove(self, key: Any) -> None:
-        self._state.remove(key)
-
-    def clear(self) -> None:
-        self._state.clear()
-
-
 class _States:
     """The broadcast states of one operator, by name, in both forms."""
 
     def __init__(self, descriptors: Sequence[MapStateDescriptor]) -> None:
         self._descriptors = descriptors
-        self._writable: dict[str, _Writable] = {}
-        self._read_only: dict[str, _ReadOnly] = {}
+        self._writable: dict[str, WritableBroadcast] = {}
+        self._read_only: dict[str, ReadableBroadcast] = {}
 
     def restore(self, restored: RestoreContext) -> None:
         states = restored.operator_states
         for each in self._descriptors:
-            key_type = cast("TypeInformation | None", each.key_type_info)
-            value_type = cast("TypeInformation | None", each.type_info)
-            state = states.broadcast_state(each.name, key_type, value_type)
-            self._writable[each.name] = _Writable(state, each)
-            self._read_only[each.name] = _ReadOnly(state)
+            state = broadcast_state_of(states, each)
+            self._writable[each.name] = WritableBroadcast(state, each)
+            self._read_only[each.name] = ReadableBroadcast(state)
 
-    def writable(self, descriptor: MapStateDescriptor) -> _Writable:
+    def writable(self, descriptor: MapStateDescriptor) -> WritableBroadcast:
         return self._writable.get(descriptor.name) or self._unknown(descriptor)
 
-    def read_only(self, descriptor: MapStateDescriptor) -> _ReadOnly:
+    def read_only(self, descriptor: MapStateDescriptor) -> ReadableBroadcast:
         return self._read_only.get(descriptor.name) or self._unknown(descriptor)
 
-    def _unknown(self, descriptor: MapStateDescriptor) -> _Writable:
+    def _unknown(self, descriptor: MapStateDescriptor) -> WritableBroadcast:
         known = ", ".join(repr(each.name) for each in self._descriptors)
         message = (
             f"there is no broadcast state {descriptor.name!r}; broadcast() was given {known}."

@@ -620,6 +620,8 @@ class PipelinedTask:
                 each.is_given_up = True
                 each.recording.drop(self._inputs)
         self._release()
+        for operator in self._operators:
+            operator.aborted(epoch)
         return [each.discard for each in self._taken if each.ack.epoch == epoch]
 
     def _note_published(self, ack: TaskAck) -> None:
