@@ -1,12 +1,13 @@
 """``python -m tools.terms`` (``make lint``): find words in texts for users that have a better one.
 
 ``tools/terms.toml`` lists the words and the pages that are covered.  The help texts of the command
-line are always covered.
+line, error messages, warnings and the descriptions of options are always covered.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 import tomllib
@@ -19,7 +20,15 @@ from millstream.cli.main import build_parser
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Terms", "covered_pages", "find_in_help", "find_in_pages", "load", "main"]
+__all__ = [
+    "Terms",
+    "covered_pages",
+    "find_in_help",
+    "find_in_messages",
+    "find_in_pages",
+    "load",
+    "main",
+]
 
 ROOT: Final = Path(__file__).parents[1]
 _CODE: Final = re.compile(
@@ -84,6 +93,58 @@ def find_in_help(parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from find_in_help(command)
 
 
+#: Variables that hold messages.
+_MESSAGES: Final = frozenset({"hint", "message", "problem", "reason"})
+#: Calls whose texts users read: errors, log lines, options.
+_CALLS: Final = re.compile(r"\w*Error|error|warning|info|ConfigOption|Refusal")
+#: Keys and values of options, which are code.
+_KEYS: Final = re.compile(r"\w[\w-]*(\.[\w-]+)+(: \w+)?")
+
+
+def find_in_messages(files: Sequence[Path]) -> Iterator[str]:
+    """Return a line for each word to avoid in the messages of modules."""
+    terms = load("terms", "spelling", "users")
+    for file in files:
+        found = {
+            (node.lineno, word, advice)
+            for message in _messages(ast.parse(file.read_text()))
+            for node, text in _texts(message)
+            if " " in text.strip()
+            for _, word, advice in terms.find(_KEYS.sub("`key`", text))
+        }
+        for line, word, advice in sorted(found):
+            shown = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name
+            yield f"{shown}:{line}: {word!r}: {advice}"
+
+
+def _messages(tree: ast.Module) -> Iterator[ast.expr]:
+    """Return the expressions that make texts for users."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            yield node.exc
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(getattr(target, "id", None) in _MESSAGES for target in targets):
+                yield node.value
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+            if _CALLS.fullmatch(name):
+                yield node
+
+
+def _texts(node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
+    """Return the string literals of an expression; values within them count as code."""
+    if isinstance(node, ast.JoinedStr):
+        parts = [p.value if isinstance(p, ast.Constant) else "`value`" for p in node.values]
+        yield node, "".join(map(str, parts))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node, node.value
+    else:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                yield from _texts(child)
+
+
 def _settings() -> dict[str, Any]:
     return tomllib.loads((ROOT / "tools" / "terms.toml").read_text())
 
@@ -94,7 +155,12 @@ def main() -> int:
     Returns:
         The exit code: 1 if anything was found.
     """
-    found = [*find_in_pages(covered_pages()), *find_in_help(build_parser())]
+    modules = sorted((ROOT / "src").rglob("*.py"))
+    found = [
+        *find_in_pages(covered_pages()),
+        *find_in_help(build_parser()),
+        *find_in_messages(modules),
+    ]
     for line in found:
         print(line)
     return 1 if found else 0

@@ -37,12 +37,20 @@ def mortal() -> Iterator[PostgresServer]:
 @pytest.mark.parametrize(
     ("kind", "point", "says"),
     [
-        ("postgres-two-phase", "prepared.prepare.before", "sink 'results' .* epoch 1, subtask"),
-        ("postgres-two-phase", "task.ack.before", "sink 'results' .* epoch 1, subtask"),
-        ("postgres-two-phase", "manifest.publish.after", "results-sink could not commit epoch 1"),
-        ("postgres-commit-table", "sink.prepare.before", "sink 'results' .* epoch 1, subtask"),
+        (
+            "postgres-two-phase",
+            "prepared.prepare.before",
+            "sink 'results' .* checkpoint 1, subtask",
+        ),
+        ("postgres-two-phase", "task.ack.before", "sink 'results' .* checkpoint 1, subtask"),
+        (
+            "postgres-two-phase",
+            "manifest.publish.after",
+            "results-sink could not commit checkpoint 1",
+        ),
+        ("postgres-commit-table", "sink.prepare.before", "sink 'results' .* checkpoint 1, subtask"),
         ("postgres-commit-table", "manifest.publish.after", "results-sink could not commit epoch"),
-        ("postgres-upsert", "upsert.commit.before", "sink 'results' .* epoch 1, subtask"),
+        ("postgres-upsert", "upsert.commit.before", "sink 'results' .* checkpoint 1, subtask"),
     ],
 )
 def test_the_server_of_a_sink_dies(

@@ -60,7 +60,7 @@ class Cause:
     #: The record of the second epoch that is refused, and the type of all.
     bad: Row | None = None
     kind: TypeInformation = RESULT
-    place: str = r"sink 'results' \(jobs.py:\d+, uid results-sink\).* epoch 1, subtask [01]: "
+    place: str = r"sink 'results' \(jobs.py:\d+, uid results-sink\).* checkpoint 1, subtask [01]: "
     #: Of the sink.
     options: Mapping[str, Any] = field(default_factory=dict)
     breaks: Callable[[Any], None] = nothing
@@ -149,7 +149,7 @@ FILES: dict[str, Cause] = {
     "no directory": Cause(
         (
             "cannot rename .*is a file, not a directory",
-            "epoch 0",
+            "checkpoint 0",
             "stay pre-committed",
             "next run .* commits them",
         ),
@@ -185,7 +185,9 @@ def test_a_topic_that_is_deleted_while_the_job_runs(
 
     go(epochs=1)
     outlet.broker.delete(outlet.topic)
-    with pytest.raises(SinkError, match=f"sink 'results'.*epoch 1.*{outlet.topic}.*UNKNOWN_TOPIC"):
+    with pytest.raises(
+        SinkError, match=f"sink 'results'.*checkpoint 1.*{outlet.topic}.*UNKNOWN_TOPIC"
+    ):
         go()
     go()
     assert set(outlet.read()) >= set(KEYS) - set(FIRST)

@@ -70,7 +70,7 @@ def test_what_a_lost_attempt_read_does_not_count() -> None:
         (GOOD[:3], "no acknowledgement came from stage 1 subtask 1"),
         ([], "stage 0 subtask 0, stage 0 subtask 1, stage 1 subtask 0"),
         ([*GOOD, ack(1, 2, "x")], "stage 1 subtask 2 attempt x is not a task"),
-        ([*GOOD[:3], ack(1, 1, "d", epoch=4)], "acknowledgement of epoch 4"),
+        ([*GOOD[:3], ack(1, 1, "d", epoch=4)], "acknowledgement of checkpoint 4"),
         ([*GOOD[:3], ack(1, 1, "d", (0, 0, "other"))], "read attempt a"),
         (
             [GOOD[0], GOOD[1], ack(1, 0, "c", (0, 0, "x")), ack(1, 1, "d", (0, 0, "x"))],
@@ -82,7 +82,7 @@ def test_what_a_lost_attempt_read_does_not_count() -> None:
     ],
 )
 def test_refused(acks: list[TaskAck], message: str) -> None:
-    with pytest.raises(InconsistentEpochError, match=r"epoch 5 .*" + message):
+    with pytest.raises(InconsistentEpochError, match=r"checkpoint 5 .*" + message):
         select_acks(5, acks, EXPECTED)
 
 

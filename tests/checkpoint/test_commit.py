@@ -77,7 +77,7 @@ def test_a_commit_that_fails_is_tried_again(
         target.finish(retried=False)
     assert b.calls == [(["b0", "b1"], False), (["b0", "b1"], True), (["b0", "b1"], True)]
     assert waits == [0.1, 0.2]
-    assert "try 2 of sink b to commit epoch 7 failed, the next is in 0.2 s" in caplog.text
+    assert "try 2 of sink b to commit checkpoint 7 failed, the next is in 0.2 s" in caplog.text
     assert target.pending.committables == 0
     assert target.pending.age(9_000) == 0
     assert not LocalStorage(tmp_path).exists(PENDING_FILE)
@@ -122,7 +122,7 @@ def test_a_partial_commit_is_told_and_resumed_not_repeated(
     target.begin(manifest())
     with pytest.raises(
         SinkError,
-        match=r"server is away \(sink a could not commit epoch 7 to Recorder in 3 tries\);"
+        match=r"server is away \(sink a could not commit checkpoint 7 to Recorder in 3 tries\);"
         r" .*\(sink b .*3 tries\)\. Pending: 2 of sink a, 2 of sink b\. They stay",
     ):
         target.finish(retried=False)
@@ -136,7 +136,7 @@ def test_a_partial_commit_is_told_and_resumed_not_repeated(
     assert JobIdentity.claim(LocalStorage(tmp_path), "job", {})
     assert show_checkpoints(str(tmp_path), "list") == 0
     shown = capsys.readouterr().out
-    assert "Not committed: 4 committables of epoch 7 (2 of sink a, 2 of sink b)" in shown
+    assert "Not committed: 4 committables of checkpoint 7 (2 of sink a, 2 of sink b)" in shown
     assert "the last error: sink a: the server is away" in shown
 
     target.begin(manifest())
@@ -188,7 +188,7 @@ def test_a_run_that_died_in_the_commit_is_seen_without_a_note(
 
     assert "committed:" not in shown()  # no job on Spark: nobody knows
     storage.write("spark/offsets/7", b"")
-    expected = "5 committables of epoch 7 (2 of sink a, 2 of sink b, 1 of sink c)"
+    expected = "5 committables of checkpoint 7 (2 of sink a, 2 of sink b, 1 of sink c)"
     assert f"Not known to be committed: {expected}" in shown()
     storage.write("spark/commits/7", b"")
     assert "committed:" not in shown()

@@ -108,8 +108,9 @@ def test_a_try_that_hangs_fails_the_run_and_the_next_run_commits(
     commits = ManifestCommit(storage, {"results": thread}, retry, lambda: 0, told.append)
     commits.begin(manifest())
     pattern = (
-        r"sink results: the server gives no answer: committing epoch 4 has taken longer than"
-        r" 1\.0 s .*\(sink results could not commit epoch 4 to the server in 1 try\)\. Pending: 1"
+        r"sink results: the server gives no answer: committing checkpoint 4 has taken longer than"
+        r" 1\.0 s .*\(sink results could not commit checkpoint 4 to the server in 1 try\)\."
+        r" Pending: 1"
     )
     with monkeypatch.context() as patched:
         clock = itertools.count(0.0, 0.02)  # goes on with each look, however slow the machine is
@@ -119,7 +120,9 @@ def test_a_try_that_hangs_fails_the_run_and_the_next_run_commits(
     assert server.hung.wait(DEADLINE)
     assert len(told) > 20  # told while it was waited for
     # Nothing goes on beside it, in this run.
-    with pytest.raises(SinkError, match="committing epoch 4 was given up and may still be under"):
+    with pytest.raises(
+        SinkError, match="committing checkpoint 4 was abandoned and may still be in"
+    ):
         commits.finish(retried=True)
     with pytest.raises(SinkError, match="so dropping orphans is left to the next run"):
         thread.abort_orphans("job", "results", [], 1)

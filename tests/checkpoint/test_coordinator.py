@@ -74,7 +74,7 @@ def test_order_of_calls(storage: LocalStorage) -> None:
         target.recover()
     assert target.open() == 1
     assert target.generation == 1
-    with pytest.raises(CheckpointError, match="before any epoch"):
+    with pytest.raises(CheckpointError, match="before any checkpoint"):
         target.handle_replay(0)
     with pytest.raises(CheckpointError, match="opened before"):
         target.open()
@@ -92,14 +92,14 @@ def test_retained_is_checked(storage: LocalStorage) -> None:
 def test_epochs_are_consecutive(storage: LocalStorage) -> None:
     target = coordinator(storage)
     assert not target.handle_replay(0)
-    with pytest.raises(CorruptCheckpointError, match="ends before epoch 0"):
+    with pytest.raises(CorruptCheckpointError, match="ends before checkpoint 0"):
         target.handle_replay(1)
     complete(target, 0)
     assert target.handle_replay(0)
     assert not target.handle_replay(1)
     with pytest.raises(CheckpointError, match="published already"):
         complete(target, 0)
-    with pytest.raises(CorruptCheckpointError, match="epoch 3 is to be run"):
+    with pytest.raises(CorruptCheckpointError, match="checkpoint 3 is to be run"):
         complete(target, 3)
 
 
@@ -291,7 +291,7 @@ def test_inspect(storage: LocalStorage, tmp_path: Path) -> None:
     assert (operator.uid, operator.kind, operator.state_size) == ("u", "operator", 2)
     assert operator.backends == ["rocksdb"]
     assert inspect_checkpoint(storage, 0).summary.epoch == 0
-    with pytest.raises(CheckpointError, match="no checkpoint of epoch 7; there are: 0, 1"):
+    with pytest.raises(CheckpointError, match="no checkpoint 7; there are: 0, 1"):
         inspect_checkpoint(storage, 7)
 
 

@@ -324,7 +324,7 @@ def test_a_version_under_another_number(storage: MemoryStorage) -> None:
     log = opened(storage)
     log.publish(manifest(0))
     storage.blobs[log.name(2)] = storage.blobs[log.name(1)]
-    with pytest.raises(CorruptCheckpointError, match="says that it is version 1"):
+    with pytest.raises(CorruptCheckpointError, match="names itself version 1"):
         log.latest()
 
 

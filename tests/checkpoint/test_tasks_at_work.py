@@ -121,7 +121,7 @@ def test_what_a_failed_checkpoint_owes_comes_with_the_next(storage: LocalStorage
     acks = [task.carrying(ack_of(epoch, f"output of {epoch}")) for epoch in range(4)]
     assert driver.fail_epoch(0) == 1
     assert driver.fail_epoch(1) == 2
-    with pytest.raises(CheckpointError, match="checkpoint 1 is given up, but it is not under way"):
+    with pytest.raises(CheckpointError, match="checkpoint 1 is aborted, but it is not in progress"):
         driver.fail_epoch(1)
     driver.complete_epoch(metadata(2), [acks[2]], TASK)
     assert target.committed == [(2, f"output of {epoch}") for epoch in range(3)]
@@ -347,7 +347,7 @@ def test_none_commits_once_and_keeps_the_position_alone(storage: LocalStorage) -
     assert driver.last.operators["out"][0].state == handle("f")
     driver.begin_epoch(metadata(1))
     target.broken = True
-    with pytest.raises(SinkError, match="does not write the epoch again"):
+    with pytest.raises(SinkError, match="does not write the output again"):
         driver.complete_epoch(metadata(1), [ack_of(1, "b")], TASK)
     driver.close()
     target.broken = False

@@ -169,7 +169,7 @@ class _Committer(Committer):
             pending.rename(visible)
         except FileNotFoundError:
             if not visible.exists() or self.fault == "refuses what it committed":
-                message = f"output of epoch {epoch} is lost: {name}"
+                message = f"output of checkpoint {epoch} is lost: {name}"
                 raise SinkError(message) from None
 
     def _newest(self, name: str) -> int:

@@ -50,7 +50,7 @@ def test_committed_files_that_were_taken_away(tmp_path: Path, *, orderly: bool) 
     for name in taken:
         (tmp_path / "out" / name).unlink()
     if not orderly:  # it may as well have been lost
-        with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+        with pytest.raises(SinkError, match="output of checkpoint 1 is lost"):
             cluster(tmp_path)
         return
     cluster(tmp_path).run()
@@ -66,13 +66,13 @@ def test_somebody_confirms_what_was_taken_away(
     taken = files(tmp_path)
     for name in taken:
         (tmp_path / "out" / name).unlink()
-    with pytest.raises(SinkError, match=r"say so by `millstream checkpoints DIR confirm 1`"):
+    with pytest.raises(SinkError, match=r"confirm it by `millstream checkpoints DIR confirm 1`"):
         cluster(tmp_path)
     where = str(tmp_path / "checkpoint")
     assert main(["checkpoints", where, "confirm", "0"]) == 1
-    assert "cannot confirm epoch 0: its last is 1" in capsys.readouterr().err
+    assert "cannot confirm checkpoint 0: its last is 1" in capsys.readouterr().err
     assert main(["checkpoints", where, "confirm", "1"]) == 0
-    assert "the 1 committables of epoch 1" in capsys.readouterr().out
+    assert "the 1 committables of checkpoint 1" in capsys.readouterr().out
     cluster(tmp_path).run()
     read = [line for lines in (taken | files(tmp_path)).values() for line in lines]
     assert sorted(map(int, read)) == list(range(40))
@@ -105,7 +105,7 @@ def test_a_note_of_another_checkpoint_does_not_count(tmp_path: Path) -> None:
     second.run(1)  # killed: it notes nothing
     for name in files(tmp_path):
         (tmp_path / "out" / name).unlink()
-    with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+    with pytest.raises(SinkError, match="output of checkpoint 1 is lost"):
         cluster(tmp_path)
 
 

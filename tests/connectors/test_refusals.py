@@ -59,7 +59,7 @@ def test_a_commit_that_is_refused_is_done_when_the_directory_is_mended(tmp_path:
 
     crash_points.arm("file.rename.before", replace)
     try:
-        with pytest.raises(PermanentSinkError, match=r"could not commit epoch 0 .* in 1 try"):
+        with pytest.raises(PermanentSinkError, match=r"could not commit checkpoint 0 .* in 1 try"):
             cluster(tmp_path).run(1)
     finally:
         crash_points.arm("")

@@ -151,11 +151,13 @@ def test_warning_and_giving_up(
     assert "'handle'" not in caplog.text
     clock[0] += 1
     commit(sink, tmp_path, items, retried=False)
-    assert "'handle' of epoch 0 is 401 ms old, its timeout is 500 ms" in caplog.text
+    assert "'handle' of checkpoint 0 is 401 ms old, its timeout is 500 ms" in caplog.text
 
     sink.error = OSError("unknown transaction")
     clock[0] += 100
-    with pytest.raises(SinkError, match="uid: transaction 'handle' of epoch 0 cannot be committed"):
+    with pytest.raises(
+        SinkError, match="uid: transaction 'handle' of checkpoint 0 cannot be committed"
+    ):
         commit(sink, tmp_path, items, retried=True)
     sink.ignore_failures_after_transaction_timeout()
     with pytest.raises(SinkError, match="unknown transaction"):
@@ -177,7 +179,7 @@ def test_one_transaction_that_cannot_be_committed_does_not_keep_the_others_from_
     items = [*prepare(Picky("bad"), tmp_path), *prepare(Picky("good"), tmp_path)]
     items += prepare(Picky("bad"), tmp_path)
     Recorder.calls.clear()
-    with pytest.raises(SinkError, match=r"'bad' of epoch 0 .*no such.*\(2 of 3 transactions"):
+    with pytest.raises(SinkError, match=r"'bad' of checkpoint 0 .*no such.*\(2 of 3 transactions"):
         commit(Picky(), tmp_path, items, retried=False)
     assert Recorder.calls == ["commit"]
     # The note of that one is gone, those of the others stay, to be found by the next run.
@@ -246,7 +248,7 @@ def test_write_ahead_writes_an_epoch_that_is_not_noted(tmp_path: Path) -> None:
     commit(sink, tmp_path / "c", items, retried=True)  # noted
     assert sink.path.read_text() == "0:1\n0:2\n"
     later = prepare(sink, tmp_path / "c", epoch=1)
-    with pytest.raises(SinkError, match="send_values\\(\\) of epoch 1 returned False"):
+    with pytest.raises(SinkError, match="send_values\\(\\) of checkpoint 1 returned False"):
         commit(Lines(sink.path, works=False), tmp_path / "c", later, retried=False, epoch=1)
     commit(sink, tmp_path / "c", later, retried=True, epoch=1)
     assert sink.path.read_text() == "0:1\n0:2\n" + "1:1\n1:2\n" * 2  # at least once
@@ -256,7 +258,7 @@ def test_write_ahead_says_that_output_is_lost(tmp_path: Path) -> None:
     sink = Lines(tmp_path / "lines")
     (item,) = prepare(sink, tmp_path)
     LocalStorage(tmp_path).delete([item["name"]])
-    with pytest.raises(SinkError, match="output of epoch 0 is lost"):
+    with pytest.raises(SinkError, match="output of checkpoint 0 is lost"):
         commit(sink, tmp_path, [item], retried=False)
 
 

@@ -146,7 +146,7 @@ def test_output_that_was_lost_is_reported(tmp_path: Path) -> None:
     committables = prepare(sink, [typed()], context())
     for path in tmp_path.rglob("*.pending"):
         path.unlink()
-    with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+    with pytest.raises(SinkError, match="output of checkpoint 1 is lost"):
         commit(sink, committables)
 
 

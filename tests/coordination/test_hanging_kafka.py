@@ -98,7 +98,9 @@ def test_at_the_start(
         patched.setattr(client, "TIMEOUT", SHORT)
         with pytest.raises(SinkError, match=r"Kafka sink to .*: no answer from the Kafka brokers"):
             through.validate()
-    with pytest.raises(SinkError, match=r"no answer .*results-sink could not commit epoch 1 to Ka"):
+    with pytest.raises(
+        SinkError, match=r"no answer .*results-sink could not commit checkpoint 1 to Ka"
+    ):
         cluster(through, tmp_path / "checkpoints")
     assert time.monotonic() - began < LONGEST
     kafka_proxy.resume()
@@ -142,8 +144,8 @@ def test_in_the_commit(
     began = time.monotonic()
     with pytest.raises(
         SinkError,
-        match=r"no answer from the brokers .* \(sink results-sink could not commit epoch 2 to Kafka"
-        r" '127.0.0.1:\d+' in 2 tries\)\. Pending: 2 of sink results-sink",
+        match=r"no answer from the brokers .* \(sink results-sink could not commit checkpoint 2 to"
+        r" Kafka '127.0.0.1:\d+' in 2 tries\)\. Pending: 2 of sink results-sink",
     ):
         job.run()
     assert time.monotonic() - began < LONGEST

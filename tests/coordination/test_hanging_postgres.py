@@ -93,7 +93,7 @@ def test_at_the_start(target: PostgresTarget, postgres_proxy: HangingProxy, tmp_
         sink.validate()
     # Recovery commits and drops orphans; upserts have neither.
     if sink.create_committer() is not None:
-        with pytest.raises(SinkError, match=r"sink results-sink.*not commit epoch 1 to"):
+        with pytest.raises(SinkError, match=r"sink results-sink.*not commit checkpoint 1 to"):
             cluster(sink, tmp_path / "checkpoints")
     assert time.monotonic() - began < LONGEST
     postgres_proxy.resume()
@@ -127,7 +127,7 @@ def test_in_a_task(
     began = time.monotonic()
     with pytest.raises(
         SinkError,
-        match=r"uid results-sink\) .*epoch 2, .*table 'results' .*no answer from the",
+        match=r"uid results-sink\) .*checkpoint 2, .*table 'results' .*no answer from the",
     ):
         job.run()
     assert time.monotonic() - began < LONGEST
@@ -164,7 +164,7 @@ def test_in_the_commit(
     began = time.monotonic()
     with pytest.raises(
         SinkError,
-        match=r"sink results-sink.*could not commit epoch 2 to table 'results' of PostgreSQL "
+        match=r"sink results-sink.*could not commit checkpoint 2 to table 'results' of PostgreSQL "
         r"127.0.0.1:\d+/postgres in 2 tries\)\. Pending: 2 of sink results-sink",
     ):
         job.run()

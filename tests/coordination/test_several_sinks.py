@@ -157,7 +157,9 @@ def test_a_participant_that_does_not_answer_rolls_back_everywhere(
     way = f"{head}@127.0.0.1:{postgres_proxy.port}/{tail.partition('/')[2]}"
     hanging = TwoPhaseTarget(way).sink()
     disturb("prepared.prepare.before:6", postgres_proxy.hang)  # the last subtask of the third
-    with pytest.raises(SinkError, match=r"uid postgres\) .* epoch 2, .*no answer from the server"):
+    with pytest.raises(
+        SinkError, match=r"uid postgres\) .* checkpoint 2, .*no answer from the server"
+    ):
         four.cluster(postgres=hanging).run()
     assert four.counts() == [80] * 4
     four.cluster()
@@ -198,7 +200,9 @@ def test_a_sink_that_cannot_commit_does_not_keep_the_others_from_it(
     failing = FailingSink(inner, step, times=2, directory=tmp_path / "failures")
     first = four.cluster(**{name: failing})
     first.coordinator._commits._retry = CommitRetry((0.0,))
-    with pytest.raises(SinkError, match=rf"sink {name} could not commit epoch 0 to .* in 2 tries"):
+    with pytest.raises(
+        SinkError, match=rf"sink {name} could not commit checkpoint 0 to .* in 2 tries"
+    ):
         first.run()
     assert first.coordinator.pending_commits.sinks.keys() == {name}
     counts = dict(zip(SINKS, four.counts(), strict=True))

@@ -184,7 +184,7 @@ def test_a_refused_record_is_named_before_the_epoch_is_published(target: Target)
     sink = target.sink()
     values = [Row(key=f"k{n}", n=n, id=0) for n in range(50)]
     values[37] = Row(key=None, n=37, id=0)
-    with pytest.raises(SinkError, match=r"(?s)sink, epoch 1.*'results'.*'key': None, 'n': 37"):
+    with pytest.raises(SinkError, match=r"(?s)sink, checkpoint 1.*'results'.*'key': None, 'n': 37"):
         prepare(sink, values)
     assert target.read() == []
 
@@ -206,7 +206,7 @@ def test_an_overtaken_run_cannot_commit(target: Target) -> None:
     committed = target.read()
     late = prepare(sink, where=context(attempt="late"))
     for again in (old, late):
-        with pytest.raises(SinkError, match="holds epoch 2 of this job"):
+        with pytest.raises(SinkError, match="holds checkpoint 2 of this job"):
             commit(sink, again)
     assert target.read() == committed
 
@@ -216,7 +216,7 @@ def test_a_copy_of_the_checkpoint_one_epoch_older_repeats_nothing(target: Target
     commit(sink, prepare(sink))
     committed = target.read()
     again = prepare(sink, where=context(attempt="again"))
-    with pytest.raises(SinkError, match=r"holds other output of this epoch .* older than"):
+    with pytest.raises(SinkError, match=r"holds other output of this checkpoint .* older than"):
         commit(sink, again)
     assert target.read() == committed
 
@@ -226,7 +226,7 @@ def test_lost_output_is_reported(target: Target, tmp_path: Path) -> None:
     parts = prepare(sink)
     for path in tmp_path.rglob("*.pending"):
         path.unlink()
-    with pytest.raises(SinkError, match="output of a published epoch is lost"):
+    with pytest.raises(SinkError, match="output of a published checkpoint is lost"):
         commit(sink, parts)
 
 

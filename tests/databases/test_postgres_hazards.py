@@ -36,7 +36,9 @@ def test_an_older_copy_of_the_checkpoint_repeats_nothing(database: str, kind: st
         commit(sink, prepare(sink, [ROWS[0]], at(epoch=epoch)), epoch)
     # The checkpoint is put back as it was after epoch 2, and the job runs epoch 3 again.
     again = prepare(sink, [ROWS[0]], at(epoch=3, generation=4))
-    with pytest.raises(SinkError, match=r"holds epoch 4 of this job: .* older than the target"):
+    with pytest.raises(
+        SinkError, match=r"holds checkpoint 4 of this job: .* older than the target"
+    ):
         commit(sink, again, 3)
     assert len(target.read()) == 2
 
@@ -48,7 +50,7 @@ def test_a_copy_one_epoch_older_repeats_nothing(database: str, kind: str) -> Non
     commit(sink, prepare(sink, [ROWS[0]]))
     # The checkpoint is put back as it was before this epoch; neither run started again.
     again = prepare(sink, [ROWS[0]], at(attempt="b"))
-    with pytest.raises(SinkError, match=r"holds other output of this epoch .* older than"):
+    with pytest.raises(SinkError, match=r"holds other output of this checkpoint .* older than"):
         commit(sink, again)
     assert len(target.read()) == 1
 

@@ -124,7 +124,7 @@ def test_an_overtaken_run_cannot_commit(target: PostgresTarget) -> None:
     commit(sink, old)
     commit(sink, new, epoch=2)
     committed = target.read()
-    with pytest.raises(SinkError, match="holds epoch 2 of this job"):
+    with pytest.raises(SinkError, match="holds checkpoint 2 of this job"):
         commit(sink, old)
     assert target.read() == committed
     assert len(target.read(f"SELECT * FROM {COMMIT_TABLE}")) == 1
@@ -134,7 +134,7 @@ def test_lost_output_is_reported(target: PostgresTarget) -> None:
     sink = target.sink()
     parts = prepare(sink)
     abort(sink, "job", [])  # as somebody else might
-    with pytest.raises(SinkError, match=r"output of (a )?published epoch.* is lost"):
+    with pytest.raises(SinkError, match=r"output of (a )?published checkpoint.* is lost"):
         commit(sink, parts)
     assert target.read() == []
 
@@ -214,7 +214,7 @@ def test_empty_texts_and_nulls_of_a_single_column(database: str) -> None:
 def test_a_refused_record_is_named_and_nothing_is_left(target: PostgresTarget) -> None:
     values = [Row(key=f"k{n}", n=n, id=0) for n in range(50)]
     values[37] = Row(key="bad", n=10**6, id=0)
-    with pytest.raises(SinkError, match=r"sink sink, epoch 1.*'results'.*check.*bad, 1000000"):
+    with pytest.raises(SinkError, match=r"sink sink, checkpoint 1.*'results'.*check.*bad, 1000000"):
         prepare(target.sink(), values)
     values[37] = Row(key="nul\0", n=37, id=0)
     with pytest.raises(SinkError, match=r"'results'.*invalid byte sequence"):

@@ -42,6 +42,27 @@ def test_help_of_subcommands_is_checked() -> None:
     ]
 
 
+def test_messages_are_checked(tmp_path: Path) -> None:
+    module = tmp_path / "mill.py"
+    module.write_text(
+        "message = f'{epoch} is behind {name}'\n"
+        "raise MillError('the wheel goes on') from error\n"
+        "log.warning('%s is told', name)\n"
+        "key = 'not told'\n"
+        "ConfigOption('mill.epoch', parse, 'behind', 'see mill.epoch', 1)\n"
+    )
+    found = list(terms.find_in_messages([module]))
+    assert found[0] == "mill.py:1: 'behind': after, downstream of, following"
+    assert [each.split(": ")[:2] for each in found[1:]] == [
+        ["mill.py:2", "'goes on'"],
+        ["mill.py:3", "'told'"],
+    ]
+
+
+def test_messages_are_clean() -> None:
+    assert list(terms.find_in_messages(sorted((terms.ROOT / "src").rglob("*.py")))) == []
+
+
 def test_covered_pages_are_clean() -> None:
     pages = terms.covered_pages()
     assert Path(terms.ROOT, "README.md") in pages

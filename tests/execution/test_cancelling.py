@@ -71,7 +71,7 @@ def test_the_end_of_a_job_is_not_overwritten_by_who_cancels_it(
     thread.join(60)
     assert cancelling.is_set()
     assert driver.get_job_status() is JobStatus.CANCELED
-    with pytest.raises(JobError, match="was cancelled before it had stopped"):
+    with pytest.raises(JobError, match="was canceled before it had stopped"):
         driver.stop(drain=True)
 
 
@@ -114,7 +114,7 @@ def test_who_stops_a_job_that_is_cancelled_is_told(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert [str(each).count("was cancelled before it had stopped") for each in raised] == [1, 1]
+    assert [str(each).count("was canceled before it had stopped") for each in raised] == [1, 1]
 
 
 def test_of_two_who_stop_a_job_the_first_says_how() -> None:

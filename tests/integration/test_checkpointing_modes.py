@@ -116,7 +116,7 @@ def test_at_most_once_does_not_try_a_commit_again(tmp_path: Path) -> None:
     sink = FailingSink(CollectSink(tmp_path / "out"), "commit.after", directory=tmp_path / "f")
     graph = job(CheckpointingMode.NONE, sink)
     first = cluster(graph, tmp_path)
-    says = "failure 1 of 1 at commit.* drops them and does not write the epoch again"
+    says = "failure 1 of 1 at commit.* drops them and does not write the output again"
     with pytest.raises(SinkError, match=says):
         first.run()
     cluster(graph, tmp_path).run()

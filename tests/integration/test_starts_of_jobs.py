@@ -217,7 +217,7 @@ def test_dropped_state_is_a_warning_where_starts_are_not_logged(
         monitor.started(start)
         monitor.started(start)  # a restart does not repeat it
     [record] = caplog.records
-    assert "job 'started' leaves state behind: dropped: operator 'sums' (" in record.message
+    assert "job 'started' leaves state unclaimed: dropped: operator 'sums' (" in record.message
 
 
 # -- of whole jobs ---------------------------------------------------------------------------------

@@ -444,7 +444,7 @@ def test_another_directory_of_a_sink(tmp_path: Path) -> None:
     marker = tmp_path / "checkpoint" / "committed.json"
     kept = marker.read_bytes()
     marker.unlink()  # as if the run had been killed in its commit
-    with pytest.raises(SinkError, match=r"output of epoch 1 is lost: neither .*/two/"):
+    with pytest.raises(SinkError, match=r"output of checkpoint 1 is lost: neither .*/two/"):
         run("two")
     marker.write_bytes(kept)
     run("two")

@@ -75,7 +75,9 @@ def test_producers_that_did_not_go_on(exact: Job, tmp_path: Path, before: int, b
     for _ in range(behind):
         assert cluster.run_epoch()
     held = exact.results()
-    with pytest.raises(SinkError, match=rf"epoch {before + behind - 1}: .*older than the topic"):
+    with pytest.raises(
+        SinkError, match=rf"checkpoint {before + behind - 1}: .*older than the topic"
+    ):
         exact.start(tmp_path / "copy").run()
     assert exact.results() == held
     # The original goes on, whatever was tried with the copy.

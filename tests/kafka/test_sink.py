@@ -309,13 +309,13 @@ def test_lost_transactions_are_reported(broker: Broker) -> None:
     (fenced,) = prepare(sink, context(1), "x")
     control = TransactionControl({"bootstrap.servers": broker.servers})
     control.fence(fenced["transactional_id"], 60_000)  # type: ignore[index]
-    with pytest.raises(SinkError, match=r"output of epoch 1 is lost: transaction .*900000"):
+    with pytest.raises(SinkError, match=r"output of checkpoint 1 is lost: transaction .*900000"):
         commit(sink, [fenced], 1)
     (aborted,) = prepare(sink, context(2), "y")
     prepared = PreparedTransaction(**aborted)  # type: ignore[arg-type]
     end(broker, prepared, commit=False)
     assert control.outcome(prepared, 2) is Outcome.LOST
-    with pytest.raises(SinkError, match="output of epoch 2 is lost"):
+    with pytest.raises(SinkError, match="output of checkpoint 2 is lost"):
         commit(sink, [aborted], 2)
     control.close()
     assert values(broker, topic) == []

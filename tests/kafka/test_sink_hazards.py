@@ -53,7 +53,7 @@ def test_a_lost_transaction_does_not_hold_up_the_others(broker: Broker) -> None:
     control.fence(lost["transactional_id"], 60_000)  # type: ignore[index]
     control.close()
     others = prepare(made, context(1, "b"), "y") + prepare(made, context(1, "c"), "z")
-    with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+    with pytest.raises(SinkError, match="output of checkpoint 1 is lost"):
         commit(made, [lost, *others], 1)
     assert sorted(values(broker, topic)) == ["y", "z"]
 
@@ -124,7 +124,7 @@ def test_a_broker_that_is_silent_at_the_marker(
             time.sleep(0.001)
         began = time.monotonic()
         try:
-            with pytest.raises(SinkError, match="epoch 1 cannot be prepared"):
+            with pytest.raises(SinkError, match="checkpoint 1 cannot be prepared"):
                 writer.prepare_commit()
             writer.abort()
         finally:
@@ -142,7 +142,7 @@ def test_brokers_that_forgot_what_was_committed_in_order(
     commit(made, prepared, 1)
     # After offsets.retention.minutes without a commit.
     monkeypatch.setattr(TransactionControl, "newest_marker", lambda *_arguments: (-1, None))
-    with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+    with pytest.raises(SinkError, match="output of checkpoint 1 is lost"):
         commit(made, prepared, 1, retried=True)
     committer = made.create_committer()
     assert committer is not None

@@ -106,11 +106,11 @@ def test_the_checkpoint_directory_decides(
     shown = run("kafka.commit.before:2").splitlines()
     assert shown[-1] == f"1 open transactions begin with '{topics[1]}'"
     named = shown[0]
-    assert shown[3] == "  the manifest of epoch 0 names it: to be committed"
+    assert shown[3] == "  the manifest of checkpoint 0 names it: to be committed"
     before = len(broker.read(topics[1]))
     code, text = end("abort", named)
     assert code == 1
-    assert f"{named} is not aborted: the manifest of epoch 0 names it: to be committed" in text
+    assert f"{named} is not aborted: the manifest of checkpoint 0 names it: to be committed" in text
     assert end("commit", named) == (0, f"{named}: committed\n")
     assert len(broker.read(topics[1])) > before
     # It is the job's own afterwards: it goes on as if it had committed that itself.
@@ -134,13 +134,13 @@ def test_a_later_transaction_of_a_named_producer_is_not_named(
     options = ["--bootstrap-servers", broker.servers, "--checkpoint-dir", str(checkpoints)]
     assert main(["transactions", "list", "--prefix", topics[1], *options]) == 0
     shown = capsys.readouterr().out
-    assert "  begun after what epoch 0 names was committed: to be aborted" in shown
+    assert "  begun after what checkpoint 0 names was committed: to be aborted" in shown
     control = TransactionControl({"bootstrap.servers": broker.servers})
     opened = control.open_transactions(topics[1])
     control.close()
     assert opened
     assert main(["transactions", "commit", *opened, *options]) == 1
-    assert "is not committed: begun after what epoch 0" in capsys.readouterr().err
+    assert "is not committed: begun after what checkpoint 0" in capsys.readouterr().err
     assert main(["transactions", "abort", *opened, *options]) == 0
     assert main(["transactions", "list", "--checkpoint-dir", str(tmp_path), *options[:2]]) == 1
     assert "is no checkpoint directory that a job has used" in capsys.readouterr().err
@@ -175,6 +175,8 @@ def test_a_sink_without_a_uid_is_called_by_its_name(
     run().close_instances()
     shutil.rmtree(checkpoints)
     shutil.copytree(old, checkpoints)
-    with pytest.raises(SinkError, match=r"^sink totals: epoch 0 is the last in the checkpoint dir"):
+    with pytest.raises(
+        SinkError, match=r"^sink totals: checkpoint 0 is the last in the checkpoint dir"
+    ):
         run()
     producers.discard_producers()

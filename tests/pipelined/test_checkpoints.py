@@ -160,7 +160,7 @@ def test_one_that_is_declined_counts_as_one_that_expires() -> None:
     acknowledge(checkpoints, 0, (0, 0))
     words = checkpoints.declined(0, (0, 1), OSError("disk full"))
     assert words is not None
-    assert "checkpoint 0 was given up: tasks 0/1 (stage/subtask)" in words
+    assert "checkpoint 0 was aborted: tasks 0/1 (stage/subtask)" in words
     assert "disk full" in words
     assert "(1 of 2 in a row)" in words
     assert checkpoints.declined(0, (1, 0), OSError("disk full")) is None

@@ -55,7 +55,7 @@ def test_output_of_a_checkpoint_that_expires_is_not_lost(
         "execution.checkpointing.num-retained": "1000",
     }
     job(make, tmp_path, **settings).execute("expires")
-    assert f"checkpoint {LOST} was given up" in caplog.text
+    assert f"checkpoint {LOST} was aborted" in caplog.text
     check(tmp_path)
     assert len(seen(tmp_path)[0]) == 1, "the job was not run again"
     storage = LocalStorage(tmp_path / "checkpoints", fsync=False)

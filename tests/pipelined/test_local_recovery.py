@@ -135,6 +135,6 @@ def test_an_exception_of_the_users_reads_nothing(
     job(make, tmp_path, **settings).execute("raises")
     check(tmp_path)
     assert failed.exists()
-    assert caplog.text.count("was given up") > 3
+    assert caplog.text.count("was aborted") > 3
     assert "once" in caplog.text
     assert not downloads.read_text()

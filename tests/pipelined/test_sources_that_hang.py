@@ -345,7 +345,7 @@ def test_a_job_is_cancelled_whose_source_has_never_answered(
     NeverFound.gate.set()
     eventually(lambda: not asking(), "its thread to end")
     assert not NeverFound.stopped.is_set(), "a newer run may have started it again"
-    assert "has not answered, and is not told to stop" in caplog.text
+    assert "has not answered, and is not asked to stop" in caplog.text
 
 
 def asking() -> list[threading.Thread]:

@@ -205,6 +205,6 @@ def test_who_stops_a_job_is_told_that_another_has_cancelled_it(
     assert isinstance(client.job, JobDriver)
     eventually(lambda: client.job._stop.is_asked, "the stop to be asked for")  # type: ignore[attr-defined]
     client.cancel().result()
-    with pytest.raises(JobError, match="was cancelled before it had stopped"):
+    with pytest.raises(JobError, match="was canceled before it had stopped"):
         stopped.result()
     assert client.get_job_status().result() is JobStatus.CANCELED

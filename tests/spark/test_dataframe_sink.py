@@ -89,7 +89,9 @@ def test_epochs_go_to_the_writer_once(spark: SparkSession, tmp_path: Path) -> No
         made.open(CommitterContext("job", "table", 1, storage))
         return made
 
-    with pytest.raises(SinkError, match="sink table: writing epoch 0 failed: the table is away"):
+    with pytest.raises(
+        SinkError, match="sink table: writing checkpoint 0 failed: the table is away"
+    ):
         committer().commit(requests)
     committer().commit(requests)
     committer().commit(requests)  # noted: not written again
@@ -99,7 +101,7 @@ def test_epochs_go_to_the_writer_once(spark: SparkSession, tmp_path: Path) -> No
 
     (second,) = [stage(sink, storage, 1, [4])]
     (tmp_path / "dataframes" / second["pending"]).unlink()
-    with pytest.raises(SinkError, match="output of epoch 1 is lost"):
+    with pytest.raises(SinkError, match="output of checkpoint 1 is lost"):
         committer().commit([CommitRequest(second, 1, retried=False)])
 
 
@@ -154,7 +156,7 @@ def test_numbers_of_epochs_can_go_to_workers() -> None:
     [
         (
             Batch(Types.ROW_NAMED(["at"], [Types.SQL_TIME()]), values=[Row(at=None)]),
-            "sink table, epoch 0, subtask 0: Spark cannot read column 'at' of type time64",
+            "sink table, checkpoint 0, subtask 0: Spark cannot read column 'at' of type time64",
         ),
         (
             Batch(

@@ -19,7 +19,7 @@ def test_epoch_that_takes_too_long_is_given_up_and_says_which_option_to_raise() 
         raise RuntimeError(message)
 
     with (
-        pytest.raises(CheckpointError, match=r"epoch 7 .* execution\.checkpointing\.timeout"),
+        pytest.raises(CheckpointError, match=r"checkpoint 7 .* execution\.checkpointing\.timeout"),
         EpochTimeout(7, 0.01, cancelled.set),
     ):
         tasks()

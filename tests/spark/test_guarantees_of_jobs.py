@@ -140,8 +140,10 @@ def test_a_task_and_a_commit_that_hang(
         env.execute("hanging")
     assert flag.exists()
     assert (files / ".hung").exists()
-    assert "epoch 1 was given up: it took longer than execution.checkpointing.tim" in caplog.text
-    assert "(sink files could not commit epoch 2 to Hanging in 1 try)" in caplog.text
+    assert (
+        "checkpoint 1 was aborted: it took longer than execution.checkpointing.tim" in caplog.text
+    )
+    assert "(sink files could not commit checkpoint 2 to Hanging in 1 try)" in caplog.text
     visible = [each for each in files.iterdir() if not each.name.startswith(".")]
     lines = [line for each in visible for line in each.read_text().splitlines()]
     assert sorted(eval(line) for line in lines) == EXACT

@@ -114,7 +114,9 @@ def test_a_log_of_sparks_that_is_ahead_of_the_manifests(tmp_path: Path) -> None:
     for epoch in (19, 20, 31):
         require_one_history(storage, manifest(epoch))
     for last in (None, manifest(18)):
-        with pytest.raises(CorruptCheckpointError, match=r"epoch 20, .* checkpoints are missing"):
+        with pytest.raises(
+            CorruptCheckpointError, match=r"checkpoint 20, .* checkpoints are missing"
+        ):
             require_one_history(storage, last)
 
 
@@ -122,7 +124,9 @@ def test_a_log_of_sparks_that_is_behind_the_manifests_of_dataframes(tmp_path: Pa
     """It would make a micro-batch anew whose epoch stands, of other rows, and that is skipped."""
     storage = LocalStorage(tmp_path)
     require_one_history(storage, None, spark_sources=True)
-    with pytest.raises(CorruptCheckpointError, match=r"micro-batch -1, .* epoch 3 .* one copy"):
+    with pytest.raises(
+        CorruptCheckpointError, match=r"micro-batch -1, .* checkpoint 3 .* one copy"
+    ):
         require_one_history(storage, manifest(3), spark_sources=True)
     # The offset of 18 is that of 16: only a DataFrame had new rows since.
     log(tmp_path, {17: 16, 18: 16})
@@ -132,7 +136,7 @@ def test_a_log_of_sparks_that_is_behind_the_manifests_of_dataframes(tmp_path: Pa
         with pytest.raises(CorruptCheckpointError, match="micro-batch 18"):
             require_one_history(storage, last, spark_sources=True)
     log(tmp_path, {19: 20})
-    with pytest.raises(CorruptCheckpointError, match="offset of epoch 20"):
+    with pytest.raises(CorruptCheckpointError, match="offset of checkpoint 20"):
         require_one_history(storage, manifest(18), spark_sources=True)
 
 

@@ -465,7 +465,7 @@ def test_what_makes_no_sense_is_refused(query: str, message: str, tmp_path: Path
 def test_what_a_function_lacks_is_said_before_the_job_begins(tmp_path: Path) -> None:
     env = env_of(events(8, 5), tmp_path)
     query = "SELECT plain_mean(n, 1) FROM (SELECT COUNT(*) AS n FROM e GROUP BY k)"
-    with pytest.raises(ProgramError, match="WeightedMean aggregates rows that are taken back"):
+    with pytest.raises(ProgramError, match="WeightedMean aggregates rows that are retracted"):
         changelog(env, query, tmp_path)
     with pytest.raises(ProgramError, match="takes an object with create_accumulator"):
         udaf(len, result_type="INT")

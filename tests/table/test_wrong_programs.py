@@ -60,7 +60,7 @@ TABLES = {
     ),
     "ts TIMESTAMP(3), WATERMARK FOR ts AS 'x'": "The watermark of 'ts' must be a timestamp; it is",
     "a INT, PRIMARY KEY (b) NOT ENFORCED": "Invalid primary key 'PK_b'. Column 'b' does not exist.",
-    "a INT, PRIMARY KEY (a)": "write NOT ENFORCED behind it",
+    "a INT, PRIMARY KEY (a)": "write NOT ENFORCED after it",
     "a INT, a STRING": "A column named 'a' already exists in the table.",
 }
 FUNCTIONS = {
@@ -159,5 +159,5 @@ def test_a_stream_of_upserts_without_a_primary_key() -> None:
         table.explain()
     env.create_temporary_view("t", env.from_data_stream(stream))
     sums = env.sql_query("SELECT SUM(v) AS s FROM t GROUP BY k")
-    with pytest.raises(ValidationError, match="no key to tell its rows apart by: GroupAggregate"):
+    with pytest.raises(ValidationError, match="no key to identify its rows: GroupAggregate"):
         env.to_changelog_stream(sums, None, ChangelogMode.upsert())

@@ -145,7 +145,7 @@ class CommitterThread(Committer):
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Commit in time; raises SinkError if it is not."""
         epoch = requests[0].epoch if requests else -1
-        self._call(f"committing epoch {epoch}", lambda: self._committer.commit(requests))
+        self._call(f"committing checkpoint {epoch}", lambda: self._committer.commit(requests))
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
@@ -168,8 +168,8 @@ class CommitterThread(Committer):
     def _call(self, what: str, function: Callable[[], None], limit: float | None = None) -> None:
         if self.left:
             message = (
-                f"sink {self.label}: {self.target} still has not answered: {self.left} was given up"
-                f" and may still be under way, so {what} is left to the next run"
+                f"sink {self.label}: {self.target} still has not answered: {self.left} was"
+                f" abandoned and may still be in progress, so {what} is left to the next run"
             )
             raise SinkError(message)
         if self._thread is None:
@@ -272,9 +272,9 @@ _CONSEQUENCE: Final = {
     CheckpointingMode.EXACTLY_ONCE: "They stay pre-committed; the next run of the job commits them"
     " before anything else",
     CheckpointingMode.AT_LEAST_ONCE: "No checkpoint names them: the next run of the job drops them"
-    " and writes the epoch again, beside what other sinks have committed of it",
+    " and writes the output again, beside what other sinks have committed of it",
     CheckpointingMode.NONE: "No checkpoint names them: the next run of the job drops them and does"
-    " not write the epoch again",
+    " not write the output again",
 }
 
 #: What to do when published output is refused.
@@ -433,7 +433,8 @@ class ManifestCommit:
             record = self._program.get(uid)
             sink = f"sink {uid}" if record is None else record.title
             message = (
-                f"epoch {self._epoch} holds output of {sink} that may not be committed yet, but the"
+                f"checkpoint {self._epoch} holds output of {sink} that may not be committed yet,"
+                " but the"
                 " job has no such sink any more. Run the job as it was until it has committed, then"
                 " change it."
             )
@@ -463,8 +464,8 @@ class ManifestCommit:
 
     def _warn(self, failure: _Failure, delay: float) -> None:
         _LOG.warning(
-            "try %d of sink %s to commit epoch %d failed, the next is in %.1f s; pending for %.1f"
-            " s: %s; %s",
+            "try %d of sink %s to commit checkpoint %d failed, the next is in %.1f s; pending for"
+            " %.1f s: %s; %s",
             failure.tries,
             self._label(failure.uid),
             self._epoch,
@@ -476,7 +477,8 @@ class ManifestCommit:
 
     def _given_up(self, failures: Sequence[_Failure]) -> SinkError:
         told = "; ".join(
-            f"{each.error} (sink {self._label(each.uid)} could not commit epoch {self._epoch} to"
+            f"{each.error} (sink {self._label(each.uid)} could not commit checkpoint"
+            f" {self._epoch} to"
             f" {each.target} in {each.tries} {'try' if each.tries == 1 else 'tries'})"
             for each in failures
         )
@@ -554,7 +556,7 @@ def _unpickle(pickled: bytes, uid: str, epoch: int) -> object:
         return loads(pickled)
     except Exception as error:
         message = (
-            f"a committable of sink {uid} in the manifest of epoch {epoch} cannot be read:"
+            f"a committable of sink {uid} in the manifest of checkpoint {epoch} cannot be read:"
             f" {error!r}. Run the job with the code and packages that wrote it."
         )
         raise CheckpointError(message) from error
@@ -643,7 +645,7 @@ def confirm_committed(storage: CheckpointStorage, epoch: int) -> Manifest:
     version, manifest = kept[-1] if kept else (-1, None)
     if manifest is None or manifest.epoch != epoch:
         last = "it has none" if manifest is None else f"its last is {manifest.epoch}"
-        message = f"{storage.location} cannot confirm epoch {epoch}: {last}"
+        message = f"{storage.location} cannot confirm checkpoint {epoch}: {last}"
         raise CheckpointError(message)
     storage.write(COMMITTED, json.dumps(_identity(version, manifest)).encode())
     return manifest

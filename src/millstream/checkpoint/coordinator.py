@@ -105,9 +105,9 @@ def select_acks(
     candidates: dict[TaskId, dict[str, TaskAck]] = {task: {} for task in expected}
     for ack in acks:
         if ack.epoch != epoch:
-            raise _refused(epoch, f"{_name(ack)} sent an acknowledgement of epoch {ack.epoch}")
+            raise _refused(epoch, f"{_name(ack)} sent an acknowledgement of checkpoint {ack.epoch}")
         if (ack.stage, ack.subtask) not in candidates:
-            raise _refused(epoch, f"{_name(ack)} is not a task of this epoch")
+            raise _refused(epoch, f"{_name(ack)} is not a task of this checkpoint")
         candidates[ack.stage, ack.subtask][ack.attempt] = ack
     missing = sorted(task for task, attempts in candidates.items() if not attempts)
     if missing:
@@ -134,7 +134,7 @@ def _ack_that_counts(
         raise _refused(
             epoch,
             f"{len(attempts)} attempts of stage {some.stage} subtask {some.subtask} sent an"
-            " acknowledgement and no consumer says which of them counts",
+            " acknowledgement and no consumer names the one that counts",
         )
     attempt, consumer = read
     ack = attempts.get(attempt)
@@ -176,7 +176,7 @@ def _name(ack: TaskAck) -> str:
 
 
 def _refused(epoch: int, reason: str) -> InconsistentEpochError:
-    message = f"epoch {epoch} cannot be published: {reason}. It has to be run again."
+    message = f"checkpoint {epoch} cannot be published: {reason}. It has to be run again."
     return InconsistentEpochError(message)
 
 
@@ -243,7 +243,7 @@ class CheckpointsInFlight:
         """
         with self._lock:
             if epoch not in self._open:
-                message = f"checkpoint {epoch} is given up, but it is not under way"
+                message = f"checkpoint {epoch} is aborted, but it is not in progress"
                 raise CheckpointError(message)
             self._open.remove(epoch)
             self.failures += 1
@@ -579,7 +579,7 @@ class Coordinator:
             CheckpointError: it is not under way.
         """
         if self._in_flight is None:
-            message = f"epoch {epoch} cannot be given up alone: its tasks end with it"
+            message = f"checkpoint {epoch} cannot be aborted alone: its tasks end with it"
             raise CheckpointError(message)
         return self._in_flight.fail(epoch)
 
@@ -647,7 +647,7 @@ class Coordinator:
         """Step 3; in mode NONE it is done, or without what the next run is not to have."""
         if self._mode is CheckpointingMode.NONE and self._in_flight is None:
             if self._begun is None:
-                message = f"epoch {manifest.epoch} ends, but begin_epoch() was not called"
+                message = f"checkpoint {manifest.epoch} ends, but begin_epoch() was not called"
                 raise CheckpointError(message)
             version, self._begun = self._begun[0], None
             self._last = manifest
@@ -706,8 +706,8 @@ class Coordinator:
             return False
         if epoch == last.epoch and offsets is not None and not _same_json(offsets, last.offsets):
             message = (
-                f"the replay of epoch {epoch} would read up to {offsets}, but its manifest"
-                f" says {last.offsets}: Spark's log and the manifest log are not of the same"
+                f"the replay of checkpoint {epoch} would read up to {offsets}, but its manifest"
+                f" ends at {last.offsets}: Spark's log and the manifest log are not of the same"
                 " history. Put both back from one copy."
             )
             raise CorruptCheckpointError(message)
@@ -749,7 +749,7 @@ class Coordinator:
 
     def _require_recovered(self) -> Manifest | None:
         if not self._recovered:
-            message = "open() and recover() come before any epoch"
+            message = "open() and recover() come before any checkpoint"
             raise CheckpointError(message)
         return self._last
 
@@ -759,12 +759,13 @@ class Coordinator:
         if epoch == expected:
             return
         if epoch < expected:
-            message = f"epoch {epoch} is published already; the next one is {expected}"
+            message = f"checkpoint {epoch} is published already; the next one is {expected}"
             raise CheckpointError(message)
         message = (
-            f"epoch {epoch} is to be run, but the manifest log in {self._log.location} ends before"
-            f" epoch {expected}: checkpoints are missing. Put the directory back from one copy, or"
-            " start with an empty one."
+            f"checkpoint {epoch} is to be run, but the manifest log in {self._log.location} ends"
+            " before"
+            f" checkpoint {expected}: checkpoints are missing. Put the directory back from one"
+            " copy, or start with an empty one."
         )
         raise CorruptCheckpointError(message)
 

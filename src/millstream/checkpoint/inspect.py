@@ -216,7 +216,7 @@ def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> 
             ]
             return CheckpointDetails(summary, operators, entry.manifest)
     known = ", ".join(str(summary.epoch) for summary in summaries) or "none"
-    wanted = "no checkpoint" if epoch is None else f"no checkpoint of epoch {epoch}"
+    wanted = "no checkpoint" if epoch is None else f"no checkpoint {epoch}"
     message = f"{storage.location} has {wanted}; there are: {known}"
     raise CheckpointError(message)
 

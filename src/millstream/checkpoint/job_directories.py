@@ -151,7 +151,7 @@ class JobIdentity:
         if found is None:
             if next(iter(storage.list_names("log")), None) is not None:
                 message = (
-                    f"{storage.location} has checkpoints but no {_NAME}, so it cannot be told"
+                    f"{storage.location} has checkpoints but no {_NAME}, so it is unknown"
                     " whose they are. Put the file back from a copy or use an empty directory."
                 )
                 raise CorruptCheckpointError(message)

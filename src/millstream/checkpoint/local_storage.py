@@ -171,7 +171,7 @@ class HmacSeal:
     def _line(self, name: str, content: bytes) -> bytes:
         job = "" if name == IDENTITY else self._job_id
         if job is None:
-            message = f"{name} cannot be verified before {IDENTITY} has said whose job it is"
+            message = f"{name} cannot be verified before {IDENTITY} names the job"
             raise SignatureError(message)
         # Neither ids nor names hold a zero byte, so nobody can move a border.
         mac = hmac.new(self.read_key(), f"{job}\0{name}\0".encode(), "sha256")

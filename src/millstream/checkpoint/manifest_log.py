@@ -447,7 +447,7 @@ def decode(stored: bytes, version: int, location: str) -> LogFile:
         raise corrupt(location, "its checksum does not match its content")
     try:
         if value["version"] != version:
-            raise corrupt(location, f"it says that it is version {value['version']}")
+            raise corrupt(location, f"it names itself version {value['version']}")
         base = value.get("base")
         return LogFile(
             version=version,
@@ -477,7 +477,7 @@ def _content(value: dict[str, Any]) -> dict[str, Any]:
 def corrupt(location: str, reason: str) -> CorruptCheckpointError:
     """The error for a file that is not as it should be."""
     message = (
-        f"{location} is damaged: {reason}. Put the file back from a copy. Going on from an older"
+        f"{location} is damaged: {reason}. Put the file back from a copy. Continuing from an older"
         " checkpoint would write again what was already committed."
     )
     return CorruptCheckpointError(message)
@@ -817,7 +817,7 @@ class ManifestLog:
             file = None
         if file is None or file.checksum != base.checksum or file.content is None:
             found = "missing" if file is None else "another than it was"
-            reason = f"it says the changes since version {base.version}, which is {found}"
+            reason = f"it holds the changes since version {base.version}, which is {found}"
             raise corrupt(self._path(version), reason)
         self._bases.setdefault(file.version, None if file.base is None else file.base.version)
         return file
@@ -840,7 +840,7 @@ class ManifestLog:
             message = (
                 f"the manifest log in {self._storage.location} is empty, though this job has begun"
                 f" generation {generation}: somebody has deleted it. Put it back from a copy, or"
-                " start the job anew with an empty directory."
+                " start the job from scratch with an empty directory."
             )
             raise CorruptCheckpointError(message)
         if newest.generation > generation:

@@ -230,7 +230,7 @@ def _are_rescaled(metadata: EpochMetadata, acks: Sequence[TaskAck], last: Manife
 
 def _twice(metadata: EpochMetadata, what: str) -> InconsistentEpochError:
     message = (
-        f"epoch {metadata.epoch} cannot be published: two tasks acknowledged {what}."
+        f"checkpoint {metadata.epoch} cannot be published: two tasks acknowledged {what}."
         " It has to be run again."
     )
     return InconsistentEpochError(message)

@@ -256,7 +256,7 @@ def _pending(pending: PendingCommits | None) -> None:
         return
     seconds = pending.age(time.time_ns() // 1_000_000) / 1000
     what = (
-        f"{pending.committables} committables of epoch {pending.epoch} ({pending}),"
+        f"{pending.committables} committables of checkpoint {pending.epoch} ({pending}),"
         f" the oldest published {seconds:.1f} s ago"
     )
     if pending.error:
@@ -331,7 +331,8 @@ def _confirm(storage: CheckpointStorage, epoch: int) -> None:
     manifest = confirm_committed(storage, epoch)
     committables = sum(manifest.committable_counts().values())
     print(
-        f"Marked: the {committables} committables of epoch {epoch} have been committed. The next"
+        f"Marked: the {committables} committables of checkpoint {epoch} have been committed. The"
+        " next"
         " run commits what it still finds pending, and takes what is neither pending nor there"
         " for taken away"
     )

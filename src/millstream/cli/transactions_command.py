@@ -84,14 +84,17 @@ class Judgement:
     def reason(self) -> str:
         """The verdict in words."""
         if self.verdict is Verdict.NAMED:
-            return f"the manifest of epoch {self.epoch} names it: to be committed"
+            return f"the manifest of checkpoint {self.epoch} names it: to be committed"
         if self.verdict is Verdict.OLD_COPY:
-            return f"an epoch after {self.epoch} is committed: this checkpoint directory is a copy"
+            return f"checkpoint {self.epoch} is not the last committed: this directory is a copy"
         alive = ""
         if self.of_newest_run:
             alive = ", unless that run still lives and is about to publish it"
         if self.verdict is Verdict.LATER:
-            return f"begun after what epoch {self.epoch} names was committed: to be aborted{alive}"
+            return (
+                f"begun after what checkpoint {self.epoch} names was committed: to be aborted"
+                f"{alive}"
+            )
         if self.verdict is Verdict.ORPHAN:
             return f"no manifest names it: to be aborted{alive}"
         return "whether a manifest names it is not known: give --checkpoint-dir of its job"

@@ -154,7 +154,7 @@ _PLANNER: Final = "it is about how Flink plans a query, and does not change resu
 _REPORTERS: Final = (
     "metrics are those of the job client and of millstream jobs; reporters are Java classes"
 )
-_BATCH: Final = "batch mode runs in epochs, as bounded jobs of streaming mode do"
+_BATCH: Final = "batch mode runs in micro-batches, as bounded jobs of streaming mode do"
 _SECURITY: Final = (
     "docs/concepts/security.md describes how Millstream's connections and files are protected"
 )

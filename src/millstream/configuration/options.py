@@ -715,9 +715,8 @@ EXECUTION: Final = ConfigOption(
     "millstream.execution",
     parse_lowercase,
     "epochs",
-    "how the job runs: epochs: in micro-batches; pipelined: as long-running tasks, whose records "
-    "reach the next task within milliseconds, with checkpoint barriers between "
-    "them",
+    "how the job runs: `epochs`: in micro-batches; `pipelined`: as long-running tasks, whose "
+    "records reach the next task within milliseconds, with checkpoint barriers between them",
     choices=("epochs", "pipelined"),
 )
 HEARTBEAT_TIMEOUT: Final = ConfigOption(

@@ -96,7 +96,7 @@ class WriterContext:
     @property
     def location(self) -> str:
         """Sink, epoch and subtask, for messages."""
-        return f"{self.sink}, epoch {self.epoch}, subtask {self.subtask}"
+        return f"{self.sink}, checkpoint {self.epoch}, subtask {self.subtask}"
 
 
 def fence_of(generation: int, epoch: int) -> int:

@@ -594,14 +594,14 @@ class JobDriver:
         """Have the engine stop after a last checkpoint, and wait for it."""
         if drain and not self._engine.long_running_tasks:
             message = (
-                "a job of epochs can be stopped, but not be drained: run it with"
+                "a job in micro-batches can be stopped, but not drained: run it with"
                 " millstream.execution: pipelined, or stop it without draining"
             )
             raise ProgramError(message)
         if self._job.temporary and not drain and not self._ended.is_set():
             message = (
                 f"job {self._job.graph.job_name!r} keeps its checkpoints in a temporary directory,"
-                " which is deleted at its end, so nothing could go on from where it stops: set"
+                " which is deleted at its end, so nothing could continue from where it stops: set"
                 f" {options.CHECKPOINTS_DIRECTORY.key}, or drain it, or cancel it"
             )
             raise ProgramError(message)
@@ -609,8 +609,8 @@ class JobDriver:
         self.get_job_execution_result()
         if self._status is JobStatus.CANCELED:
             message = (
-                f"job {self._job.graph.job_name!r} was cancelled before it had stopped: what it had"
-                " read behind the last checkpoint is not committed"
+                f"job {self._job.graph.job_name!r} was canceled before it had stopped: what it had"
+                " read after the last checkpoint is not committed"
             )
             raise JobError(message)
         return self._job.storage.location

@@ -342,7 +342,7 @@ class JobClient:
                     "trigger_savepoint() is not in this release. The newest checkpoint in"
                     " execution.checkpointing.dir is what a new run continues from, at another"
                     " parallelism or on another engine, too: stop() ends the job with one; while it"
-                    " runs, execution.checkpointing.interval says how often one is written"
+                    " runs, execution.checkpointing.interval sets how often one is written"
                 )
                 raise MissingMethodError(message)
             message = f"{type(self).__name__!r} object has no attribute {name!r}"

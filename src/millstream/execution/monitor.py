@@ -378,7 +378,7 @@ class JobMonitor:
                 _LOG.info("%s", line)
         for each in start.dropped if self._runs == 0 else []:
             if not self._reports or not _LOG.isEnabledFor(logging.INFO):
-                _LOG.warning("job %r leaves state behind: %s", start.job_name, each)
+                _LOG.warning("job %r leaves state unclaimed: %s", start.job_name, each)
         self._shown, self._measured = {}, {}
         self._runs += 1
 

@@ -242,7 +242,9 @@ class Run:
     def planner(self) -> SourcePlanner:
         """Plans what epochs read."""
         if self._planner is None:
-            message = "a run is opened before anything is planned, and its tasks end each epoch"
+            message = (
+                "a run is opened before anything is planned, and its tasks end with each checkpoint"
+            )
             raise RuntimeError(message)
         return self._planner
 
@@ -506,8 +508,8 @@ class EpochTimeout:
         self._timer.cancel()
         if self._expired and kind is not None:
             message = (
-                f"epoch {self._epoch} was given up: it took longer than "
+                f"checkpoint {self._epoch} was aborted: it took longer than "
                 f"execution.checkpointing.timeout ({self._seconds:g} s); raise it, or read less "
-                "per epoch (millstream.epoch.target-duration)"
+                "per micro-batch (millstream.epoch.target-duration)"
             )
             raise CheckpointExpiredError(message) from None

@@ -127,7 +127,8 @@ class Inquiry(Generic[_T]):
         if not self._warned and time.monotonic() - self._asked > _LONG_SILENCE:
             self._warned = True
             _LOG.warning(
-                "%s has not said for %.0f s what there is to read; what is known is read on",
+                "%s has not reported for %.0f s what there is to read; what is known is read"
+                " further",
                 *(self._label, _LONG_SILENCE),
             )
         return False

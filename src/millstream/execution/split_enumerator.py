@@ -743,7 +743,7 @@ class SplitEnumerator:
         self._inquiries.settle(reading.planned.uid for reading in self._readings)
         for label, stop in stops:
             if not stop.is_answered:
-                _LOG.warning("%s has not answered, and is not told to stop", label)
+                _LOG.warning("%s has not answered, and is not asked to stop", label)
             elif stop.error is not None:
                 _LOG.warning("%s could not be stopped: %r", label, stop.error)
 

@@ -155,7 +155,7 @@ class FunctionContext:
     def _task(self) -> RuntimeContext:
         if self._runtime is None:
             message = (
-                "conditions of joins and patterns do not tell functions of their task; compute the "
+                "conditions of joins and patterns do not give functions their task; compute the "
                 "function in SELECT before"
             )
             raise ProgramError(message)

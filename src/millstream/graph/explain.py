@@ -448,7 +448,7 @@ def combine(
         # How far sources are read is known after a barrier, and the sink does not wait for that.
         return "none", (f"{key} is NONE: what came after a checkpoint is shown again", *lost)
     if mode is CheckpointingMode.NONE:
-        return "at-most-once", (f"{key} is NONE: an epoch that fails is not run again", *lost)
+        return "at-most-once", (f"{key} is NONE: a checkpoint that fails is not run again", *lost)
     repeated = []
     if own is DeliveryGuarantee.AT_LEAST_ONCE:
         repeated.append("the sink may write records again after a failure")

@@ -193,7 +193,7 @@ def test_what_cannot_be_overwritten_is_refused(env: TableEnvironment, tmp_path: 
         ),
         ("INSERT INTO f PARTITION (a = 'x') VALUES (1)", r"'.*f' is not partitioned"),
         ("INSERT INTO p PARTITION (v = 1) VALUES (1)", r"'v' does not partition table '.*p'"),
-        ("INSERT INTO p PARTITION (a = 'x', a = 'y') VALUES (1)", "'a' is said more than once"),
+        ("INSERT INTO p PARTITION (a = 'x', a = 'y') VALUES (1)", "'a' is given more than once"),
         ("INSERT INTO p PARTITION (b = 'x') VALUES (1, 'a')", "'b' INT cannot be 'x'"),
         ("INSERT INTO p PARTITION (b = 99999999999) VALUES (1, 'a')", "'b' INT cannot be 99999"),
         ("INSERT INTO p PARTITION (b = 3.7) VALUES (1, 'a')", "'b' INT cannot be Decimal"),

@@ -139,7 +139,7 @@ def test_failure_aborts_and_names_the_sink(fails: str) -> None:
         harness.process(1)
         harness.end_epoch()
 
-    with pytest.raises(SinkError, match=r"'out'.*epoch 0.*28"):
+    with pytest.raises(SinkError, match=r"'out'.*checkpoint 0.*28"):
         epoch()
     assert CALLS[1:] == [("abort",), ("close",)]
 
@@ -155,7 +155,7 @@ def test_what_fails_before_the_pre_commit_aborts_too() -> None:
 
     crash_points.arm("sink.prepare.before", fail)
     try:
-        with pytest.raises(SinkError, match=r"'out'.*epoch 0.*28"):
+        with pytest.raises(SinkError, match=r"'out'.*checkpoint 0.*28"):
             harness.end_epoch()
     finally:
         crash_points.arm("")

@@ -102,5 +102,5 @@ def test_functions_of_users_have_metrics_of_their_own() -> None:
 def test_an_expression_without_a_task_says_so() -> None:
     context = FunctionContext({"a": "b"})
     assert context.get_job_parameter("a", "") == "b"
-    with pytest.raises(ProgramError, match="do not tell functions of their task"):
+    with pytest.raises(ProgramError, match="do not give functions their task"):
         context.get_metric_group()

@@ -67,7 +67,7 @@ def test_oracle_sub_queries_of_sub_queries(query: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("query", TWO_OUT)
 def test_a_column_of_two_queries_further_out_is_refused(query: str, tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="a sub-query of its own only so"):
+    with pytest.raises(ValidationError, match="a separate sub-query only so"):
         both(query, tmp_path)
 
 

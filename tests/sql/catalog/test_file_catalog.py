@@ -211,5 +211,5 @@ def test_a_type_of_a_later_release_is_said_with_its_file(tmp_path: Path) -> None
     catalog.create_table(ObjectPath("default", "t"), _table(1), ignore_if_exists=False)
     file = tmp_path / "default" / "tables" / "t.json"
     file.write_text(file.read_text().replace('"INT"', '"GEOMETRY"'))
-    with pytest.raises(CatalogError, match=r"t\.json says a type that .* does not know.*GEOMETRY"):
+    with pytest.raises(CatalogError, match=r"t\.json has a type that .* does not know.*GEOMETRY"):
         catalog.get_table(ObjectPath("default", "t"))

@@ -231,7 +231,7 @@ def test_sides_that_are_alike_are_told_apart_by_their_filters(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT /*+ OPTIONS('x' = 'y') */ a FROM t", "not behind SELECT"),
+        ("SELECT /*+ OPTIONS('x' = 'y') */ a FROM t", "must follow the table name, not SELECT"),
         ("SELECT a FROM t /*+ WHATEVER('x' = 'y') */", "no hint WHATEVER"),
         ("SELECT a FROM w /*+ OPTIONS('path' = 'y') */", "view 'w' has no options"),
         ("WITH c AS (SELECT a FROM t) SELECT a FROM c /*+ OPTIONS('x' = 'y') */", "no options"),

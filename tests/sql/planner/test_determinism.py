@@ -25,7 +25,7 @@ REFUSED = {
     f"SELECT a.k, a.p, b.v FROM {CLOCKED} JOIN plain AS b ON a.k = b.k": "Join keeps rows by .*: p",
     f"SELECT a.k FROM {CLOCKED} JOIN plain AS b ON a.k = b.k AND a.p > b.t": "Join keeps rows by",
     "SELECT a.k FROM changes AS a JOIN plain AS b ON a.k = b.k AND RAND() > 0.5": (
-        "Join finds the pairs of a row that is taken back by a condition .*RAND"
+        "Join finds the pairs of a retracted row by a condition .*RAND"
     ),
     "SELECT k FROM changes AS a WHERE EXISTS (SELECT 1 FROM plain b WHERE a.k = b.k AND b.t < "
     "LOCALTIMESTAMP AND a.t > LOCALTIMESTAMP)": "Filter above the join|all, by a filter",

@@ -121,7 +121,7 @@ def test_upserts_of_a_query_without_a_key_are_refused(
     streams: StreamTableEnvironment, tmp_path: Path
 ) -> None:
     streams.execute_sql("CREATE TEMPORARY VIEW g AS SELECT * FROM (VALUES (1, 9), (1, -8)) t(k, v)")
-    with pytest.raises(ValidationError, match=r"no key to tell its rows apart by: GroupAggregate"):
+    with pytest.raises(ValidationError, match=r"no key to identify its rows: GroupAggregate"):
         _upserts(streams, "SELECT SUM(v) AS s FROM g GROUP BY k", tmp_path)
 
 
@@ -171,7 +171,7 @@ def test_the_keys_of_both_sides_tell_rows_of_a_full_join_apart_unless_they_are_n
         there = {(row[0], row[2]): row for row in _upserts(streams, query, tmp_path)}
         assert set(there) == {(1, None), (2, None), (None, 1), (None, 2)}
         return
-    with pytest.raises(ValidationError, match="no key to tell its rows apart by: Join"):
+    with pytest.raises(ValidationError, match="no key to identify its rows: Join"):
         _upserts(streams, query, tmp_path)
 
 

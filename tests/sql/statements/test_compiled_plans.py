@@ -348,7 +348,7 @@ def test_plans_that_do_not_fit_are_refused(env: TableEnvironment, tmp_path: Path
         with pytest.raises(ValidationError, match="is no compiled plan"):
             _again(env, text)
     unknown = plan.replace('"changes"', '"chances"')
-    with pytest.raises(ValidationError, match="says 'chances'"):
+    with pytest.raises(ValidationError, match="has 'chances'"):
         _again(env, unknown)
     with pytest.raises(ValidationError, match="Cannot read the plan file"):
         env.execute_sql(f"EXECUTE PLAN '{tmp_path / 'no.json'}'")
@@ -368,7 +368,7 @@ def test_a_plan_that_was_changed_by_hand_is_refused(env: TableEnvironment) -> No
         _again(env, json.dumps(content))
     del content["checksum"]
     assert "where" not in _again(env, json.dumps(content)).explain()
-    with pytest.raises(ValidationError, match="says 'hints', which plans of this release"):
+    with pytest.raises(ValidationError, match="has 'hints', which plans of this release"):
         _again(env, json.dumps({**content, "hints": []}))
 
 

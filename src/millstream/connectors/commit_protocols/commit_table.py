@@ -181,9 +181,9 @@ class CommittedEpoch:
             return True
         if self._newest > epoch or (self._newest == epoch and not self._repeats):
             later = self._newest > epoch
-            held = f"epoch {self._newest}" if later else "other output of this epoch"
+            held = f"checkpoint {self._newest}" if later else "other output of this checkpoint"
             message = (
-                f"sink {part['sink']}: epoch {epoch} is to be committed, but the target holds"
+                f"sink {part['sink']}: checkpoint {epoch} is to be committed, but the target holds"
                 f" {held} of this job: a newer run has taken over, or the checkpoint directory is"
                 " older than the target. Put back both from one copy."
             )

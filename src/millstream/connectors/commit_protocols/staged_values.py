@@ -121,7 +121,7 @@ def read_staged(
             content = io.BytesIO(context.storage.read(part["name"]))
         except FileNotFoundError:
             message = (
-                f"{context.sink}: output of epoch {epoch} is lost: {part['name']} is"
+                f"{context.sink}: output of checkpoint {epoch} is lost: {part['name']} is"
                 f" missing in {context.storage.location}; nothing but this job may delete files"
                 " there"
             )
@@ -169,7 +169,7 @@ class StagedCommitter(Committer):
             except SinkError:
                 raise
             except Exception as error:
-                message = f"{context.sink}: writing epoch {epoch} failed: {error!r}"
+                message = f"{context.sink}: writing checkpoint {epoch} failed: {error!r}"
                 raise sink_error(message, error) from error
 
     def abort_orphans(
@@ -350,7 +350,7 @@ class _WriteAheadCommitter(StagedCommitter):
         done = self._write_ahead.send_values(values, epoch, timestamp)
         if not done:
             message = (
-                f"{context.sink}: send_values() of epoch {epoch} returned {done!r}; it"
+                f"{context.sink}: send_values() of checkpoint {epoch} returned {done!r}; it"
                 " returns True when all is written, False when nothing is"
             )
             raise SinkError(message)

@@ -215,8 +215,8 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
         if self._timeout is not None and age > self._timeout:
             message = (
                 f"the transaction is {age} ms old at the pre-commit, its timeout is"
-                f" {self._timeout} ms: the target may have ended it. Make epochs shorter, or"
-                " the timeout longer"
+                f" {self._timeout} ms: the target may have ended it. Make checkpoints more"
+                " frequent, or the timeout longer"
             )
             raise SinkError(message)
 
@@ -228,7 +228,7 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
         ratio = self._warning_ratio
         if timeout is not None and ratio is not None and age > ratio * timeout:
             _LOG.warning(
-                "transaction %r of epoch %d is %d ms old, its timeout is %d ms",
+                "transaction %r of checkpoint %d is %d ms old, its timeout is %d ms",
                 handle,
                 request.epoch,
                 age,
@@ -243,7 +243,7 @@ class TwoPhaseCommitSinkFunction(Sink, Generic[IN, TXN]):
             if not self._ignore_failures or timeout is None or age <= timeout:
                 raise
             _LOG.exception(
-                "transaction %r of epoch %d timed out (%d ms) and is given up: ITS RECORDS ARE"
+                "transaction %r of checkpoint %d timed out (%d ms) and is dropped: ITS RECORDS ARE"
                 " LOST, as ignore_failures_after_transaction_timeout() allows",
                 handle,
                 request.epoch,
@@ -335,7 +335,7 @@ class _TransactionCommitter(Committer):
         if failed:
             handle, error = failed[0]
             message = (
-                f"{context.sink}: transaction {handle!r} of epoch {requests[0].epoch}"
+                f"{context.sink}: transaction {handle!r} of checkpoint {requests[0].epoch}"
                 f" cannot be committed: {error!r}"
             )
             if len(failed) > 1:

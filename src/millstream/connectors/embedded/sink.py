@@ -367,7 +367,7 @@ class EmbeddedSink(Sink):
         )
         message = (
             f"{location}: {self.target} refuses record {record_text(rows, index)}: {refusal}."
-            f" Nothing of the epoch is visible. {REFUSED}"
+            f" Nothing of the checkpoint is visible. {REFUSED}"
         )
         permanent = self.database.refuses(refusal)
         raise (PermanentSinkError if permanent else SinkError)(message) from refusal
@@ -438,7 +438,8 @@ class _Transaction:
             rows = pq.read_table(path, memory_map=True)
         except FileNotFoundError:
             message = (
-                f"sink {part['sink']}: output of a published epoch is lost: {path} is missing and"
+                f"sink {part['sink']}: output of a published checkpoint is lost: {path} is"
+                " missing and"
                 f" {self._sink.target} does not hold it; nothing but this sink may delete files"
                 " there"
             )

@@ -222,8 +222,8 @@ class PartitionTime:
         except (ValueError, ArithmeticError) as error:
             wanted = self.formatter or "yyyy-MM-dd HH:mm:ss"
             message = (
-                f"partition {values} has no time: {text!r} is not as {wanted!r} says ({error}); "
-                "'partition.time-extractor.timestamp-pattern' says how columns make one"
+                f"partition {values} has no time: {text!r} does not match {wanted!r} ({error}); "
+                "'partition.time-extractor.timestamp-pattern' defines how columns make one"
             )
             raise PermanentSinkError(message) from error
 

@@ -141,9 +141,10 @@ class PendingFileCommitter(Committer):
             except FileNotFoundError:
                 if not final.exists() and not request.confirmed:
                     message = (
-                        f"output of epoch {request.epoch} is lost: neither {pending} nor {final} "
+                        f"output of checkpoint {request.epoch} is lost: neither {pending} nor"
+                        f" {final} "
                         "exists; nothing but this sink may delete files there. If a reader took "
-                        "it away after it was committed, say so by `millstream checkpoints DIR "
+                        "it away after it was committed, confirm it by `millstream checkpoints DIR "
                         f"confirm {request.epoch}` (DIR: the checkpoint directory)"
                     )
                     raise PermanentSinkError(message) from None
@@ -208,7 +209,8 @@ def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
         if not beside.exists():
             return beside
     message = (
-        f"output of epoch {request.epoch} is not committed: {final} exists already, written by a"
+        f"output of checkpoint {request.epoch} is not committed: {final} exists already, written"
+        " by a"
         " run that this checkpoint directory does not know, so it is older than the output. Put"
         " back both from one copy, or move the output that was written since out of the way"
     )

@@ -348,7 +348,7 @@ class _TransactionWriter(SinkWriter):
         try:
             producer.client.send_offsets_to_transaction([place], producer.group, producer.patience)
         except KafkaException as error:
-            doing = f"the transaction of epoch {context.epoch} cannot be prepared"
+            doing = f"the transaction of checkpoint {context.epoch} cannot be prepared"
             raise refused(doing, error) from error
         # The broker has taken the marker: the transaction is open, and this producer's.
         if producer.identity is None:
@@ -551,7 +551,7 @@ class FlinkKafkaProducerBase(SinkFunction):
         if log_failures_only:
             message = (
                 "set_log_failures_only(True) would lose messages; the Kafka sink fails instead, "
-                "and the job is restarted as restart-strategy says"
+                "and restart-strategy restarts the job"
             )
             raise ConfigurationError(message)
         return self

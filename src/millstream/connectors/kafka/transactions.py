@@ -253,7 +253,7 @@ class TransactionControl:
                 return dict(admin.list_group_offsets(groups)) if groups else {}
             except (BrokerResponseError, UnsupportedVersionError) as error:
                 _LOG.warning(
-                    "%s: whether the topic holds later epochs than the checkpoint directory"
+                    "%s: whether the topic holds later checkpoints than the checkpoint directory"
                     " cannot be found out: %r",
                     self._who,
                     error,
@@ -565,10 +565,11 @@ class KafkaCommitter(Committer):
         epoch, (newest, holder) = self._compare, found
         if epoch is not None and newest > epoch:
             sink = "sink" if self._context is None else self._context.sink
-            last = "nothing is published" if epoch < 0 else f"epoch {epoch} is the last"
+            last = "nothing is published" if epoch < 0 else f"checkpoint {epoch} is the last"
             message = (
                 f"{sink}: {last} in the checkpoint directory, but transaction {holder} of this"
-                f" job has committed epoch {newest}: the checkpoint directory is older than the"
+                f" job has committed checkpoint {newest}: the checkpoint directory is older than"
+                " the"
                 " topic, or a newer run has taken over. Put back both from one copy. To write again"
                 " what came after the copy, give the sink another set_transactional_id_prefix"
             )
@@ -614,8 +615,8 @@ class KafkaCommitter(Committer):
             outcome = Outcome.COMMITTED if done else self._control.outcome(prepared, request.epoch)
         if outcome is Outcome.LOST and request.confirmed:
             _LOG.info(
-                "the brokers have forgotten the marker of epoch %d (they do, after"
-                " offsets.retention.minutes); the run that committed it said so",
+                "the brokers have forgotten the marker of checkpoint %d (they do, after"
+                " offsets.retention.minutes); the run that committed it logged it",
                 request.epoch,
             )
             return ""
@@ -632,17 +633,19 @@ class KafkaCommitter(Committer):
         )
         if outcome is Outcome.OPEN:
             return (
-                f"output of epoch {epoch} cannot be committed: the brokers refuse to end"
+                f"output of checkpoint {epoch} cannot be committed: the brokers refuse to end"
                 f" {transaction}, which is still open. Check the right to write to this id"
             )
         if outcome is Outcome.OVERTAKEN:
             return (
-                f"output of epoch {epoch} is to be committed, but {transaction} has committed a"
-                " later epoch since: the checkpoint directory is older than the topic. Put back"
-                " both from one copy"
+                f"output of checkpoint {epoch} is to be committed, but {transaction} has"
+                " committed a"
+                " later checkpoint since: the checkpoint directory is older than the topic. Put"
+                " back both from one copy"
             )
         return (
-            f"output of epoch {epoch} is lost: {transaction} is neither open nor committed. Either"
+            f"output of checkpoint {epoch} is lost: {transaction} is neither open nor committed."
+            " Either"
             f" nothing committed it within transaction.timeout.ms ({self._timeout}), or somebody"
             " else ended it."
         )

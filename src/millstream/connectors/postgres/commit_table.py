@@ -178,7 +178,8 @@ class _Transaction:
         ).rowcount
         if not staged:  # a part without rows is never staged
             message = (
-                f"sink {part['sink']}: output of a published epoch is lost: {self._sink.staging}"
+                f"sink {part['sink']}: output of a published checkpoint is lost:"
+                f" {self._sink.staging}"
                 f" has no rows of {name}, nor has the commit table an entry of it; nothing but this"
                 " sink may delete rows there"
             )

@@ -144,7 +144,7 @@ def limited_connection() -> Any:
             # Closed first: ending a COPY, say, would wait once more.
             self.pgconn.finish()
             message = (
-                f"no answer from the server for {silent:.1f} s; the connection was given up, and"
+                f"no answer from the server for {silent:.1f} s; the connection was closed, and"
                 " what was sent last may or may not be done"
             )
             raise psycopg.OperationalError(message)

@@ -260,7 +260,9 @@ class PostgresTwoPhaseSink(TableSink):
         row = session.execute("SHOW max_prepared_transactions").fetchone()
         allowed, needed = int(row[0]) if row else 0, (self._overlapping + 1) * parallelism
         if allowed < needed:
-            epochs = "an epoch" if self._overlapping == 1 else f"{self._overlapping} epochs"
+            epochs = (
+                "a checkpoint" if self._overlapping == 1 else f"{self._overlapping} checkpoints"
+            )
             message = (
                 f"{self.table.target}: max_prepared_transactions of the server is {allowed}; a sink"
                 f" with parallelism {parallelism} needs at least {needed}, for those of {epochs}"
@@ -319,7 +321,7 @@ class _TwoPhaseCommitter(TableCommitter):
             if CommittedEpoch(held, requests).holds(part, epoch):
                 return
             message = (
-                f"sink {part['sink']}: output of published epoch {epoch} is lost: the prepared"
+                f"sink {part['sink']}: output of published checkpoint {epoch} is lost: the prepared"
                 f" transaction {part['part']} is gone and {self.table.target} has no entry of it;"
                 " nobody else may roll back transactions of that name"
             )

@@ -557,7 +557,7 @@ class PostgresSource(Source):
         if column.precision is None:
             message = (
                 f"{self._location}: column {column.name!r} is numeric without a precision; cast it"
-                f" in the query, to numeric(20, 4) or float8 say"
+                f" in the query, for example to numeric(20, 4) or float8"
             )
             raise SourceError(message)
         return name, pa.decimal128(column.precision, column.scale)

@@ -388,13 +388,13 @@ class PostgresUpsertSink(TableSink):
             return
         found = known.get(self.epoch_column)
         if found is None:
-            message = f"{self.table.target} has no epoch column {self.epoch_column!r}"
+            message = f"{self.table.target} has no column {self.epoch_column!r}"
             raise SinkError(message)
         if found not in {"bigint", "numeric"}:
             message = (
-                f"the epoch column {self.epoch_column!r} of {self.table.target} is {found},"
-                " which is too small for run and epoch: make it a BIGINT (ALTER TABLE ... ALTER"
-                f" COLUMN {identifier(self.epoch_column)} TYPE bigint)"
+                f"the column {self.epoch_column!r} of {self.table.target} is {found},"
+                " which is too small for run and checkpoint: make it a BIGINT (ALTER TABLE ..."
+                f" ALTER COLUMN {identifier(self.epoch_column)} TYPE bigint)"
             )
             raise SinkError(message)
 
@@ -501,7 +501,8 @@ class _UpsertWriter(TableWriter):
             target = self._upsert.table.target
             message = (
                 f"{self.context.location}: {wanted - merged} rows of {target} were"
-                " written by a later epoch: a newer run has taken over, or the table is of another"
+                " written by a later checkpoint: a newer run has taken over, or the table is of"
+                " another"
                 f" job. For a new job, set the column {self._upsert.epoch_column!r} to NULL first"
             )
             raise PermanentSinkError(message)

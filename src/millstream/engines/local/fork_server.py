@@ -94,7 +94,7 @@ class ForkServer:
             pid = self._answer()
         if pid == _FAILED:
             here.close()
-            message = "no worker process can be forked: the system has no room for one more"
+            message = "no worker process can be forked: the system has no resources for one more"
             raise WorkerLostError(message)
         connection = Connection(here.detach())
         _driver_ends.add(connection)

@@ -194,7 +194,7 @@ class WorkerPool:
 
 def _require_wanted(stops: Sequence[threading.Event]) -> None:
     if any(stop.is_set() for stop in stops):
-        message = "the tasks of the epoch were given up"
+        message = "the tasks of the micro-batch were aborted"
         raise WorkerLostError(message)
 
 

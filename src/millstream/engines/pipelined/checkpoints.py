@@ -213,10 +213,10 @@ class Checkpoints:
                 break
             missing = sorted(self._tasks - each.acks.keys())
             message = (
-                f"checkpoint {each.epoch} was given up: it took longer than"
+                f"checkpoint {each.epoch} was aborted: it took longer than"
                 f" {options.CHECKPOINTING_TIMEOUT.key} ({self._timeout:g} s);"
                 f" {self._describe_tasks(missing)} of {len(self._tasks)} did not acknowledge it."
-                " Look for a task that is slow or waits for something, or raise the option"
+                " Find the task that is slow or waits for something, or raise the option"
                 f"{'' if self._overtakes or each.is_last else _OR_ELSE}"
             )
             self._fail(each, CheckpointExpiredError(message))
@@ -250,7 +250,7 @@ class Checkpoints:
             raise EngineError(message) from error
         self._fail(found, error)
         return (
-            f"checkpoint {epoch} was given up: {self._describe_tasks([task])} could not make state"
+            f"checkpoint {epoch} was aborted: {self._describe_tasks([task])} could not make state"
             f" durable: {error!r} {self._describe_tolerance()}"
         )
 

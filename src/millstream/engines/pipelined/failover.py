@@ -728,7 +728,7 @@ class Failover:
         number = cast("int", event.region)
         region = self._regions.running(number, event.attempt, event.slot)
         if region is not None:
-            _LOG.info("%s goes on, attempt %d", region.title, region.attempt)
+            _LOG.info("%s continues, attempt %d", region.title, region.attempt)
             if self._regions.all_run:
                 self._run.on_resumed()
 

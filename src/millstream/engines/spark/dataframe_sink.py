@@ -113,7 +113,7 @@ def _require_readable(type_info: TypeInformation, place: str) -> None:
     schema = type_info.arrow_schema
     if schema is None:
         message = (
-            f"{place}: the records have no type, so each subtask would make columns of its own; "
+            f"{place}: the records have no type, so each subtask would make different columns; "
             "give the operator before the sink an output_type (Types.ROW_NAMED)"
         )
         raise SinkError(message)
@@ -194,7 +194,7 @@ class _DataFrameCommitter(Committer):
         paths = [_base(context.storage) / name for name in names]
         lost = [str(path) for path in paths if not path.exists()]
         if lost:
-            message = f"{context.sink}: output of epoch {epoch} is lost: {lost[0]}"
+            message = f"{context.sink}: output of checkpoint {epoch} is lost: {lost[0]}"
             raise SinkError(message)
         crash_point("wal.send.before")
         try:
@@ -203,7 +203,7 @@ class _DataFrameCommitter(Committer):
             number = EpochNumber(epoch, f"{context.job_id}/{context.sink_uid}")
             self._sink.write(frame, number)
         except Exception as error:
-            message = f"{context.sink}: writing epoch {epoch} failed: {error!s:.1000}"
+            message = f"{context.sink}: writing checkpoint {epoch} failed: {error!s:.1000}"
             raise SinkError(message) from error
         crash_point("wal.send.after")
 

@@ -374,7 +374,7 @@ class QueryEpochs:
 
     def _run_tasks(self, plan: EpochPlan) -> list[TaskAck]:
         if self._rows is None:
-            message = "an epoch on Spark runs within a micro-batch"
+            message = "a checkpoint on Spark is taken within a micro-batch"
             raise RuntimeError(message)
         return self._job.run(self._rows, plan)
 
@@ -401,7 +401,7 @@ class QueryEpochs:
         epoch = cast("int", stop["epoch"])
         overtaken = epoch < last.epoch or (epoch == last.epoch and stop != last.offsets)
         if overtaken:
-            _LOG.info("epoch %d ran on another engine; Spark's replay of it is skipped", epoch)
+            _LOG.info("checkpoint %d ran on another engine; Spark's replay of it is skipped", epoch)
         return overtaken
 
     def _offset_of(self, batch: int) -> Offset:
@@ -452,7 +452,8 @@ def require_one_history(
     if spark_sources and newest not in {done, done + 1}:
         message = (
             f"Spark's offset log in {storage.location} ends with micro-batch {newest}, the manifest"
-            f" log with epoch {done} (-1: there is none). Rows of Spark DataFrames would be lost or"
+            f" log with checkpoint {done} (-1: there is none). Rows of Spark DataFrames would be"
+            " lost or"
             " read twice. Put the directory back from one copy, or start with an empty one."
         )
         raise CorruptCheckpointError(message)
@@ -461,9 +462,9 @@ def require_one_history(
     logged = cast("int", _read_offset(storage, newest)[0]["epoch"])
     if logged > done + 1:
         message = (
-            f"Spark has logged the offset of epoch {logged}, but the manifest log in"
-            f" {storage.location} ends before epoch {done + 1}: checkpoints are missing. Put the"
-            " directory back from one copy, or start with an empty one."
+            f"Spark has logged the offset of checkpoint {logged}, but the manifest log in"
+            f" {storage.location} ends before checkpoint {done + 1}: checkpoints are missing. Put"
+            " the directory back from one copy, or start with an empty one."
         )
         raise CorruptCheckpointError(message)
 
@@ -476,7 +477,7 @@ def _read_offset(storage: CheckpointStorage, batch: int) -> tuple[Offset, int]:
     for entry in entries:
         if "sources" in entry and "epoch" in entry:
             return entry, moment
-    message = f"Spark's offset log has no Millstream offset for epoch {batch}:\n{content}"
+    message = f"Spark's offset log has no Millstream offset for checkpoint {batch}:\n{content}"
     raise CheckpointError(message)
 
 
@@ -680,7 +681,7 @@ class SparkEngine(Engine):
             self._is_careful = True
             message = (
                 "a Python worker of Spark was killed or has crashed; the log of its executor may"
-                f" say why{last_of_run(run.run_id)}"
+                f" show why{last_of_run(run.run_id)}"
             )
             raise WorkerLostError(message) from error
 

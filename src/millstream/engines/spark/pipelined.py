@@ -282,7 +282,7 @@ class SparkSlotHost(SlotHost):
             return self._with_note(
                 WorkerLostError(
                     f"the Python worker that was slot {job.crashed[0]} was killed or has crashed;"
-                    " the log of its executor may say why"
+                    " the log of its executor may show why"
                 )
             )
         return None

@@ -698,8 +698,9 @@ def get_session(configuration: Configuration) -> SparkSession:
     if is_remote():
         message = (
             "this program uses Spark Connect, whose sessions are in another process: Spark cannot"
-            " call the program for offsets and epochs from there, nor tell it of its task slots and"
-            " jobs. Use a session of its own: without SPARK_REMOTE, spark.remote and"
+            " call the program for offsets and micro-batches from there, nor send it its task"
+            " slots and"
+            " jobs. Use a session in this process: without SPARK_REMOTE, spark.remote and"
             " spark.api.mode: connect, by spark-submit or with millstream.spark.master"
         )
         raise EngineError(message)

@@ -169,7 +169,7 @@ def check_user_aggregate(aggregate: UserAggregate, *, retracts: bool, merges: bo
         ProgramError: it has no ``retract``, or no ``merge``.
     """
     if retracts and not aggregate.retracts:
-        message = f"{aggregate.name} aggregates rows that are taken back, so it needs retract()"
+        message = f"{aggregate.name} aggregates rows that are retracted, so it needs retract()"
         raise ProgramError(message)
     if merges and not aggregate.merges:
         message = f"{aggregate.name} aggregates session windows, which join: it needs merge()"

@@ -325,7 +325,7 @@ class KeyedOperator(FunctionOperator):
             f"the checkpoint has a state {old!r} ({kind}), which the function does not declare any"
             f" more, and it declares {new!r} of the same kind, which the checkpoint does not have:"
             f" a state is found by its name. Call it {old!r} again; if it is another state, set"
-            f" {ignore.key} to true once, and {old!r} is left behind"
+            f" {ignore.key} to true once, and {old!r} is dropped"
         )
         raise StateError(message)
 

@@ -225,7 +225,7 @@ class SinkOperator(Operator):
         uid = f", uid {context.uid}" if context.has_own_uid else ""
         place = (
             f"sink {context.name!r} ({context.location}{uid}) failed while {doing} in"
-            f" epoch {epoch}, subtask {context.subtask}"
+            f" checkpoint {epoch}, subtask {context.subtask}"
         )
         # What a serializer, an assigner of buckets or another function of the user's raised.
         line = user_line(error.__cause__ or error)

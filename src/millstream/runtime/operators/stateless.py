@@ -226,7 +226,7 @@ class MapBatchesOperator(FunctionOperator):
         message = (
             f"operator {self.context.name!r} ({self.context.location}): some of the {len(batch)} "
             f"records are updates or deletions, and the function of map_batches returned "
-            f"{result.num_rows} without the column {ROW_KIND_COLUMN} that says which; keep it"
+            f"{result.num_rows} without the column {ROW_KIND_COLUMN} that marks them; keep it"
         )
         raise TypeMismatchError(message)
 

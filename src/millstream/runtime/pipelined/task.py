@@ -478,7 +478,9 @@ class PipelinedTask:
     ) -> None:
         """The synchronous part of a snapshot, and the barrier after it."""
         if epoch != self._plan.epoch:
-            message = f"task {self.id} is asked for checkpoint {epoch} in epoch {self._plan.epoch}"
+            message = (
+                f"task {self.id} is asked for checkpoint {epoch} while it is at {self._plan.epoch}"
+            )
             raise MillstreamError(message)
         began = self._seconds()
         if final:

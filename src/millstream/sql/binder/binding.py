@@ -439,7 +439,7 @@ def static_partition(
             )
             raise context.error(each, message)
         if column in found:
-            raise context.error(each, f"Partition column '{column}' is said more than once.")
+            raise context.error(each, f"Partition column '{column}' is given more than once.")
         found[column] = _constant(context, table, each)
     return {key: found[key] for key in keys if key in found}
 

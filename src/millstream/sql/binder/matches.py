@@ -425,7 +425,7 @@ class _MatchBinder:
             message = "Primary sort order of a streaming table must be ascending on time."
             raise self.context.error(items[0], message)
         if attribute is TimestampKind.PROCTIME and len(items) > 1:
-            message = "Columns behind a processing time in ORDER BY are not in this release."
+            message = "Columns after a processing time in ORDER BY are not in this release."
             raise self.context.error(items[1], message)
         pairs = zip(columns, items, strict=True)
         return tuple(sort_key(column.index, item) for column, item in pairs)

@@ -80,7 +80,7 @@ def frame_ends(
         raise context.error(frame, "OVER windows must end with CURRENT ROW.")
     start = frame.start
     if start.direction == "FOLLOWING":
-        raise context.error(frame, "OVER windows cannot begin behind the row.")
+        raise context.error(frame, "OVER windows cannot begin after the row.")
     if start.direction == "CURRENT ROW":
         return 0, 0
     if start.offset is None:

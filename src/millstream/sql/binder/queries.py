@@ -246,7 +246,7 @@ def select_hints(context: BindingContext, hints: Sequence[Hint]) -> StateTtls:
             ttls.add(context, hint)
             continue
         if name == "OPTIONS":
-            message = "The hint OPTIONS belongs behind the name of a table, not behind SELECT."
+            message = "The hint OPTIONS must follow the table name, not SELECT."
             raise context.error(hint, message)
         if name == "LOOKUP":
             ttls.lookups.add(context, hint)
@@ -630,7 +630,7 @@ class QueryBinder:
         keys = []
         for item in items:
             if not isinstance(item.expression, nodes.Identifier):
-                message = "ORDER BY behind a set operation takes columns of its result."
+                message = "ORDER BY after a set operation takes columns of its result."
                 raise self.context.error(item.expression, message)
             try:
                 found = scope.find(item.expression.names).expression

@@ -163,7 +163,7 @@ def _view(
     if len(plan.row) != len(view.schema.names):
         message = (
             f"View '{shown}' has {len(view.schema.names)} columns, and its query gives "
-            f"{len(plan.row)} since a table has changed; create the view anew."
+            f"{len(plan.row)} since a table has changed; create the view again."
         )
         raise queries.context.error(node, message)
     row = row_of(view.schema.names, plan.row.children)

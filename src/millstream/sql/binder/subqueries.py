@@ -112,7 +112,7 @@ def pulled(
         message = (
             "A sub-query can name columns of the query around it only in its WHERE and ON, and "
             "below an aggregate, DISTINCT or LIMIT only in equalities of what it has with what the "
-            "query around has; a sub-query of its own only so, and not below NOT, nor below an "
+            "query around has; a separate sub-query only so, and not below NOT, nor below an "
             "aggregate of all rows that is not its last step."
         )
         raise queries.context.error(node, message)

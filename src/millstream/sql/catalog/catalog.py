@@ -574,7 +574,7 @@ class CatalogManager:
 
     def _current(self) -> tuple[str, str]:
         if self.current_catalog is None or self.current_database is None:
-            message = "A current catalog and database has not been set; say USE CATALOG first."
+            message = "A current catalog and database has not been set; run USE CATALOG first."
             raise CatalogError(message)
         return self.current_catalog, self.current_database
 
@@ -688,7 +688,9 @@ class CatalogManager:
     def rename_table(self, identifier: ObjectIdentifier, name: str) -> None:
         """Give a permanent table another name in its database."""
         if identifier in self._temporary:
-            message = f"Temporary table '{identifier}' cannot be renamed; drop it and make it anew."
+            message = (
+                f"Temporary table '{identifier}' cannot be renamed; drop it and create it again."
+            )
             raise CatalogError(message)
         catalog = self.catalog(identifier.catalog_name)
         catalog.rename_table(identifier.path, name, ignore_if_not_exists=False)

@@ -73,7 +73,7 @@ def text_of(
     try:
         return json.dumps({"version": VERSION, **_content(stored, name)}, indent=2) + "\n"
     except TypeError as error:
-        message = f"What is said of '{name}' cannot be kept in files: {error}"
+        message = f"Statistics and comments of '{name}' cannot be kept in files: {error}"
         raise CatalogError(message) from error
 
 
@@ -202,7 +202,7 @@ def read_object(text: str, place: str) -> Any:
             raise CatalogError(message)
         return _READERS[content["kind"]](content)
     except SqlParserError as error:
-        message = f"{place} says a type that this release does not know: {error}"
+        message = f"{place} has a type that this release does not know: {error}"
         raise CatalogError(message) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{place} does not describe an object of a catalog: {error!r}"
@@ -499,8 +499,8 @@ class FileCatalog(CreatedCatalog):
         """Write over what was read; within the lock."""
         if file.read_text(encoding="utf-8") != self._seen.get(file):
             message = (
-                f"'{name}' was changed by another session since this one has read it; look at it, "
-                "and say the statement again."
+                f"'{name}' was changed by another session since this one has read it; check it, "
+                "and run the statement again."
             )
             raise CatalogError(message)
         self._write(file, text)

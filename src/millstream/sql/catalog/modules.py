@@ -67,8 +67,8 @@ class Modules:
             raise ValidationError(message)
         if name != CORE:
             message = (
-                f"Module '{name}' is not in this release: there is '{CORE}' alone. Functions of "
-                "your own are made by CREATE FUNCTION, or create_temporary_system_function."
+                f"Module '{name}' is not in this release: there is '{CORE}' alone. User-defined "
+                "functions are made by CREATE FUNCTION, or create_temporary_system_function."
             )
             raise UnsupportedSqlError(message)
         self._loaded.append(name)

@@ -46,7 +46,7 @@ class PartitionDirectories:
 
     def __init__(self, table: CatalogTable) -> None:
         if "path" not in table.options:
-            message = "The table does not say where its files are: the option 'path' is missing."
+            message = "The location of the table's files is missing: set the option 'path'."
             raise CatalogError(message)
         self._keys = table.partition_keys
         self.base: Path = local_directory(table.options["path"])
@@ -281,7 +281,7 @@ class FactsOfTables(ABC):
         """
         del table_path, change
         message = (
-            f"Catalog '{self.name}' keeps neither statistics nor what is said of partitions; "
+            f"Catalog '{self.name}' keeps neither statistics nor details of partitions; "
             "catalogs of type 'generic_in_memory' and 'filesystem' do."
         )
         raise CatalogError(message)

@@ -251,7 +251,7 @@ class TableParser(QueryParser):
         columns = self.parenthesized(self.name) if column is None else (column,)
         if self.at("ENFORCED") or not self.accept("NOT"):
             self.tried("NOT ENFORCED")
-            reason = "a key is checked by whoever owns the data: write NOT ENFORCED behind it"
+            reason = "a key is not enforced here: write NOT ENFORCED after it"
             self.refuse_span(self.span(start), reason)
         self.expect("ENFORCED")
         position = self.span(start)

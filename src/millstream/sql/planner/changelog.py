@@ -464,8 +464,8 @@ class _Planner:
         if only_after and needs_key and kinds != _INSERTS and not sink.key and not keys:
             culprit = _maker(sink.input, kinds - _INSERTS)
             message = (
-                f"Table sink '{sink.name}' takes upserts, and the query has no key to tell its "
-                f"rows apart by: {culprit.kind}({culprit.details()}). Take ChangelogMode.all()."
+                f"Table sink '{sink.name}' takes upserts, and the query has no key to identify its "
+                f"rows: {culprit.kind}({culprit.details()}). Take ChangelogMode.all()."
             )
             raise ValidationError(message)
         forced = self._rules.materialize == "FORCE" and bool(sink.key) and _takes_updates(sink)
@@ -710,8 +710,8 @@ class _DeterminismCheck:
             if _ROW in used:
                 names = "all, by a filter"
             message = (
-                f"{node.shown_kind} keeps rows by columns that are computed anew when a row is "
-                f"updated or deleted: {names}. What is taken back would not be found. Leave them "
+                f"{node.shown_kind} keeps rows by columns that are computed again when a row is "
+                f"updated or deleted: {names}. The rows to retract would not be found. Leave them "
                 "out, compute them above or where rows are only added, or SET "
                 "'table.optimizer.non-deterministic-update.strategy' = 'IGNORE'."
             )
@@ -724,7 +724,7 @@ class _DeterminismCheck:
             return
         if self._is_unsure(condition, frozenset()):
             message = (
-                f"{node.shown_kind} finds the pairs of a row that is taken back by a condition "
+                f"{node.shown_kind} finds the pairs of a retracted row by a condition "
                 f"that may come out otherwise then: {condition}. Filter above the join, or SET "
                 "'table.optimizer.non-deterministic-update.strategy' = 'IGNORE'."
             )

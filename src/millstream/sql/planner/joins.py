@@ -405,7 +405,7 @@ def lookup_join(converter: Converts, node: Any) -> PhysicalNode:
         shown = scan.identifier.as_summary_string()
         message = (
             f"Temporal table join requires an equality condition on fields of table [{shown}], as "
-            "they are, with what the left table says or a constant."
+            "they are, with a column of the left table or a constant."
         )
         raise ValidationError(message)
     lookup = scan.source.lookup(list(keys))
@@ -481,7 +481,7 @@ def _check_reads(step: Any, columns: list[Expression]) -> None:
     if not reads_once(readers, columns, most=0 if is_filter else 1):
         message = (
             "A column over a table that is looked up which is not deterministic and read in "
-            "several places is not in this release; compute it behind the join."
+            "several places is not in this release; compute it after the join."
         )
         raise ValidationError(message)
 

@@ -249,7 +249,7 @@ class PlanValues:
                     str(key): self.read(each) for key, each in value.items() if key != "object"
                 }
                 return self._fitting(_OBJECTS[name](**given))
-        message = f"nothing that a plan says: {json.dumps(value)[:200]}"
+        message = f"not part of a plan: {json.dumps(value)[:200]}"
         raise ValueError(message)
 
     @staticmethod
@@ -297,7 +297,7 @@ class PlanValues:
             is_now = "takes other arguments" if now is None else f"gives {now.as_summary_string()}"
             message = (
                 f"Function '{definition.name}' gave {was} when the plan was compiled, and now "
-                f"{is_now}; compile the plan anew."
+                f"{is_now}; compile the plan again."
             )
             raise ValidationError(message)
 
@@ -423,7 +423,7 @@ def read_nodes(
         given |= _tables(kind, each, given, tables)
         unknown = each.keys() - names - {"id", "type", "inputs", "description", "uids", "table"}
         if unknown:
-            message = f"node {each['id']} says {min(unknown)!r}, which no {each['type']} has"
+            message = f"node {each['id']} has {min(unknown)!r}, which no {each['type']} has"
             raise ValueError(message)
         made = nodes[each["id"]] = kind(**given)
         uids[id(made)] = {str(name): str(uid) for name, uid in each.get("uids", {}).items()}

@@ -388,7 +388,7 @@ def _place(session: Session, names: tuple[str, ...]) -> tuple[str, str]:
         raise ValidationError(message)
     home = session.catalogs.current_catalog
     if len(names) == 1 and home is None:
-        message = "A current catalog has not been set; say USE CATALOG first."
+        message = "A current catalog has not been set; run USE CATALOG first."
         raise CatalogError(message)
     return (str(home), names[0]) if len(names) == 1 else (names[0], names[1])
 

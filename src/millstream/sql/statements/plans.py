@@ -257,11 +257,11 @@ def _require_whole(content: Mapping[str, Any], place: str) -> None:
     """Refuse what was changed by hand: a filter that is gone is not seen in what is left."""
     unknown = content.keys() - _PARTS
     if unknown:
-        message = f"{place} says '{min(unknown)}', which plans of this release do not have."
+        message = f"{place} has '{min(unknown)}', which plans of this release do not have."
         raise ValidationError(message)
     if "checksum" in content and content["checksum"] != _checksum(content):
         message = (
-            f"{place} is not as it was compiled: its text was changed. Compile it anew, or take "
+            f"{place} is not as it was compiled: its text was changed. Compile it again, or take "
             "its 'checksum' away to run it as it is."
         )
         raise ValidationError(message)

@@ -312,7 +312,7 @@ def _show_create(session: Session, node: Any, text: str | None) -> RowsResult:
     found = _table(session, node.name, text)
     if found.table.is_view != (node.kind == "VIEW"):
         is_, other = ("view", "VIEW") if found.table.is_view else ("table", "TABLE")
-        message = f"'{node.name}' is a {is_}; say SHOW CREATE {other}."
+        message = f"'{node.name}' is a {is_}; use SHOW CREATE {other}."
         raise session.context(text).error(node.name, message)
     return texts(["result"], [[_created(found)]])
 

@@ -291,7 +291,7 @@ class DeduplicateOperator(_OneRowOperator):
         plan = self._plan
         if plan.insert_only and kinds is not None:
             message = (
-                f"operator {self.context.name!r} got updates or deletions; the plan says that its"
+                f"operator {self.context.name!r} got updates or deletions; by the plan its"
                 " input only has inserts"
             )
             raise TypeMismatchError(message)

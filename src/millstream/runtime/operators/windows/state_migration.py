@@ -707,7 +707,7 @@ def fragment_tables(
                     message = (
                         f"operator {context.name!r} ({context.location}): in its section"
                         f" {SECTION!r} the session {window} of key {uncache_key(key)!r} is open and"
-                        " its content was purged, which fragments cannot say. Keep the trigger"
+                        " its content was purged, which fragments cannot express. Keep the trigger"
                         " until it is over"
                     )
                     raise StateError(message)

@@ -83,7 +83,7 @@ def connection_string(options: Options) -> str:
         message = f"{options.owner}: 'username' and 'password' go together."
         raise ValidationError(message)
     if options["driver"] not in {None, "org.postgresql.Driver"}:
-        message = f"{options.owner}: 'driver' is 'org.postgresql.Driver' or not said."
+        message = f"{options.owner}: 'driver' is 'org.postgresql.Driver' or not set."
         raise ValidationError(message)
     parts: dict[str, str] = {}
     if url.startswith(("postgresql://", "postgres://")):
