@@ -127,7 +127,7 @@ def test_a_statement_with_an_option_of_a_connector_that_is_refused(tmp_path: Pat
         env.explain_sql("SELECT * FROM t")
     assert (
         "connector 'filesystem': option 'source.path.regex-pattern' = '.*x' is not in this release:"
-        " all files of the path are read; give them a directory of their own."
+        " all files of the path are read; give them a separate directory."
     ) in str(raised.value)
 
 

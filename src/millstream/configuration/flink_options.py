@@ -148,7 +148,7 @@ _REFUSED: Final[dict[str, Refusal]] = {
 
 _CLUSTER: Final = "it is about processes of Flink's clusters; Spark or this machine runs the tasks"
 _JVM: Final = "it is about Java classes, of which Millstream has none"
-_SERIALIZERS: Final = "types say how values are written"
+_SERIALIZERS: Final = "types define how values are written"
 _PERFORMANCE: Final = "it is about how Flink computes, and does not change results"
 _PLANNER: Final = "it is about how Flink plans a query, and does not change results"
 _REPORTERS: Final = (
@@ -160,7 +160,7 @@ _SECURITY: Final = (
 )
 _STATE: Final = "it is about how Flink's state backends work"
 _CHECKPOINT_FILES: Final = "it is about the files of Flink's checkpoints"
-_DIRECTORY: Final = "execution.checkpointing.dir says where checkpoints are kept"
+_DIRECTORY: Final = "execution.checkpointing.dir sets where checkpoints are kept"
 _QUERYABLE: Final = "state cannot be queried while a job runs; read its checkpoint instead"
 _PYTHON: Final = "user functions run in the tasks themselves, not in a process beside the JVM"
 _ASYNC: Final = "it is about functions that Millstream does not have"
@@ -222,7 +222,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
         "a new driver continues from the checkpoint directory, and excludes others"
     ),
     "historyserver.": _CLUSTER,
-    "io.tmp.dirs": "millstream.local-directory says where tasks keep their files",
+    "io.tmp.dirs": "millstream.local-directory sets where tasks keep their files",
     "jmx.": _CLUSTER,
     "job-event.": _CLUSTER,
     "job-result-store.": _CLUSTER,
@@ -261,7 +261,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "scheduler-mode": "the parallelism stays as it is while a job runs",
     "security.": _SECURITY,
     "shuffle-service-factory.class": _JVM,
-    "sink.committer.retries": "millstream.commit-retry.attempts says how often commits are tried",
+    "sink.committer.retries": "millstream.commit-retry.attempts sets how often commits are tried",
     "slot.": _CLUSTER,
     "slotmanager.": _CLUSTER,
     "slow-task-detector.": _BATCH,
@@ -306,7 +306,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "table.generated-code.": _JVM,
     "table.optimizer.": _PLANNER,
     "table.resources.": _JVM,
-    "task.cancellation.": "tasks are cancelled by what runs them",
+    "task.cancellation.": "the engine cancels tasks",
     "taskmanager.": _CLUSTER,
     "taskmanager.memory.": "executors have the memory that Spark gives them",
     "traces.": _REPORTERS,

@@ -206,7 +206,7 @@ class DataTypes:
 
     @staticmethod
     def SECOND(precision: int = 6) -> Resolution:
-        """Seconds, with digits behind the point."""
+        """Seconds, with digits after the point."""
         return Resolution(Resolution.IntervalUnit.SECOND, precision)
 
     @staticmethod

@@ -221,7 +221,7 @@ class IntegralType(NumericType):
 
 @dataclass(frozen=True, init=False, repr=False)
 class FractionalType(NumericType):
-    """A type of numbers with digits behind the point."""
+    """A type of numbers with digits after the point."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -598,7 +598,7 @@ class DayTimeIntervalType(_Converted):
     Args:
         resolution: one of ``DayTimeResolution``, or as SQL writes it: ``DAY TO SECOND``.
         day_precision: the digits of days.
-        fractional_precision: the digits behind the point of seconds.
+        fractional_precision: the digits after the point of seconds.
         nullable: whether values may be NULL.
     """
 

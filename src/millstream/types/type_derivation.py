@@ -443,7 +443,7 @@ def _decimal_modulo(left: LogicalType, right: LogicalType) -> LogicalType:
 
 
 def _adjusted(precision: int, scale: int) -> DecimalType:
-    """At most 38 digits: digits behind the point are given up first, but for six."""
+    """At most 38 digits: digits after the point are given up first, but for six."""
     if precision <= MAX_DECIMAL_PRECISION:
         return DecimalType(precision, scale)
     whole = precision - scale

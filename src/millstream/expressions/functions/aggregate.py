@@ -279,7 +279,7 @@ _list_over("ROW_NUMBER", "The number of the row in its partition, from 1.", _RAN
 _list_over(
     "RANK",
     "The number of the row in its partition, from 1; equal rows have that of the first of them, "
-    "and numbers are left out behind them.",
+    "and numbers are left out after them.",
     _RANKING,
 )
 _list_over("DENSE_RANK", "As RANK, but no number is left out.", _RANKING)
@@ -320,7 +320,7 @@ _OTHER_ROW: Final = (
 )
 _list_over(
     "LEAD",
-    "The value in the row that comes so many rows (1 unless given) behind this one; the default "
+    "The value in the row that comes so many rows (1 unless given) after this one; the default "
     "(NULL unless given) if there is none; in batch mode.",
     *_OTHER_ROW,
 )

@@ -440,7 +440,7 @@ _ROUNDING: Final = signature(
 
 
 def _rounding_kernel(rounding: str) -> Callable[..., Any]:
-    """For columns and a constant number of digits behind the point."""
+    """For columns and a constant number of digits after the point."""
 
     def kernel(info: CallInfo, value: Any, digits: Any = None) -> Any:
         type_ = info.result_type
@@ -530,7 +530,7 @@ def _unit(digits: int) -> Decimal:
     examples=[("ROUND(3.14159, 2)", "3.14"), ("ROUND(2.5)", "3"), ("ROUND(1251, -2)", "1300")],
 )
 def round_number(info: CallInfo, value: Any, digits: int = 0) -> object:
-    """The number rounded (half away from zero) to so many digits behind the point, 0 unless given.
+    """The number rounded (half away from zero) to so many digits after the point, 0 unless given.
 
     A negative number of digits rounds before the point.
     """
@@ -545,7 +545,7 @@ def round_number(info: CallInfo, value: Any, digits: int = 0) -> object:
     examples=[("TRUNCATE(42.345, 2)", "42.34"), ("TRUNCATE(1299, -2)", "1200")],
 )
 def truncate(info: CallInfo, value: Any, digits: int = 0) -> object:
-    """The number cut to so many digits behind the point, 0 unless given.
+    """The number cut to so many digits after the point, 0 unless given.
 
     With a negative number of digits, those before the point become zero.
     """

@@ -290,7 +290,7 @@ def _with_element(result: Any, nullability: Nullability = Nullability.RULE) -> t
     examples=(("ARRAY_APPEND(ARRAY[1, 2], 3)", "[1, 2, 3]"),),
 )
 def array_append(values: tuple[Any, ...] | None, new: Any) -> tuple[Any, ...] | None:
-    """An array with an element, which may be NULL, behind the others."""
+    """An array with an element, which may be NULL, after the others."""
     return None if values is None else (*values, new)
 
 
@@ -417,9 +417,9 @@ def array_sort(
     ascending: bool = True,  # noqa: FBT001, FBT002 - arguments of SQL have no names
     null_first: bool | None = None,  # noqa: FBT001 - as above
 ) -> tuple[Any, ...]:
-    """The elements in order, ascending unless said otherwise.
+    """The elements in order, ascending by default.
 
-    NULLs come first in ascending and last in descending order, unless said otherwise.
+    NULLs come first in ascending and last in descending order by default.
     """
     there = sorted(
         (value for value in values if value is not None), key=_order, reverse=not ascending
@@ -540,7 +540,7 @@ def array_except(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, 
     examples=(("ARRAY_CONCAT(ARRAY[1], ARRAY[2], ARRAY[1])", "[1, 2, 1]"),),
 )
 def array_concat(*arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The elements of all arrays, one behind the other."""
+    """The elements of all arrays, concatenated."""
     return tuple(value for values in arrays for value in values)
 
 

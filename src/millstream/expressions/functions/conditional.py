@@ -97,7 +97,7 @@ functions.special_form(
     signatures=[_CASE],
     syntax="CASE WHEN condition THEN value [WHEN ...] [ELSE value] END",
     documentation=(
-        "The value behind the first condition that is TRUE, else that behind ELSE (NULL without). "
+        "The value of the first condition that is TRUE, else that of ELSE (NULL without). "
         "Values are only evaluated for the rows that they are for."
     ),
     examples=(("CASE WHEN 1 = 2 THEN 'a' ELSE 'b' END", "b"),),

@@ -27,7 +27,7 @@ functions.add(
             ),
         ),
         nulls=NullBehaviour.CALLED,
-        documentation="Bits that say which of the expressions are not grouped by in the grouping "
+        documentation="Bits that show which of the expressions are not grouped by in the grouping "
         "set of the row, the first expression's being the highest.",
         syntax="GROUPING(expression1, ...), GROUPING_ID(expression1, ...)",
     )
@@ -39,6 +39,6 @@ functions.add(
         FunctionKind.AGGREGATE,
         signatures=(signature(result=BIGINT, nullability=Nullability.NEVER),),
         nulls=NullBehaviour.CALLED,
-        documentation="A number that tells apart grouping sets of the same expressions.",
+        documentation="A number that distinguishes grouping sets of the same expressions.",
     )
 )

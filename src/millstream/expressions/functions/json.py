@@ -212,7 +212,7 @@ def json_value(
 
     ON EMPTY is for what lax mode does not find (an array or an object is not found either), ON
     ERROR for what strict mode, which is the default, does not find, and for wrong JSON in it.  A
-    scalar of another kind than is to be returned fails, whatever ON ERROR says.
+    scalar of another kind than is to be returned fails, with any ON ERROR.
     """
     if text is None or path is None:
         return None
@@ -494,7 +494,7 @@ def json_array(info: CallInfo, on_null: str, *values: Any) -> str:
     examples=(("""JSON_OBJECT('a' VALUE JSON('{"b": 1}'))""", '{"a":{"b":1}}'),),
 )
 def json_text(text: str) -> str | None:
-    """Says that a string is JSON already: only as a value of JSON_OBJECT or JSON_ARRAY.
+    """Marks a string as JSON: only as a value of JSON_OBJECT or JSON_ARRAY.
 
     A blank string is NULL.
     """

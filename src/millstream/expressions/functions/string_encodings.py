@@ -123,7 +123,7 @@ def url_encode(text: str) -> str:
     examples=(("URL_DECODE('a+b%2Fc')", "a b/c"), ("URL_DECODE('%zz')", "NULL")),
 )
 def url_decode(text: str) -> str | None:
-    """The string behind ``application/x-www-form-urlencoded``; NULL if an escape is wrong."""
+    """The string encoded as ``application/x-www-form-urlencoded``; NULL if an escape is wrong."""
     return strings.decode_form(text)
 
 

@@ -353,7 +353,7 @@ def _join_kernel(info: CallInfo, *texts: Any) -> Any:
     examples=(("'mill' || 'stream'", "millstream"),),
 )
 def joined(first: Any, second: Any) -> Any:
-    """One string behind the other."""
+    """The two strings concatenated."""
     return first + second
 
 
@@ -369,7 +369,7 @@ def joined(first: Any, second: Any) -> Any:
     ),
 )
 def concat(*texts: str) -> str:
-    """All strings one behind the other; NULL if any is NULL."""
+    """All strings concatenated; NULL if any is NULL."""
     return "".join(texts)
 
 
@@ -487,7 +487,7 @@ def replace(text: str, wanted: str, replacement: str) -> str:
 def overlay(text: str, replacement: str, position: int, length: int | None = None) -> str:
     """A string with a part, as long as the replacement if no length is given, replaced.
 
-    As in Flink, what is behind the part is lost if the length is not positive or the part reaches
+    As in Flink, what follows the part is lost if the length is not positive or the part reaches
     beyond the string.
     """
     units, new = to_units(text), to_units(replacement)

@@ -70,7 +70,7 @@ def _position_kernel(info: CallInfo, wanted: Any, text: Any, *start: Any) -> Any
     examples=(("LOCATE('l', 'hello')", "3"), ("LOCATE('l', 'hello', 4)", "4")),
 )
 def locate(wanted: str, text: str, start: int = 1) -> int:
-    """Where one string occurs in another at or behind a start, from 1; 0 if it does not."""
+    """Where one string occurs in another at or after a start, from 1; 0 if it does not."""
     if not wanted:
         return 1
     return text.find(wanted, max(start - 1, 0)) + 1
@@ -87,7 +87,7 @@ def locate(wanted: str, text: str, start: int = 1) -> int:
     examples=(("POSITION('b' IN 'abcb')", "2"), ("POSITION('b' IN 'abcb' FROM 3)", "4")),
 )
 def position(wanted: str, text: str, start: int = 1) -> int:
-    """Where one string occurs in another at or behind a start, from 1; 0 if it does not."""
+    """Where one string occurs in another at or after a start, from 1; 0 if it does not."""
     return locate(wanted, text, start)
 
 

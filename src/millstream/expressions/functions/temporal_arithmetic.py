@@ -123,7 +123,7 @@ def _added_type(types: Sequence[LogicalType], constants: Sequence[object]) -> Lo
     ),
 )
 def timestampadd(info: CallInfo, unit: str, number: int, time: int) -> int:
-    """A time so many units later; a TIME begins anew after midnight.
+    """A time so many units later; a TIME starts at 0 again after midnight.
 
     Units: YEAR, QUARTER, MONTH, WEEK, DAY, HOUR, MINUTE, SECOND.  A DATE becomes a TIMESTAMP where
     the unit is shorter than a day.

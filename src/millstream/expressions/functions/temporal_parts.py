@@ -214,8 +214,8 @@ def extract(info: CallInfo, unit: str, value: int) -> int:
 
     Units: MILLENNIUM, CENTURY, DECADE, YEAR, QUARTER, MONTH, WEEK and ISOYEAR (weeks as in ISO
     8601), DAY, DOY (day of the year), DOW (1 for Sunday), ISODOW (1 for Monday), HOUR, MINUTE,
-    SECOND, MILLISECOND, MICROSECOND and NANOSECOND (of the second), EPOCH (seconds since 1970, of a
-    TIMESTAMP_LTZ on the session's clocks).
+    SECOND, MILLISECOND, MICROSECOND and NANOSECOND (of the second), ``EPOCH`` (seconds since
+    1970, of a TIMESTAMP_LTZ on the session's clocks).
     """
     return _extracted(info, unit, value, info.argument_types[1])
 

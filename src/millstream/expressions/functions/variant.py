@@ -81,7 +81,7 @@ _LENIENT: Final = _decoder(_last_ones)
     ),
 )
 def parse_json(text: Any, duplicates: Any = False) -> object:  # noqa: FBT002 - SQL's
-    """The variant of a JSON text; what is behind its first value is passed over.
+    """The variant of a JSON text; what follows its first value is ignored.
 
     It fails where the text is no JSON, or where a key comes twice, unless the second argument is
     TRUE: then the last one counts.  ``variant['field']`` is a field of an object, ``variant[1]``

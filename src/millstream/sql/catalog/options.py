@@ -83,7 +83,7 @@ _FILES: Final = (
         "source.path.regex-pattern",
         "string",
         "",
-        "all files of the path are read; give them a directory of their own",
+        "all files of the path are read; give them a separate directory",
     ),
     _refused(
         "partition.time-extractor.class",
@@ -137,7 +137,7 @@ _JDBC: Final = (
         "sink.max-retries",
         "int",
         "3",
-        "millstream.commit-retry.attempts says how often, for all sinks",
+        "millstream.commit-retry.attempts sets how often, for all sinks",
     ),
 )
 _KAFKA: Final = (

@@ -123,7 +123,7 @@ class TemporalLiteral(Expression):
     """``DATE '2024-01-31'``, ``TIME '12:00:00'``, ``TIMESTAMP '2024-01-31 12:00:00.000'``.
 
     The text is known to be a date, a time or a timestamp; the type's precision is its number of
-    digits behind the point.
+    digits after the point.
     """
 
     text: str
