@@ -47,7 +47,7 @@ _warned: Final[set[Path]] = set()
 
 @dataclass(frozen=True, slots=True)
 class DirectoryUse:
-    """What a directory is for."""
+    """The use of a directory."""
 
     #: For messages.
     name: str
@@ -235,7 +235,7 @@ def _nearest(path: Path) -> str:
 def directory_error(
     use: DirectoryUse, path: Path, error: OSError, *, made: bool = False
 ) -> DirectoryError:
-    """What an error of the operating system says of a directory, and what to do.
+    """Return what an error of the operating system says of a directory, and what to do.
 
     Args:
         use: what the directory is for.
@@ -302,7 +302,7 @@ def _owner(path: Path) -> str:
 
 
 def _file_in(path: Path, error: OSError) -> str:
-    """Which file is where a directory should be."""
+    """Return which file is where a directory should be."""
     for tried in (_existing(path), _existing(Path(error.filename or path))):
         if not tried.is_dir():
             return f"{tried} is a file, not a directory"
@@ -393,7 +393,7 @@ def remove_left(parent: Path) -> list[Path]:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether this user made it, and nobody else can have put anything there."""
+    """Return whether this user made it, and nobody else can have put anything there."""
     try:
         found = path.lstat()
     except OSError:

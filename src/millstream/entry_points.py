@@ -48,7 +48,7 @@ class Extensions(Generic[T]):
         return len(self._all())
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is one of this name.
+        """Return whether there is one of this name.
 
         Raises:
             ConfigurationError: there are several.
@@ -107,7 +107,7 @@ def _installed(group: str, _path: tuple[str, ...]) -> list[EntryPoint]:
 
 
 def _maker(entry: EntryPoint) -> str:
-    """Which package has registered it."""
+    """Return which package has registered it."""
     if entry.dist is None:
         return "Millstream itself"
     return f"package '{entry.dist.name}' {entry.dist.version}"

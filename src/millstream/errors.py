@@ -256,7 +256,7 @@ class SinkError(MillstreamError):
 
 
 class PermanentSinkError(SinkError):
-    """What a sink asks of its target is refused, and would be refused again.
+    """The target of a sink refuses a request, and would refuse it again.
 
     A record that breaks a constraint, a message that is too large, a directory that is read-only.
     A job is run again after this as after an error of user code: three times without progress,
@@ -266,7 +266,7 @@ class PermanentSinkError(SinkError):
 
 
 class RequirementsError(MillstreamError):
-    """What ``python.requirements`` names cannot be installed on a worker."""
+    """A package of ``python.requirements`` cannot be installed on a worker."""
 
 
 class StateError(MillstreamError):
@@ -341,4 +341,4 @@ class JobError(MillstreamError):
 
 
 class EngineError(MillstreamError):
-    """What runs the tasks (Spark's JVM) does not start, or has ended: no restart can help."""
+    """The engine (Spark's JVM) does not start, or has ended: no restart can help."""

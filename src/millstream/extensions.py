@@ -1,4 +1,4 @@
-"""What packages that extend Millstream import: contracts of connectors, formats, catalogs, stores.
+"""Contracts for packages that extend Millstream: connectors, formats, catalogs, stores.
 
 An extension is found by its entry point: ``docs/how-to/extensions.md``.
 """

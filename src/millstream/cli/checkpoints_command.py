@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of the state is to be shown."""
+    """The part of the state to show."""
 
     #: Uid or name; empty: the sections of all operators, and no entries.
     operator: str = ""
@@ -251,7 +251,7 @@ def _list(storage: CheckpointStorage) -> None:
 
 
 def _pending(pending: PendingCommits | None) -> None:
-    """What is not committed, or may not be."""
+    """List what is not committed, or may not be."""
     if pending is None:
         return
     seconds = pending.age(time.time_ns() // 1_000_000) / 1000

@@ -128,7 +128,7 @@ def _take_plan_options(
 
 
 def _shared_option(argument: str, following: list[str]) -> str | None:
-    """Which of our options an argument looks like, None if it is like none."""
+    """Return which of our options an argument looks like, None if it is like none."""
     if argument.startswith("-D"):
         definition = argument[2:] or "".join(following)
         return "-D" if "=" in definition else None

@@ -95,7 +95,7 @@ def run_as_main(options: ProgramOptions) -> None:
 
 @contextlib.contextmanager
 def _as_main(path: Path, arguments: list[str], variables: dict[str, str]) -> Iterator[None]:
-    """What ``python path arguments`` finds in ``sys`` and ``os.environ``; put back afterwards."""
+    """Set ``sys`` and ``os.environ`` as for ``python path arguments``, and restore them."""
     before = (sys.argv, sys.path[:], {name: os.environ.get(name) for name in variables})
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent.absolute()))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SqlOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     #: Scripts to run, in order; ``-`` is standard input.
     files: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ def run_sql(options: SqlOptions) -> int:
     leaves the prompt stops them.
 
     Args:
-        options: What the command line says.
+        options: The options of the command line.
 
     Returns:
         0, or 1 if a job that was waited for has failed.

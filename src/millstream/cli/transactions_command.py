@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """What a checkpoint directory says of an open transaction."""
+    """The role of an open transaction by a checkpoint directory."""
 
     #: The newest manifest names it, and it is not committed yet.
     NAMED = "named"
@@ -57,7 +57,7 @@ _VERDICTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is known of the owner of a transaction."""
+    """The owner of a transaction, as far as it is known."""
 
     verdict: Verdict
     #: What Millstream put into the id; None: the id is not one of Millstream's.
@@ -102,7 +102,7 @@ class Judgement:
 
 @dataclass(slots=True)
 class _Job:
-    """What one checkpoint directory says."""
+    """The content of one checkpoint directory."""
 
     name: str
     #: Of the newest run.

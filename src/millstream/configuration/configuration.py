@@ -130,7 +130,7 @@ class Configuration:
 
     @staticmethod
     def from_environment() -> Configuration:
-        """What ``millstream run`` handed to this program; empty if it was started otherwise.
+        """Return what ``millstream run`` handed to this program; empty if it was started otherwise.
 
         Raises:
             ConfigurationError: the variable does not hold what it should.

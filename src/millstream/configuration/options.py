@@ -771,7 +771,7 @@ ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
 
 
 class CheckpointingMode(Enum):
-    """What a record counts for after a failure."""
+    """The effect of a record after a failure."""
 
     #: An epoch is published, then its output is committed: once.
     EXACTLY_ONCE = 0

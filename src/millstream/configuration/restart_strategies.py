@@ -107,7 +107,7 @@ class _FailureRate(RestartStrategyConfiguration):
 
 
 class _Fallback(RestartStrategyConfiguration):
-    """What the configuration says, or Flink's default if it says nothing."""
+    """The strategy of the configuration, or Flink's default."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class RestartStrategies:
 
     @staticmethod
     def fall_back_restart() -> _Fallback:
-        """What the configuration of the job says."""
+        """Return what the configuration of the job says."""
         return _Fallback()
 
     @staticmethod

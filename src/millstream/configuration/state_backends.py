@@ -174,7 +174,7 @@ _MEBIBYTE: Final = 1 << 20
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """What happens to the checkpoints of a job that ends before its input does."""
+    """The fate of the checkpoints of a job that ends before its input does."""
 
     #: Those of a cancelled job are deleted, those of one that failed are kept.
     DELETE_ON_CANCELLATION = 0

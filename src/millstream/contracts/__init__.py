@@ -1,4 +1,4 @@
-"""What the parts agree on: sources, sinks, operators, stores, storage, batches.
+"""Contracts between the packages: sources, sinks, operators, stores, storage, batches.
 
 Abstract classes and plain data; ``connectors/``, ``runtime/`` and ``state/`` implement them.
 

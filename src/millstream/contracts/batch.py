@@ -104,7 +104,7 @@ class Batch:
 
     @property
     def is_columnar(self) -> bool:
-        """Whether the records are already available as Arrow columns."""
+        """Return whether the records are already available as Arrow columns."""
         return self._arrow is not None
 
     @property
@@ -144,7 +144,7 @@ class Batch:
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether a program gave the values and nobody has held them against the type."""
+        """Return whether a program gave the values and nobody has held them against the type."""
         return self._given and self._arrow is None and self._maker is None
 
     def made_by(self, maker: str) -> None:

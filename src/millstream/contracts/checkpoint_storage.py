@@ -45,7 +45,7 @@ class CheckpointStorage(Protocol):
         """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a blob."""
+        """Return whether there is such a blob."""
 
     def list_names(self, prefix: str) -> Iterator[str]:
         """All names below the directory ``prefix``, sorted."""

@@ -123,7 +123,7 @@ class KeyValueStore(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a write would have to wait: one that need not be now is better put off."""
+        """Return whether a write would have to wait: one that need not be now is better put off."""
 
     def published(self, identity: str) -> None:
         """Take that the snapshot of that id is in a published checkpoint, the last that is known.

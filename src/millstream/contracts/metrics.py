@@ -82,7 +82,7 @@ def added(so_far: Measure | None, measure: Measure, subtask: int, now: int) -> M
 
 
 def together(earlier: MetricValue, later: MetricValue) -> MetricValue:
-    """What one subtask reports of two epochs, as if they had been one.
+    """Return what one subtask reports of two epochs, as if they had been one.
 
     Args:
         earlier: the report of the first.

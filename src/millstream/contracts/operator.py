@@ -23,7 +23,7 @@ GENERATOR_STATE: Final = "generator"
 
 
 class OperatorStateKind(StrEnum):
-    """Who gets what when a job is restored."""
+    """The distribution of state when a job is restored."""
 
     #: At another parallelism its elements are dealt out, in order; at the same one each subtask
     #: has its own again.
@@ -35,7 +35,7 @@ class OperatorStateKind(StrEnum):
 
     @property
     def label(self) -> str:
-        """What it is called in messages."""
+        """Return what it is called in messages."""
         return {"list": "list state", "union": "union list state"}.get(self, "broadcast state")
 
 
@@ -71,7 +71,7 @@ class StatePart:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of it."""
+        """Return whether it is all of it."""
         return self.first == 0 and self.stop == self.handle.count
 
 
@@ -229,7 +229,7 @@ class Output(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What an operator instance knows for as long as it lives (one worker, one subtask)."""
+    """The context of an operator instance (one worker, one subtask)."""
 
     uid: str
     name: str
@@ -257,7 +257,7 @@ class OperatorContext:
 
 @dataclass(slots=True)
 class RestoreContext:
-    """What an operator is restored from."""
+    """The state that an operator is restored from."""
 
     #: The epoch that begins: what is processed now belongs to the checkpoint of this number.
     epoch: int
@@ -292,7 +292,7 @@ class RestoreContext:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What an operator gets for a snapshot."""
+    """The context of a snapshot of an operator."""
 
     #: The number of the checkpoint; that of the epoch which ends with it.
     epoch: int
@@ -317,7 +317,7 @@ class PendingOutput(Protocol):
 
 @dataclass(slots=True)
 class OperatorSnapshot:
-    """What an operator acknowledges a checkpoint with, beside what its state stores hold."""
+    """The acknowledgement of a checkpoint by an operator, beside its state stores."""
 
     #: What the sink committer gets, pickled into the manifest.
     committables: list[object] = field(default_factory=list)
@@ -502,7 +502,7 @@ class Operator(ABC):
 
 
 class OperatorFactory(Protocol):
-    """What the graph holds for an operator: picklable, makes one instance per subtask.
+    """A picklable maker of an operator in the graph, which makes one instance per subtask.
 
     One whose instances keep keyed state also has ``state_sections() -> list[StateSection]``, which
     says what they keep without making one; see ``sections_of``.  If they can convert what another
@@ -521,7 +521,7 @@ class OperatorFactory(Protocol):
 
 
 def is_per_channel(factory: OperatorFactory | None) -> bool:
-    """Whether an operator keeps event time of its own for every channel (source split).
+    """Return whether an operator keeps event time of its own for every channel (source split).
 
     At a source such an operator is restored and snapshotted split by split: each has its own
     watermark, and may be read by another subtask from epoch to epoch.
@@ -530,7 +530,7 @@ def is_per_channel(factory: OperatorFactory | None) -> bool:
 
 
 def waits_for_watermarks(factory: OperatorFactory | None) -> bool:
-    """Whether instances of ``factory`` emit nothing but when a watermark comes."""
+    """Return whether instances of ``factory`` emit nothing but when a watermark comes."""
     return bool(getattr(factory, "waits_for_watermarks", False))
 
 
@@ -544,14 +544,14 @@ def first_input(factory: OperatorFactory | None) -> int | None:
 
 
 def sections_of(factory: OperatorFactory | None) -> list[StateSection]:
-    """What instances of ``factory`` keep; nothing if it does not say."""
+    """Return what instances of ``factory`` keep; nothing if it does not say."""
     tell = getattr(factory, "state_sections", None)
     sections: list[StateSection] = [] if tell is None else tell()
     return sections
 
 
 def refusal_of(factory: OperatorFactory | None, stored: StateSection) -> str | None:
-    """What instances of ``factory`` say to a section that they would write otherwise.
+    """Return what instances of ``factory`` say to a section that they would write otherwise.
 
     Returns:
         None if they convert it; else why they cannot, empty if there is nothing to say.

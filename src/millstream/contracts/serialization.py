@@ -214,7 +214,7 @@ class TypeSerializer(ABC, Generic[T]):
         """Read the next value."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether both write values in the same way: same class, same settings."""
+        """Return whether both write values in the same way: same class, same settings."""
         return type(other) is type(self) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:

@@ -45,7 +45,7 @@ Committable = object
 
 
 class DeliveryGuarantee(Enum):
-    """What a sink promises when its job is checkpointed exactly-once."""
+    """The guarantee of a sink when its job is checkpointed exactly-once."""
 
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -67,7 +67,7 @@ class SinkKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriterContext:
-    """What a writer knows: who and which attempt it is."""
+    """The identity of a writer and its attempt."""
 
     job_id: str
     sink_uid: str
@@ -115,7 +115,7 @@ def fence_of(generation: int, epoch: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CommitterContext:
-    """What a committer knows: whose output it commits, and for which run."""
+    """The job and the run of a committer."""
 
     job_id: str
     sink_uid: str

@@ -95,7 +95,7 @@ class SourceBatch:
         )
 
     def is_followed_by(self, other: SourceBatch) -> bool:
-        """Whether ``joined`` can put the two together: both are of the same kind."""
+        """Return whether ``joined`` can put the two together: both are of the same kind."""
         if self.watermark is not None or other.dead_letters:
             return False  # what is between two records stays there
         if self.arrow is None or other.arrow is None:
@@ -157,7 +157,7 @@ class SplitCursor(ABC):
     @property
     @abstractmethod
     def settled(self) -> bool:
-        """Whether ``position`` is exact now."""
+        """Return whether ``position`` is exact now."""
 
     @abstractmethod
     def poll(self, most: int) -> SourceBatch | None:
@@ -179,7 +179,7 @@ class SplitCursor(ABC):
     @property
     @abstractmethod
     def is_over(self) -> bool:
-        """Whether all up to the final end was handed out."""
+        """Return whether all up to the final end was handed out."""
 
     @abstractmethod
     def close(self) -> None:
@@ -203,7 +203,7 @@ class GrowingReader(RangeReader, Protocol):
         """Up to where it can be read now."""
 
     def is_final(self, split: Split) -> bool:
-        """Whether that will not change."""
+        """Return whether that will not change."""
 
 
 class PieceSizer:
@@ -310,7 +310,7 @@ class RangeCursor(SplitCursor):
         return True
 
     def _has_grown(self) -> bool:
-        """Whether there is more now than was told."""
+        """Return whether there is more now than was told."""
         return False
 
     def _begin(self) -> bool:
@@ -399,7 +399,7 @@ class FollowingCursor(RangeCursor):
 
 
 class Boundedness(Enum):
-    """Whether a source ends by itself."""
+    """The boundedness of a source: it ends by itself or not."""
 
     BOUNDED = "bounded"
     CONTINUOUS_UNBOUNDED = "continuous_unbounded"
@@ -409,7 +409,7 @@ class KnownSplits(Protocol):
     """The ids of all splits that a source has found so far; they can be asked for, not listed."""
 
     def __contains__(self, split_id: object, /) -> bool:
-        """Whether the split was found before."""
+        """Return whether the split was found before."""
 
     def __len__(self) -> int:
         """How many there are."""
@@ -443,7 +443,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def boundedness(self) -> Boundedness:
-        """Whether the source ends by itself."""
+        """Return whether the source ends by itself."""
 
     @property
     @abstractmethod

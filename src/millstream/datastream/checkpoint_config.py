@@ -171,7 +171,7 @@ class CheckpointConfig:
         ]
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """Whether it is set that checkpoints outlive the job, as they do here unless it is set."""
+        """Return whether checkpoints are set to outlive the job, as they do by default."""
         retention = self.get_externalized_checkpoint_retention()
         return retention is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 

@@ -254,7 +254,7 @@ _SAME_VALUES: Final = (
 
 
 def _can_be_equal(first: TypeInformation, second: TypeInformation) -> bool:
-    """Whether two keys can be equal (in their encoded form: 1, 1.0 and True are three keys)."""
+    """Return if two keys can be equal (in encoded form: 1, 1.0 and True are three keys)."""
     untyped = Types.PICKLED_BYTE_ARRAY()
     if first == second or untyped in (first, second):
         return True

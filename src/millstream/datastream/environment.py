@@ -200,11 +200,11 @@ class JobSettings:
         return self.get_checkpoint_config().get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        """What a record counts for after a failure."""
+        """Return what a record counts for after a failure."""
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """What a record counts for after a failure (Flink 2's name)."""
+        """Return what a record counts for after a failure (Flink 2's name)."""
         return self.get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
@@ -230,7 +230,7 @@ class JobSettings:
         return self
 
     def is_changelog_state_backend_enabled(self) -> bool | None:
-        """What was set, which has no effect; None if nothing was."""
+        """Return what was set, which has no effect; None if nothing was."""
         if not self._configuration.contains(options.CHANGELOG_ENABLED):
             return None
         return self._configuration.get(options.CHANGELOG_ENABLED)
@@ -302,7 +302,7 @@ class JobSettings:
         return self
 
     def get_buffer_timeout(self) -> int:
-        """What was set, in milliseconds; -1: none."""
+        """Return what was set, in milliseconds; -1: none."""
         if not self._configuration.get(options.BUFFER_TIMEOUT_ENABLED):
             return -1
         return self._configuration.get(options.BUFFER_TIMEOUT)
@@ -317,7 +317,7 @@ class JobSettings:
         return self._configuration.get(options.OPERATOR_CHAINING)
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """What was set, which has no effect: operators of one stage run in one task."""
+        """Return what was set, which has no effect: operators of one stage run in one task."""
         return self._configuration.get(options.CHAINING_OF_DIFFERENT_MAX_PARALLELISM)
 
     # -- code and files ----------------------------------------------------------------------
@@ -491,7 +491,7 @@ _DEFAULT_NAME: Final = "Millstream Streaming Job"
 
 
 class InputFormat(Protocol):
-    """What ``create_input`` reads."""
+    """An input of ``create_input``."""
 
     def create_source(self) -> Source:
         """The source that reads it."""

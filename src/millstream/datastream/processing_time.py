@@ -41,7 +41,7 @@ def may_use_processing_time_timers(function: object) -> bool:
 
 
 def windows_need_processing_time(assigner: object, trigger: object) -> bool:
-    """Whether ticks of processing time are needed for windows with this assigner and trigger."""
+    """Return whether windows with this assigner and trigger need processing-time ticks."""
     endless = isinstance(
         assigner, GlobalWindows | CountTumblingWindowAssigner | CountSlidingWindowAssigner
     )

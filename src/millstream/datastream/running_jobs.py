@@ -57,7 +57,7 @@ class RunningJobs:
 
 
 class _Program:
-    """What is known of the program that this process runs."""
+    """The program that this process runs."""
 
     def __init__(self) -> None:
         #: A forked child has no threads of its parent, thus no jobs.

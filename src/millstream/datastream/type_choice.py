@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def method_of(function: object, name: str) -> Callable[..., object]:
-    """What is called for each record: the method of a function object, or the callable itself."""
+    """Return what is called per record: the method of a function object, or the callable."""
     if isinstance(function, Function):
         method: Callable[..., object] = getattr(function, name)
         return method
@@ -92,7 +92,7 @@ def require(function: object, kinds: tuple[type, ...], method: str, *, plain: bo
 
 
 def _hint(function: Function, method: str) -> str:
-    """What to do with a function that is of use elsewhere."""
+    """Return what to do with a function that is of use elsewhere."""
     if method == "process" and isinstance(function, KeyedProcessFunction):
         return "; call key_by() before process(): its state and timers belong to keys"
     if method == "process" and isinstance(function, ProcessFunction):
@@ -280,7 +280,7 @@ class _Projection:
 def projection(
     type_info: TypeInformation, indexes: Sequence[int]
 ) -> tuple[Callable[[Any], object], TypeInformation]:
-    """What ``project`` calls for each record, and the type of what that makes.
+    """Return what ``project`` calls for each record, and the type of what that makes.
 
     Raises:
         ProgramError: the records are neither tuples nor rows, or there is no such field.

@@ -402,7 +402,7 @@ class WindowedStream(WindowSettings):
         return self._evaluated(spec, chosen, {}, combiner)
 
     def _factory(self, spec: WindowSpec) -> WindowFactory:
-        """What makes the operators of these windows."""
+        """Return what makes the operators of these windows."""
         trigger = self._trigger
         if trigger is None:
             # As in Flink, a default trigger that cannot merge fails when windows are merged.

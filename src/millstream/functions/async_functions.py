@@ -44,11 +44,11 @@ class AsyncRetryPredicate(ABC, Generic[OUT]):
 
     @abstractmethod
     def result_predicate(self) -> Callable[[list[OUT]], bool] | None:
-        """Which results are no good; None: all are."""
+        """Return which results are no good; None: all are."""
 
     @abstractmethod
     def exception_predicate(self) -> Callable[[Exception], bool] | None:
-        """Which errors may pass; None: none may."""
+        """Return which errors may pass; None: none may."""
 
 
 class AsyncRetryStrategy(ABC, Generic[OUT]):
@@ -56,7 +56,7 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
-        """Whether it may be tried again after so many attempts."""
+        """Return whether it may be tried again after so many attempts."""
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
@@ -230,19 +230,19 @@ NO_RETRY_STRATEGY: Final[NoRetryStrategy[Any]] = NoRetryStrategy()
 
 
 def empty_result_predicate(result: list[Any] | None) -> bool:
-    """Whether there is no record among the results."""
+    """Return whether there is no record among the results."""
     return not result
 
 
 def has_exception_predicate(error: Exception | None) -> bool:
-    """Whether there is an error, whichever."""
+    """Return whether there is an error, whichever."""
     return error is not None
 
 
 def exception_type_predicate(
     error: Exception | None, expected_error_type: type[BaseException]
 ) -> bool:
-    """Whether the error is of that type."""
+    """Return whether the error is of that type."""
     return isinstance(error, expected_error_type)
 
 

@@ -33,7 +33,7 @@ class _Strategies(Enum):
 
 
 class _CleanupStrategy:
-    """What was said of one way."""
+    """The settings of one way of cleaning up."""
 
 
 class _EmptyCleanupStrategy(_CleanupStrategy):
@@ -50,7 +50,7 @@ class _IncrementalCleanupStrategy(_CleanupStrategy):
         return self._cleanup_size
 
     def run_cleanup_for_every_record(self) -> bool:
-        """Whether that is at every record."""
+        """Return whether that is at every record."""
         return self._for_every_record
 
 
@@ -69,7 +69,7 @@ class _RocksdbCompactFilterCleanupStrategy(_CleanupStrategy):
 
 
 class _CleanupStrategies:
-    """What a program says of cleaning up expired state."""
+    """The settings of cleaning up expired state."""
 
     Strategies: Final = _Strategies
     CleanupStrategy: Final = _CleanupStrategy
@@ -87,11 +87,11 @@ class _CleanupStrategies:
         self._in_background = is_cleanup_in_background
 
     def is_cleanup_in_background(self) -> bool:
-        """Whether clean-up in the background was not disabled."""
+        """Return whether clean-up in the background was not disabled."""
         return self._in_background
 
     def in_full_snapshot(self) -> bool:
-        """Whether a full snapshot should leave expired state out."""
+        """Return whether a full snapshot should leave expired state out."""
         return _Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
     def get_incremental_cleanup_strategy(self) -> _IncrementalCleanupStrategy | None:
@@ -121,20 +121,20 @@ class StateTtlConfig:
     """
 
     class UpdateType(Enum):
-        """What prolongs the life of a value."""
+        """The accesses that prolong the life of a value."""
 
         Disabled = 0
         OnCreateAndWrite = 1
         OnReadAndWrite = 2
 
     class StateVisibility(Enum):
-        """Whether an expired value that is still there is returned, once more."""
+        """The visibility of an expired value that is not removed yet."""
 
         ReturnExpiredIfNotCleanedUp = 0
         NeverReturnExpired = 1
 
     class TtlTimeCharacteristic(Enum):
-        """Which time counts."""
+        """The clock of the time to live."""
 
         ProcessingTime = 0
 
@@ -163,11 +163,11 @@ class StateTtlConfig:
         return StateTtlConfig.Builder(ttl)
 
     def get_update_type(self) -> UpdateType:
-        """What prolongs the life of a value."""
+        """Return what prolongs the life of a value."""
         return self._update_type
 
     def get_state_visibility(self) -> StateVisibility:
-        """Whether expired values may be returned."""
+        """Return whether expired values may be returned."""
         return self._state_visibility
 
     def get_ttl(self) -> _Span:
@@ -175,7 +175,7 @@ class StateTtlConfig:
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> TtlTimeCharacteristic:
-        """Which time counts."""
+        """Return which time counts."""
         return self._ttl_time_characteristic
 
     def get_cleanup_strategies(self) -> _CleanupStrategies:
@@ -183,7 +183,7 @@ class StateTtlConfig:
         return self._cleanup_strategies
 
     def is_enabled(self) -> bool:
-        """Whether state expires at all."""
+        """Return whether state expires at all."""
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def __repr__(self) -> str:
@@ -384,7 +384,7 @@ class CheckedAggregate:
 
 
 class AggregateFunctionLike(Protocol):
-    """What an AggregatingState needs of an AggregateFunction."""
+    """The methods of an AggregateFunction that an AggregatingState calls."""
 
     def create_accumulator(self) -> object:
         """A new accumulator."""

@@ -47,7 +47,7 @@ W2 = TypeVar("W2", bound="Window")
 
 
 class TimeDomain(Enum):
-    """Which clock a timer runs on."""
+    """The clock that a timer runs on."""
 
     EVENT_TIME = 0
     PROCESSING_TIME = 1
@@ -103,7 +103,7 @@ class DistributedCache:
 
 
 class RuntimeContext(KeyedStateStore):
-    """What a function may know about where it runs; given to ``Function.open``."""
+    """The place where a function runs; passed to ``Function.open``."""
 
     @abstractmethod
     def get_task_name(self) -> str:
@@ -291,7 +291,7 @@ class ProcessFunction(Function):
     """One record in, any number out, to the main output and to side outputs."""
 
     class Context(ElementContext):
-        """What ``process_element`` is given beside the record.  Not to be kept."""
+        """The context of ``process_element``, valid during the call."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -310,7 +310,7 @@ class KeyedProcessFunction(Function):
     """A process function on a keyed stream, with state and timers."""
 
     class Context(ElementContext):
-        """What ``process_element`` is given beside the record.  Not to be kept."""
+        """The context of ``process_element``, valid during the call."""
 
         @abstractmethod
         def get_current_key(self) -> Any:
@@ -325,7 +325,7 @@ class KeyedProcessFunction(Function):
             """Return the timestamp of the record or timer."""
 
     class OnTimerContext(Context):
-        """What ``on_timer`` is given beside the timestamp.  Not to be kept."""
+        """The context of ``on_timer``, valid during the call."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
@@ -351,7 +351,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Evaluates a window over all its elements, with time and state available."""
 
     class Context(ElementContext, Generic[W2]):
-        """What ``process`` is given beside the elements.  Not to be kept."""
+        """The context of ``process``, valid during the call."""
 
         @abstractmethod
         def window(self) -> W2:
@@ -408,7 +408,7 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
 
 
 class BaseBroadcastProcessFunction(Function):
-    """What both have in common: the contexts."""
+    """The contexts of both broadcast functions."""
 
     class BaseContext(ElementContext):
         """Time, for records of either stream."""
@@ -426,7 +426,7 @@ class BaseBroadcastProcessFunction(Function):
             """Event time, in milliseconds; the minimum if there was no watermark yet."""
 
     class Context(BaseContext):
-        """What a record of the broadcast stream comes with."""
+        """The context of a record of the broadcast stream."""
 
         @abstractmethod
         def get_broadcast_state(
@@ -442,7 +442,7 @@ class BaseBroadcastProcessFunction(Function):
             """
 
     class ReadOnlyContext(BaseContext):
-        """What a record of the other stream comes with."""
+        """The context of a record of the other stream."""
 
         @abstractmethod
         def get_broadcast_state(
@@ -459,10 +459,10 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction):
     """For a stream that is not keyed."""
 
     class Context(BaseBroadcastProcessFunction.Context):
-        """What a record of the broadcast stream comes with."""
+        """The context of a record of the broadcast stream."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
-        """What a record of the other stream comes with."""
+        """The context of a record of the other stream."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ReadOnlyContext) -> Any:
@@ -480,10 +480,10 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
     """
 
     class Context(BaseBroadcastProcessFunction.Context):
-        """What a record of the broadcast stream comes with."""
+        """The context of a record of the broadcast stream."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
-        """What a record of the keyed stream comes with."""
+        """The context of a record of the keyed stream."""
 
         @abstractmethod
         def timer_service(self) -> TimerService:
@@ -494,11 +494,11 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
             """The key of the record."""
 
     class OnTimerContext(ReadOnlyContext):
-        """What a timer comes with."""
+        """The context of a timer."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
-            """Whether it is a timer of event time or of processing time."""
+            """Return whether it is a timer of event time or of processing time."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ReadOnlyContext) -> Any:
@@ -546,7 +546,7 @@ class CoProcessFunction(Function):
     Context: TypeAlias = ProcessFunction.Context
 
     class OnTimerContext(ProcessFunction.Context):
-        """What ``on_timer`` is given beside the timestamp.  Not to be kept."""
+        """The context of ``on_timer``, valid during the call."""
 
         @abstractmethod
         def time_domain(self) -> TimeDomain:
@@ -586,7 +586,7 @@ class ProcessJoinFunction(Function):
     """Gets the pairs of an interval join."""
 
     class Context(ElementContext):
-        """What ``process_element`` is given beside the pair.  Not to be kept."""
+        """The context of ``process_element`` of a pair, valid during the call."""
 
         @abstractmethod
         def get_left_timestamp(self) -> int:

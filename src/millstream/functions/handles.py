@@ -59,7 +59,7 @@ _USE: Final = {
 
 
 class State(ABC):
-    """What every handle can do.
+    """The methods of all state handles.
 
     A handle that is taken for the value is refused with the methods to call.
     """
@@ -101,7 +101,7 @@ class ValueState(State, Generic[T]):
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    """What values are added to, and something is read from."""
+    """A state that values are added to."""
 
     __slots__ = ()
 
@@ -168,7 +168,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether the map key is there."""
+        """Return whether the map key is there."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
@@ -176,7 +176,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
 
     def keys(self) -> Iterable[K]:
         """Return all map keys."""
@@ -199,7 +199,7 @@ class MapState(State, Generic[K, V]):
         self.remove(key)
 
     def __contains__(self, key: K) -> bool:
-        """Whether the map key is there."""
+        """Return whether the map key is there."""
         return self.contains(key)
 
     def __iter__(self) -> Iterator[K]:
@@ -221,14 +221,14 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether the key is there."""
+        """Return whether the key is there."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
         """Return all entries, in the order in which their keys were first put."""
 
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
         return not any(True for _ in self.items())
 
     def keys(self) -> Iterable[K]:
@@ -244,7 +244,7 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
         return self.get(key)
 
     def __contains__(self, key: K) -> bool:
-        """Whether the key is there."""
+        """Return whether the key is there."""
         return self.contains(key)
 
     def __iter__(self) -> Iterator[K]:

@@ -77,7 +77,7 @@ class Counter(Metric):
         self._count -= n if type(n) is int else _whole(n, "what a counter is moved by")
 
     def get_count(self) -> int:
-        """What was added in this epoch so far."""
+        """Return what was added in this epoch so far."""
         return self._count
 
     def current(self) -> Measure | None:

@@ -25,7 +25,7 @@ W = TypeVar("W", bound=Window)
 
 
 class TriggerResult(Enum):
-    """What happens to a window: (is it evaluated, is its content thrown away)."""
+    """The result of a trigger: (is the window evaluated, is its content discarded)."""
 
     CONTINUE = (False, False)
     FIRE_AND_PURGE = (True, True)
@@ -33,11 +33,11 @@ class TriggerResult(Enum):
     PURGE = (False, True)
 
     def is_fire(self) -> bool:
-        """Whether the window is evaluated."""
+        """Return whether the window is evaluated."""
         return self.value[0]
 
     def is_purge(self) -> bool:
-        """Whether the window's content is thrown away."""
+        """Return whether the window's content is thrown away."""
         return self.value[1]
 
 
@@ -87,7 +87,7 @@ class Trigger(ABC, Generic[T, W]):
             """Return the handle of a state of the current key and window."""
 
     class OnMergeContext(TriggerContext):
-        """What ``on_merge`` is given; its window is the new one."""
+        """The context of ``on_merge``; its window is the new one."""
 
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
@@ -110,7 +110,7 @@ class Trigger(ABC, Generic[T, W]):
         """React to an event-time timer of the window."""
 
     def can_merge(self) -> bool:
-        """Whether ``on_merge`` is there, so that the trigger may be used with merging windows."""
+        """Return whether the trigger has ``on_merge``, as merging windows need it."""
         return False
 
     def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
@@ -120,7 +120,7 @@ class Trigger(ABC, Generic[T, W]):
         raise ProgramError(message)
 
     def can_restore(self) -> bool:
-        """Whether ``on_restore`` is there, so that the trigger may take over from another one."""
+        """Return whether the trigger has ``on_restore``, to take over from another one."""
         return type(self).on_restore is not Trigger.on_restore
 
     def on_restore(self, window: W, ctx: Trigger.TriggerContext) -> None:
@@ -705,7 +705,7 @@ class TimestampedValue(NamedTuple):
         return self.timestamp
 
     def has_timestamp(self) -> bool:
-        """Whether the element has a timestamp."""
+        """Return whether the element has a timestamp."""
         return self.timestamp != MIN_TIMESTAMP
 
 
@@ -717,7 +717,7 @@ class Evictor(ABC, Generic[T, W]):
     """
 
     class EvictorContext(ABC):
-        """What an evictor is given beside elements and window.  Not to be kept."""
+        """The context of an evictor, valid during the call."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:

@@ -360,7 +360,7 @@ class WatermarkStrategy:
 
     @property
     def needs_ticks(self) -> bool:
-        """Whether watermarks may have to be made while no record comes."""
+        """Return whether watermarks may have to be made while no record comes."""
         return (
             self.idle_timeout is not None
             or self.emit_interval is not None
@@ -368,7 +368,7 @@ class WatermarkStrategy:
         )
 
     def for_batch(self) -> WatermarkStrategy:
-        """What is left of the strategy in BATCH mode: where the timestamps come from.
+        """Return what is left of the strategy in BATCH mode: where the timestamps come from.
 
         As in Flink: the only watermark there is the maximum at the end of the input, so no
         generator is made, no split is idle and no source waits for another.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MergeCallback(Protocol):
-    """What is told of windows that become one; see ``MergingWindowAssigner.MergeCallback``."""
+    """A callback about windows that become one; see ``MergingWindowAssigner.MergeCallback``."""
 
     def merge(self, to_be_merged: Iterable[TimeWindow], merge_result: TimeWindow) -> None:
         """Take the windows and the one that covers them."""
@@ -42,7 +42,7 @@ class TimeWindow(Window):
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """Whether both windows overlap or touch."""
+        """Return whether both windows overlap or touch."""
         return self.start <= other.end and self.end >= other.start
 
     def cover(self, other: TimeWindow) -> TimeWindow:

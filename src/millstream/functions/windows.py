@@ -49,7 +49,7 @@ class WindowAssigner(ABC, Generic[T, W]):
     """
 
     class WindowAssignerContext(ABC):
-        """What ``assign_windows`` is given beside the element.  Not to be kept."""
+        """The context of ``assign_windows``, valid during the call."""
 
         @abstractmethod
         def get_current_processing_time(self) -> int:
@@ -70,7 +70,7 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def is_event_time(self) -> bool:
-        """Whether windows end by event time, not by processing time."""
+        """Return whether windows end by event time, not by processing time."""
 
     def get_default_trigger(self, env: Any = None) -> Trigger[Any, Any]:
         """Return the trigger of windows for which the program gives none."""
@@ -94,7 +94,7 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
     """An assigner whose windows may be merged."""
 
     class MergeCallback(ABC, Generic[W2]):
-        """What ``merge_windows`` reports to."""
+        """The callback of ``merge_windows``."""
 
         @abstractmethod
         def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
@@ -259,7 +259,7 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
     event_time = True
 
     def is_event_time(self) -> bool:
-        """Whether the time of an element is its timestamp."""
+        """Return whether the time of an element is its timestamp."""
         return self.event_time
 
     @abstractmethod
@@ -393,7 +393,7 @@ class ProcessingTimeSessionWindows(_FixedGap):
 
 
 def merges_sessions(assigner: object) -> bool:
-    """Whether windows of this assigner merge if they overlap or touch, and no others."""
+    """Return whether windows of this assigner merge if they overlap or touch, and no others."""
     kind = type(assigner)
     return (
         isinstance(assigner, _Sessions)

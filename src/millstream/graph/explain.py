@@ -411,7 +411,7 @@ _ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SinkGuarantee:
-    """What the records of one sink can rely on."""
+    """The guarantee for the records of one sink."""
 
     node: int
     #: "exactly-once", "at-least-once", "at-most-once" or "none".

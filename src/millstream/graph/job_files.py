@@ -33,7 +33,7 @@ _QUOTES: Final = "'\""
 
 
 class FileUse(Enum):
-    """What a file is for."""
+    """The use of a file."""
 
     #: A module, package or archive of them, for the workers' Python path.
     PYTHON = "python"
@@ -97,7 +97,7 @@ class JobFiles:
 
     @property
     def python_path(self) -> list[str]:
-        """What goes before the worker's own Python path; what was added last comes first."""
+        """Return what goes before the worker's own Python path; what was added last comes first."""
         path = []
         # As in PyFlink: of two files with a module of one name, the last is imported.
         for file in reversed(self.of(FileUse.PYTHON)):
@@ -118,7 +118,7 @@ class JobFiles:
 
 
 def _key(files: Iterable[JobFile]) -> str:
-    """What is made of these files, by this version of Python, has this name."""
+    """Return what is made of these files, by this version of Python, has this name."""
     parts = [(file.digest, file.name, file.executable) for file in files]
     text = repr((parts, sys.version_info[:2]))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -341,7 +341,7 @@ def _find(value: object, path: str, error: Exception, depth: int, seen: set[int]
 
 
 def _parts(value: object, path: str) -> Iterator[tuple[str, object]]:
-    """What pickling ``value`` would pickle as well, with a name for each."""
+    """Find what pickling ``value`` would pickle as well, with a name for each."""
     if inspect.ismethod(value):
         yield _title(value.__self__), value.__self__
     elif inspect.isfunction(value):

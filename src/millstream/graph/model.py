@@ -42,7 +42,7 @@ class Partitioning(Enum):
 
     @property
     def is_exchange(self) -> bool:
-        """Whether records change subtask."""
+        """Return whether records change subtask."""
         return self is not Partitioning.FORWARD
 
 
@@ -142,7 +142,7 @@ class JobGraph:
 
     @property
     def shows_records(self) -> bool:
-        """Whether the program shows records of the job: a sink prints or collects them."""
+        """Return whether the program shows records of the job: a sink prints or collects them."""
         return any(
             node.sink is not None and node.sink.shows_records for node in self.nodes.values()
         )

@@ -278,7 +278,7 @@ def _without_time(node: StreamNode) -> None:
 
 
 def _keeps_time(source: SourceTransformation) -> bool:
-    """Whether the watermarks of a source may change while no record comes."""
+    """Return whether the watermarks of a source may change while no record comes."""
     strategy = source.watermark_strategy
     return strategy is not None and strategy.needs_ticks
 

@@ -63,7 +63,7 @@ _ALIGNED: Final = frozenset({Partitioning.FORWARD, Partitioning.RESCALE, Partiti
 
 
 class EdgeName(NamedTuple):
-    """What an edge is called in checkpoints: the same in every run of a program."""
+    """The name of an edge in checkpoints: the same in every run of a program."""
 
     #: Uids of the operators at its ends.
     source: str
@@ -100,7 +100,7 @@ def _crosses(graph: JobGraph, edge: StreamEdge) -> bool:
 
 
 def is_unaligned(configuration: Configuration) -> bool:
-    """Whether barriers may overtake records: it is asked for, and the mode is EXACTLY_ONCE."""
+    """Return whether barriers may overtake records: if set, and in mode EXACTLY_ONCE."""
     mode = CheckpointingMode[configuration.get(options.CHECKPOINTING_MODE)]
     asked = configuration.get(options.UNALIGNED_CHECKPOINTS)
     return asked and mode is CheckpointingMode.EXACTLY_ONCE

@@ -1,4 +1,4 @@
-"""What programs take from Spark's side: sinks of DataFrames.
+"""Sinks of DataFrames, for programs.
 
 What it is not: the engine (``millstream.engines.spark``).
 """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FunctionWrapper:
-    """What ``udf`` and its sisters make: a function with its types.
+    """A function with its types, made by ``udf``, ``udtf``, ``udaf`` or ``udtaf``.
 
     Args:
         function: the user's.
@@ -174,7 +174,7 @@ def _missing(method: Callable[..., Any]) -> Any:
 
 
 class ImperativeAggregateFunction(UserDefinedFunction, ABC):
-    """What aggregates have in common: an accumulator, which rows change."""
+    """An aggregate function with an accumulator, which rows change."""
 
     @abstractmethod
     def create_accumulator(self) -> Any:
@@ -243,7 +243,7 @@ class TableAggregateFunction(ImperativeAggregateFunction):
 
 
 class UserDefinedAggregateFunctionWrapper(FunctionWrapper):
-    """What ``udaf`` and ``udtaf`` make: an aggregate function with its types."""
+    """An aggregate function with its types, made by ``udaf`` or ``udtaf``."""
 
 
 def udaf(

@@ -148,7 +148,7 @@ def _position(given: Any, names: Sequence[str]) -> int:
 
 
 class HasSession(Protocol):
-    """What tables need of their environment."""
+    """The session of an environment."""
 
     @property
     def session(self) -> Session:

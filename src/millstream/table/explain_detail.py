@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ExplainDetail(Enum):
-    """What a plan shows beside its nodes."""
+    """A detail that a plan shows beside its nodes."""
 
     ESTIMATED_COST = 0
     CHANGELOG_MODE = 1

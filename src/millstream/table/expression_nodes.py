@@ -256,7 +256,7 @@ class JsonType(Enum):
 
 
 class JsonExistsOnError(Enum):
-    """What ``json_exists`` gives where the text is no JSON."""
+    """The result of ``json_exists`` where the text is no JSON."""
 
     TRUE = (0,)
     FALSE = (1,)
@@ -265,7 +265,7 @@ class JsonExistsOnError(Enum):
 
 
 class JsonValueOnEmptyOrError(Enum):
-    """What ``json_value`` gives where there is nothing."""
+    """The result of ``json_value`` where there is nothing."""
 
     NULL = (0,)
     ERROR = (1,)
@@ -281,7 +281,7 @@ class JsonQueryWrapper(Enum):
 
 
 class JsonQueryOnEmptyOrError(Enum):
-    """What ``json_query`` gives where there is nothing."""
+    """The result of ``json_query`` where there is nothing."""
 
     NULL = (0,)
     EMPTY_ARRAY = (1,)
@@ -290,7 +290,7 @@ class JsonQueryOnEmptyOrError(Enum):
 
 
 class JsonOnNull(Enum):
-    """What objects and arrays of JSON do with NULL."""
+    """The handling of NULL in objects and arrays of JSON."""
 
     NULL = (0,)
     ABSENT = 1

@@ -14,7 +14,7 @@ class PlanReference:
     _given: str
 
     def __str__(self) -> str:
-        """What it stands for."""
+        """Return what it stands for."""
         return f"PlanReference {{{self._given!r}}}"
 
     @staticmethod

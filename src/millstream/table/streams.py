@@ -125,7 +125,7 @@ def _as_only_field(value: Any) -> Row:
 
 
 def _physical(row: RowType, declared: ResolvedSchema, known: Sequence[str]) -> RowType:
-    """What is read of the stream: declared columns, and those that others are computed of."""
+    """Return the columns to read: declared ones, and those that others are computed of."""
     read = [each for each in declared.columns if each.is_physical()]
     names = {each.name for each in read}
     pairs = [(each.name, each.type) for each in read]

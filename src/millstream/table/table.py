@@ -66,12 +66,12 @@ if TYPE_CHECKING:
 
 
 class FrameResults:
-    """What a table gives to programs of pandas and Spark."""
+    """Conversions of a table to pandas, Arrow and Spark."""
 
     @property
     @abstractmethod
     def plan(self) -> LogicalNode:
-        """What is computed."""
+        """Return what is computed."""
 
     @property
     @abstractmethod
@@ -120,7 +120,7 @@ _CHANGELOG_TABLES_ALL = (nodes.SelectItem(nodes.Star()),)
 
 
 class ChangelogTables:
-    """What tables do with their changes."""
+    """Conversions between a table and its changes."""
 
     if TYPE_CHECKING:
 
@@ -238,7 +238,7 @@ class Table(ChangelogTables, FrameResults, Explainable):
 
     @property
     def plan(self) -> LogicalNode:
-        """What it means."""
+        """Return what it means."""
         return self._plan
 
     def __str__(self) -> str:
@@ -488,7 +488,7 @@ class Table(ChangelogTables, FrameResults, Explainable):
     # -- functions over rows ---------------------------------------------------------------------
 
     def map(self, func: Any) -> Table:
-        """What a scalar function, which gives rows, makes of each row.
+        """Return what a scalar function, which gives rows, makes of each row.
 
         Args:
             func: a call on expressions, or a function that takes the whole row; by ``udf``.

@@ -204,7 +204,7 @@ class CatalogDescriptor:
     def of(
         catalog_name: str, configuration: Configuration, comment: str | None = None
     ) -> CatalogDescriptor:
-        """What ``CREATE CATALOG`` says.
+        """Return what ``CREATE CATALOG`` says.
 
         Args:
             catalog_name: its name.

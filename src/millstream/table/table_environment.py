@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class FrameSources:
-    """What programs of pandas and Spark bring to tables."""
+    """Tables of rows of pandas, Arrow and Spark."""
 
     _session: Session
 

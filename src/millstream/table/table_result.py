@@ -114,7 +114,7 @@ def _cell_writer(kind: LogicalType, zone: str) -> Callable[[Any], str]:
 
 
 class ResultKind(Enum):
-    """What ``collect`` gives."""
+    """The kind of rows that ``collect`` gives."""
 
     #: One row that says OK.
     SUCCESS = 0
@@ -224,7 +224,7 @@ class TableResult:
             return [each.batch() for each in records]
 
     def _collected(self) -> Any:
-        """What the query's job collects; opened once."""
+        """Return what the query's job collects; opened once."""
         if self._records is None:
             assert isinstance(self._result, QueryResult)  # noqa: S101 - callers check
             client, directory = self._result.client, self._result.directory

@@ -94,11 +94,11 @@ UserDefinedFunctionWrapper = FunctionWrapper
 
 
 class UserDefinedScalarFunctionWrapper(FunctionWrapper):
-    """What ``udf`` makes: a function with its types."""
+    """A scalar function with its types, made by ``udf``."""
 
 
 class UserDefinedAsyncScalarFunctionWrapper(UserDefinedScalarFunctionWrapper):
-    """What ``udf`` makes of an async function."""
+    """An async scalar function with its types, made by ``udf``."""
 
 
 def _annotated_result(function: Any, name: str) -> LogicalType:
@@ -229,7 +229,7 @@ def registered(function: Any) -> FunctionWrapper:
 
 
 class UserDefinedTableFunctionWrapper(FunctionWrapper):
-    """What ``udtf`` makes: a table function, for ``join_lateral`` and ``flat_map``."""
+    """A table function with its types, made by ``udtf``."""
 
 
 _TableFunction: TypeAlias = "Callable[..., Any] | TableFunction | type"

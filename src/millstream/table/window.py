@@ -615,7 +615,7 @@ class WindowGroups(_Groups):
         return "window_time"
 
     def source(self, table: nodes.TableReference) -> nodes.TableFunction:
-        """What stands in FROM.
+        """Return what stands in FROM.
 
         Raises:
             ProgramError: a session is grouped by something else than columns.

@@ -72,7 +72,7 @@ class Run:
 
 @dataclass(slots=True)
 class CrashReport:
-    """What happened until the program exited by itself."""
+    """The outcome of a program that exited by itself."""
 
     runs: list[Run] = field(default_factory=list)
     #: Armed crash point -> how often it was passed, the fatal passing included.

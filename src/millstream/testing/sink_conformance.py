@@ -130,7 +130,7 @@ def _check_exactly_once(check: _SinkCheck, *, processes: bool) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """Who writes: one run of one sink of one job."""
+    """One run of one sink of one job."""
 
     job: str = JOB
     uid: str = UID

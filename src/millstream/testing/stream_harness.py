@@ -97,7 +97,7 @@ class StreamHarness(OperatorHarness):
         return super().side_outputs(tag if isinstance(tag, str) else tag.tag_id)
 
     def state(self, name: str, key: object) -> object:
-        """What a state holds for a key: a value, a list or a dict; None if there is nothing.
+        """Return what a state holds for a key: a value, a list or a dict; None if there is nothing.
 
         Args:
             name: of the state's descriptor.

@@ -49,7 +49,7 @@ Ctrl-C stops the query that runs, or throws away what has been typed.
 
 
 def is_whole(text: str) -> bool:
-    """Whether what has been typed can be run: statements with semicolons, a command, or nothing."""
+    """Return whether a text can be run: statements with semicolons, a command, or nothing."""
     return not text.strip() or text.strip().upper() in _COMMANDS or is_complete(text)
 
 

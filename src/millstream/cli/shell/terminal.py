@@ -115,7 +115,7 @@ def word_before(text: str) -> str:
 
 
 def candidates(environment: TableEnvironment, text: str, after: str = "") -> list[str]:
-    """What the word at the end of a text could become, in order.
+    """Return what the word at the end of a text could become, in order.
 
     Args:
         environment: Has the catalogs.

@@ -183,12 +183,12 @@ class CsvSchemaBuilder:
         return self
 
     def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
-        """What stands between the elements of list columns added from here on."""
+        """Return what stands between the elements of list columns added from here on."""
         self._array_separator = separator
         return self
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
-        """What stands between columns: a single character."""
+        """Return what stands between columns: a single character."""
         self._schema.column_separator = single_character(char, "column separator")
         return self
 
@@ -203,7 +203,7 @@ class CsvSchemaBuilder:
         return self
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
-        r"""What is written behind a record: ``\n`` or ``\r\n``; readers know both."""
+        r"""Return what is written behind a record: ``\n`` or ``\r\n``; readers know both."""
         if separator not in ("\n", "\r\n"):
             message = f"line separator {separator!r} is not supported; give '\\n' or '\\r\\n'"
             raise ConfigurationError(message)
