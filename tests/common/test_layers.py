@@ -16,7 +16,6 @@ FLUENT = "datastream."
 KNOWN_CIRCLES = (
     {"expressions.casts", "expressions.functions"},
     {"runtime.columnar", "runtime.operators"},
-    {"sql.catalog", "sql.lowering", "sql.planner"},
 )
 
 

@@ -6,7 +6,7 @@ get the names that Flink's Table API gives them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from millstream.sql.statements.session import Session
 
 
-@dataclass(frozen=True, slots=True)
 class ColumnRange(Expression):
     """``range_("a", "c")``: columns from one to another, both included; positions from 1."""
 
@@ -36,7 +35,6 @@ class ColumnRange(Expression):
     end: str | int
 
 
-@dataclass(frozen=True, slots=True)
 class Columns(Expression):
     """``with_columns(...)``, or ``without_columns(...)``."""
 
@@ -44,14 +42,12 @@ class Columns(Expression):
     without: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Flattened(Expression):
     """The fields of a row as columns."""
 
     operand: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class WindowProperty(Expression):
     """``col("w").start`` and its like."""
 
@@ -60,14 +56,12 @@ class WindowProperty(Expression):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
 class RowInterval(Expression):
     """A number of rows as the length of a window."""
 
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
 class OverBound(Expression):
     """``UNBOUNDED_ROW`` and its like."""
 

@@ -14,9 +14,9 @@ from millstream.connectors.formats.text_values import text_of
 from millstream.errors import ElementTypeError, ElementValueError, ProgramError, TypeMismatchError
 from millstream.expressions.java.calendars import zone_of
 from millstream.sql.binder.binding import query_binder
-from millstream.sql.lowering.conversion import external_type, logical_type
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import ValuesNode, row_of
+from millstream.sql.stream_types import external_type, logical_type
 from millstream.table.building import bound
 from millstream.table.expression_nodes import as_node
 from millstream.table.types import DataTypes, UserDefinedType

@@ -18,12 +18,12 @@ from millstream.sql.catalog.connectors import INSERT_ONLY, TableSink
 from millstream.sql.catalog.identifiers import ObjectIdentifier, quoted
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.catalog.schema import ComputedColumn
-from millstream.sql.lowering.conversion import external_type, logical_row, stream_type
-from millstream.sql.lowering.operators import parallelism_of
+from millstream.sql.lowering.lowering import parallelism_of
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression
-from millstream.sql.planner.logical import ProjectNode, StreamScanNode, row_of
-from millstream.sql.planner.physical import SinkNode
+from millstream.sql.planner.logical import StreamScanNode, project, row_of
+from millstream.sql.planner.sinks import SinkNode
+from millstream.sql.stream_types import external_type, logical_row, stream_type
 from millstream.table.building import WindowProperty, column_of
 from millstream.table.schema import resolved
 from millstream.types.logical_types import LocalZonedTimestampType
@@ -159,8 +159,7 @@ def _computed(binder: ExpressionBinder, plan: LogicalNode, declared: ResolvedSch
             text = each.expression
         made = binder.bind(parse_expression(text))
         expressions.append(calls.cast(made, each.type) if each.is_metadata() else made)
-    row = row_of(declared.names, [each.type for each in expressions])
-    return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
+    return project(plan, expressions, declared.names)
 
 
 def with_fields(table: Any, fields: Sequence[Any]) -> Any:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millstream.connectors.basic.print_sink import RowTexts
 from millstream.contracts.batch import Batch
-from millstream.sql.lowering.conversion import stream_type
+from millstream.sql.stream_types import stream_type
 from millstream.types.logical_types import (
     ArrayType,
     BooleanType,

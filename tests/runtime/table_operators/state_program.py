@@ -27,7 +27,6 @@ from millstream.runtime.operators.table.deduplicate import (
     ChangelogNormalizeFactory,
     DeduplicateFactory,
 )
-from millstream.runtime.operators.table.factories import WindowAggregateFactory
 from millstream.runtime.operators.table.group_aggregate import GroupAggregateFactory
 from millstream.runtime.operators.table.join import JoinFactory
 from millstream.runtime.operators.table.joins_by_time import (
@@ -36,6 +35,7 @@ from millstream.runtime.operators.table.joins_by_time import (
 )
 from millstream.runtime.operators.table.match import RowPattern
 from millstream.runtime.operators.table.over import OverFactory, UpdatingOverFactory
+from millstream.runtime.operators.table.session_windows import WindowAggregateFactory
 from millstream.runtime.operators.table.sink_materializer import SinkMaterializerFactory
 from millstream.runtime.operators.table.sort import FinalRowsFactory, TemporalSortFactory
 from millstream.runtime.operators.table.specs import (

@@ -30,8 +30,8 @@ from millstream.runtime.operators.table.aggregate_calls import (
     can_be_partial,
     partial_fields,
 )
-from millstream.runtime.operators.table.factories import WindowAggregateFactory
 from millstream.runtime.operators.table.group_aggregate import LocalGroupAggregateFactory
+from millstream.runtime.operators.table.session_windows import WindowAggregateFactory
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.runtime.operators.table.window_aggregate import LocalWindowAggregateFactory
 from millstream.types.logical_types import BigIntType, RowType

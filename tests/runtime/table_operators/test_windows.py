@@ -17,13 +17,13 @@ from tests.support.examples import examples
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.table_windows import WindowKind, Windows, WindowSpec
 from millstream.runtime.operators.table import window_aggregate
-from millstream.runtime.operators.table.factories import (
+from millstream.runtime.operators.table.session_windows import (
     SessionFunctionFactory,
     WindowAggregateFactory,
-    WindowFunctionFactory,
 )
 from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
 from millstream.runtime.operators.table.top_n import WindowRankFactory
+from millstream.runtime.operators.table.window_function import WindowFunctionFactory
 from millstream.state.keyed import KeyedState
 from millstream.types.logical_types import (
     BigIntType,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
 
 import pytest
 from tests.sql.parser.corpus_files import Case, cases, check_texts, described, valid
@@ -31,8 +32,8 @@ def parts(node: object) -> list[Node]:
             waiting.extend(each)
         elif isinstance(each, Node):
             found.append(each)
-            slots = [slot for cls in type(each).__mro__ for slot in getattr(cls, "__slots__", ())]
-            waiting.extend(getattr(each, slot) for slot in slots if slot != "position")
+            names = [field.name for field in fields(each)]
+            waiting.extend(getattr(each, name) for name in names if name != "position")
     return found
 
 

@@ -24,7 +24,14 @@ from millstream.sql.binder.relations import RelationBinder
 from millstream.sql.binder.scope import NameProblem, Scope, conjuncts
 from millstream.sql.binder.subqueries import subquery_value
 from millstream.sql.parser import nodes
-from millstream.sql.planner.logical import DistinctNode, FilterNode, ProjectNode, references, row_of
+from millstream.sql.planner.logical import (
+    DistinctNode,
+    FilterNode,
+    ProjectNode,
+    project,
+    references,
+    row_of,
+)
 from millstream.sql.planner.windows import logical_windows
 from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.logical_types import RowType
@@ -394,8 +401,7 @@ def with_metadata(
     ]
     if made == columns:
         return plan
-    row = row_of(plan.row.names, [each.type for each in made])
-    return ProjectNode(row=row, input=plan, expressions=tuple(made))
+    return project(plan, made, plan.row.names)
 
 
 def _mismatch(

@@ -20,13 +20,7 @@ from millstream.expressions.resolution import no_signature, resolve_call, resolv
 from millstream.runtime.columnar.aggregate_kernels import SUPPORTED_AGGREGATES
 from millstream.sql.parser.nodes import BinaryOperation, Name, Query
 from millstream.sql.parser.nodes import Expression as SyntaxExpression
-from millstream.types.logical_types import (
-    IntType,
-    LogicalType,
-    SymbolType,
-    TimestampKind,
-    VarCharType,
-)
+from millstream.types import logical_types as lt
 from millstream.types.type_derivation import (
     needs_no_cast,
     supports_explicit_cast,
@@ -42,10 +36,8 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.objects import CatalogFunction
     from millstream.sql.parser.nodes import Node
     from millstream.sql.planner.logical import LogicalNode
-    from millstream.types.logical_types import RowType
 
 
-@dataclass(frozen=True, slots=True)
 class InlineCall(SyntaxExpression):
     """A function with its arguments."""
 
@@ -57,7 +49,6 @@ class InlineCall(SyntaxExpression):
     over: Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class InlineOperation(BinaryOperation):
     """An operator of the Table API: a call of the function of ``OPERATOR_FUNCTIONS``.
 
@@ -88,7 +79,6 @@ def called(node: Any) -> str:
     return node.definition.name if isinstance(node, InlineCall) else node.name.last.upper()
 
 
-@dataclass(frozen=True, slots=True)
 class InlinePlan(Query):
     """A table of the program as a query; compared by identity, as its plan is."""
 
@@ -116,7 +106,7 @@ def check_constants(function: str, arguments: Sequence[Expression]) -> None:
     units = [
         each.value
         for each in arguments
-        if isinstance(each, Literal) and isinstance(each.type, SymbolType)
+        if isinstance(each, Literal) and isinstance(each.type, lt.SymbolType)
     ]
     if function == "EXTRACT" and units:
         _check_part(str(units[0]), arguments[1])
@@ -165,10 +155,10 @@ OVER_ONLY: Final = RANKS | {"LAG", "LEAD", "NTILE", "CUME_DIST", "PERCENT_RANK"}
 _CASTING: Final = frozenset({"PERCENTILE", "BITMAP_BUILD_AGG", "BITMAP_BUILD_CARDINALITY_AGG"})
 
 
-def plain_type(kind: LogicalType) -> LogicalType:
+def plain_type(kind: lt.LogicalType) -> lt.LogicalType:
     """The type without being a time attribute."""
     if getattr(kind, "is_time_attribute", False):
-        return kind.with_parameters(kind=TimestampKind.REGULAR)
+        return kind.with_parameters(kind=lt.TimestampKind.REGULAR)
     return kind
 
 
@@ -182,7 +172,7 @@ AGGREGATES: Final = {
 }
 
 
-def aggregate_arguments(name: str, types: Sequence[LogicalType]) -> Sequence[LogicalType]:
+def aggregate_arguments(name: str, types: Sequence[lt.LogicalType]) -> Sequence[lt.LogicalType]:
     """The types that the arguments of an aggregate are cast to; the same, but for some.
 
     Args:
@@ -197,8 +187,8 @@ def aggregate_arguments(name: str, types: Sequence[LogicalType]) -> Sequence[Log
 
 
 def aggregate_type(
-    name: str, types: Sequence[LogicalType], *, grouped: bool, filtered: bool
-) -> tuple[str, LogicalType]:
+    name: str, types: Sequence[lt.LogicalType], *, grouped: bool, filtered: bool
+) -> tuple[str, lt.LogicalType]:
     """The function's own name and the type of its result.
 
     Args:
@@ -230,7 +220,7 @@ class Placeholder:
     #: key, call, grouping, or over.
     kind: str
     index: int
-    type: LogicalType
+    type: lt.LogicalType
 
     def __str__(self) -> str:
         """For people who debug."""
@@ -328,7 +318,7 @@ def names() -> list[str]:
     return list(built_in_functions())
 
 
-def cast(operand: Expression, target: LogicalType, *, safe: bool = False) -> Expression:
+def cast(operand: Expression, target: lt.LogicalType, *, safe: bool = False) -> Expression:
     """CAST, or TRY_CAST.
 
     Raises:
@@ -350,7 +340,7 @@ def cast(operand: Expression, target: LogicalType, *, safe: bool = False) -> Exp
     return Call(name, (operand,), wanted)
 
 
-def coerced(operand: Expression, target: LogicalType) -> Expression | None:
+def coerced(operand: Expression, target: lt.LogicalType) -> Expression | None:
     """The operand as a value of another type, by an implicit cast; None if there is none.
 
     Whether the target takes NULL is not looked at: sinks check that row by row.
@@ -367,10 +357,10 @@ def field(operand: Expression, position: int) -> Expression:
     """A field of a row."""
     from millstream.expressions.nodes import Call
 
-    row: RowType = operand.type  # type: ignore[assignment]
+    row: lt.RowType = operand.type  # type: ignore[assignment]
     found = row.fields[position]
     kind = found.type.with_nullability(found.type.is_nullable or operand.type.is_nullable)
-    number = Literal(position, IntType(nullable=False))
+    number = Literal(position, lt.IntType(nullable=False))
     return Call("GET", (operand, number), kind)
 
 
@@ -502,7 +492,7 @@ def _default(binder: Binds, behaviour: Any, node: Any) -> Expression | None:
     if behaviour is None or behaviour.default is None:
         return None
     found = binder.bind(behaviour.default)
-    target = node.returning or VarCharType()
+    target = node.returning or lt.VarCharType()
     if target.is_a(TypeFamily.CHARACTER_STRING) or supports_implicit_cast(found.type, target):
         return found
     one, other = found.type.as_summary_string(), target.as_summary_string()

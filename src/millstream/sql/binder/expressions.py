@@ -27,20 +27,7 @@ from millstream.sql.binder.calls import (
 from millstream.sql.binder.scope import NameProblem
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import SOURCE_WATERMARK
-from millstream.types.logical_types import (
-    BigIntType,
-    BooleanType,
-    CharType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    IntType,
-    RowType,
-    SymbolType,
-    TimeType,
-    VarCharType,
-    YearMonthIntervalType,
-)
+from millstream.types import logical_types as lt
 from millstream.types.type_derivation import common_type
 from millstream.types.type_roots import TypeFamily, TypeRoot
 
@@ -52,7 +39,6 @@ if TYPE_CHECKING:
     from millstream.sql.binder.scope import BindingContext, Scope
     from millstream.sql.catalog.objects import CatalogFunction
     from millstream.sql.parser.nodes import IntervalLiteral, Node, TemporalLiteral
-    from millstream.types.logical_types import LogicalType
 
 
 _TEMPORAL: Final = re.compile(
@@ -83,14 +69,14 @@ def temporal_literal(node: TemporalLiteral) -> Literal:
         clock = dt.time(int(found["hour"]), int(found["minute"]), int(found["second"]))
         seconds = clock.hour * 3600 + clock.minute * 60 + clock.second
         nanos = seconds * _SECOND + int((found["fraction"] or "").ljust(_DIGITS, "0")[:_DIGITS])
-    if isinstance(node.type, DateType):
+    if isinstance(node.type, lt.DateType):
         return Literal(days, node.type)
-    if isinstance(node.type, TimeType):
+    if isinstance(node.type, lt.TimeType):
         return Literal(nanos, node.type)
     return Literal(days * 86_400 * _SECOND + nanos, node.type)
 
 
-def typed_literal(literal: Literal, kind: LogicalType) -> Literal | None:
+def typed_literal(literal: Literal, kind: lt.LogicalType) -> Literal | None:
     """A literal as one of another type, without a cast; None if its value would be another."""
     value, root = literal.value, kind.root
     if value is None:
@@ -100,7 +86,7 @@ def typed_literal(literal: Literal, kind: LogicalType) -> Literal | None:
     same_form = any(literal.type.is_a(each) and kind.is_a(each) for each in families)
     if same_form and root is not TypeRoot.CHAR:
         return Literal(value, wanted)
-    if isinstance(kind, DecimalType) and isinstance(value, int | Decimal):
+    if isinstance(kind, lt.DecimalType) and isinstance(value, int | Decimal):
         step = Decimal(1).scaleb(-kind.scale)
         return Literal(Decimal(value).quantize(step, context=EXACT), wanted)
     if root is TypeRoot.DOUBLE and isinstance(value, int | float | Decimal):
@@ -114,18 +100,20 @@ def interval_literal(node: IntervalLiteral) -> Literal:
     units = [qualifier.start.value, *([qualifier.end.value] if qualifier.end else [])]
     if qualifier.is_year_month:
         units = ["MONTH" if unit == "QUARTER" else unit for unit in units]
-        months = YearMonthIntervalType(" TO ".join(units), qualifier.precision or 4, nullable=False)
+        months = lt.YearMonthIntervalType(
+            " TO ".join(units), qualifier.precision or 4, nullable=False
+        )
         return Literal(node.value, months)
     units = ["DAY" if unit == "WEEK" else unit for unit in units]
     fraction = 3 if qualifier.fraction is None else qualifier.fraction
-    kind = DayTimeIntervalType(
+    kind = lt.DayTimeIntervalType(
         " TO ".join(units), min(qualifier.precision or 6, 6), fraction, nullable=False
     )
     return Literal(node.value, kind)
 
 
 #: The type of 9223372036854775808.
-_NINETEEN_DIGITS: Final = DecimalType(19, 0, nullable=False)
+_NINETEEN_DIGITS: Final = lt.DecimalType(19, 0, nullable=False)
 
 
 def is_time_attribute(kind: object) -> bool:
@@ -167,7 +155,7 @@ class ExpressionBinder:
         """
         found = self.bind(node)
         if found.type.root is TypeRoot.NULL:
-            return Literal(None, BooleanType())
+            return Literal(None, lt.BooleanType())
         if found.type.root is not TypeRoot.BOOLEAN:
             shown = found.type.as_summary_string()
             message = f"A condition must be BOOLEAN; this is {shown}."
@@ -204,7 +192,7 @@ class ExpressionBinder:
         if node.name.last.upper() == "CURRENT_DATABASE" and not node.arguments:
             # The session knows it, so a query sees it as a constant.
             database = self.context.catalogs.current_database
-            return Literal(database, VarCharType(nullable=database is None))
+            return Literal(database, lt.VarCharType(nullable=database is None))
         if node.name.last.upper() == SOURCE_WATERMARK:
             message = (
                 "SOURCE_WATERMARK() is a declarative marker function and doesn't have concrete "
@@ -244,7 +232,7 @@ class ExpressionBinder:
         return self._function(nodes.FunctionCall(node, niladic=True, position=node.position))
 
     def _field(self, node: Node, operand: Expression, name: str) -> Expression:
-        if not isinstance(operand.type, RowType):
+        if not isinstance(operand.type, lt.RowType):
             shown = operand.type.as_summary_string()
             raise self.context.error(node, f"'{operand}' is {shown} and has no field '{name}'.")
         position = operand.type.index_of(name)
@@ -270,7 +258,7 @@ class ExpressionBinder:
         return interval_literal(node)
 
     def _symbol(self, node: Any) -> Expression:
-        return Literal(node.value, SymbolType(nullable=False))
+        return Literal(node.value, lt.SymbolType(nullable=False))
 
     def _unary(self, node: Any) -> Expression:
         operand = self.bind(node.operand)
@@ -290,7 +278,7 @@ class ExpressionBinder:
             return self._binary(node)
         left, right = self.bind_all([node.left, node.right])
         if left.type.root in {TypeRoot.CHAR, TypeRoot.VARCHAR}:
-            text = VarCharType()
+            text = lt.VarCharType()
             return self.call(node, "||", calls.cast(left, text), calls.cast(right, text))
         return self.call(node, "+", left, right)
 
@@ -350,9 +338,7 @@ class ExpressionBinder:
                 arguments.append(self.call(when, "=", operand, value))
             arguments.append(self.bind(when.result))
         if node.otherwise is None:
-            from millstream.types.logical_types import NullType
-
-            arguments.append(Literal(None, NullType()))
+            arguments.append(Literal(None, lt.NullType()))
         else:
             arguments.append(self.bind(node.otherwise))
         return self.call(node, "CASE", *arguments)
@@ -385,7 +371,7 @@ class ExpressionBinder:
     def _element(self, node: Any) -> Expression:
         operand = self.bind(node.operand)
         index = self.bind(node.index)
-        if isinstance(operand.type, RowType) and isinstance(index, Literal):
+        if isinstance(operand.type, lt.RowType) and isinstance(index, Literal):
             position = index.value
             if isinstance(position, int) and 1 <= position <= len(operand.type):
                 return calls.field(operand, position - 1)
@@ -475,9 +461,9 @@ class ExpressionBinder:
         if (
             name == "TRIM"
             and len(bound) == _SIDE_AND_TEXT
-            and isinstance(bound[0].type, SymbolType)
+            and isinstance(bound[0].type, lt.SymbolType)
         ):
-            bound.insert(1, Literal(" ", CharType(1, nullable=False)))
+            bound.insert(1, Literal(" ", lt.CharType(1, nullable=False)))
         if name == "JSON_STRING" and len(bound) == 1:
             # What JSON_OBJECT and JSON_ARRAY make is not put into quotes.
             return json_string(bound[0])
@@ -622,10 +608,10 @@ def _texts_read_as(others: list[Expression], values: list[Expression]) -> list[E
 def _least_integer(negative: Expression) -> Expression:
     """The negative of a literal in the type that holds it, if its positive is one too large."""
     if isinstance(negative, Literal) and negative.value is not None:
-        if negative.type == BigIntType(nullable=False) and negative.value == -(1 << 31):
-            return Literal(negative.value, IntType(nullable=False))
+        if negative.type == lt.BigIntType(nullable=False) and negative.value == -(1 << 31):
+            return Literal(negative.value, lt.IntType(nullable=False))
         if negative.type == _NINETEEN_DIGITS and negative.value == -(1 << 63):
-            return Literal(-(1 << 63), BigIntType(nullable=False))
+            return Literal(-(1 << 63), lt.BigIntType(nullable=False))
     return negative
 
 

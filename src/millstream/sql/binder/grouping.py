@@ -10,6 +10,7 @@ from millstream.errors import ProgramError
 from millstream.expressions.nodes import Call, InputReference, Literal, transform, walk
 from millstream.expressions.resolution import json_string
 from millstream.expressions.user_functions import user_aggregate
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import (
     InlineCall,
@@ -24,21 +25,8 @@ from millstream.sql.binder.scope import OuterReference, walk_nodes
 from millstream.sql.binder.subqueries import beside, from_inside
 from millstream.sql.binder.table_functions import WINDOWS, window_node
 from millstream.sql.parser import nodes
-from millstream.sql.planner.logical import (
-    GROUP_ID,
-    AggregateCall,
-    AggregateNode,
-    ProjectNode,
-    references,
-    row_of,
-    unique_names,
-)
-from millstream.types.logical_types import (
-    BigIntType,
-    DayTimeIntervalType,
-    TimestampKind,
-    VarCharType,
-)
+from millstream.sql.planner import logical as lp
+from millstream.types import logical_types as lt
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
@@ -50,9 +38,7 @@ if TYPE_CHECKING:
     from millstream.sql.binder.scope import BindingContext
     from millstream.sql.binder.subqueries import SubqueryValue
     from millstream.sql.parser.nodes import Node
-    from millstream.sql.planner.logical import LogicalNode
-    from millstream.sql.planner.windows import WindowColumns
-    from millstream.types.logical_types import LogicalType
+    from millstream.sql.planner.window_columns import WindowColumns
 
 
 _KINDS: Final = frozenset({"TUMBLE", "HOP", "SESSION"})
@@ -80,7 +66,7 @@ class GroupWindow:
     @property
     def is_by_clock(self) -> bool:
         """Whether it goes by processing time."""
-        return _kind_of(self.time) is TimestampKind.PROCTIME
+        return _kind_of(self.time) is lt.TimestampKind.PROCTIME
 
 
 def is_group_window(node: Node) -> bool:
@@ -101,8 +87,8 @@ def _name(node: Any) -> str:
 
 
 def group_window(
-    binder: ExpressionBinder, plan: LogicalNode, group_by: Sequence[Node]
-) -> tuple[LogicalNode, GroupWindow] | None:
+    binder: ExpressionBinder, plan: lp.LogicalNode, group_by: Sequence[Node]
+) -> tuple[lp.LogicalNode, GroupWindow] | None:
     """The rows with the columns of their windows behind theirs; None if no window groups them.
 
     Args:
@@ -127,15 +113,15 @@ def group_window(
     if kind == "SESSION":
         plan, partition, computed = _partitioned(binder, plan, group_by)
     step, size = lengths if kind == "HOP" else (None, lengths[0])
-    names = unique_names([*plan.row.names, "window_start", "window_end", "window_time"])
+    names = lp.unique_names([*plan.row.names, "window_start", "window_end", "window_time"])
     made = window_node(plan, kind, time.index, size, step, 0, partition, names)
-    columns = tuple(references(made.row)[-3:])
+    columns = tuple(lp.references(made.row)[-3:])
     return made, GroupWindow(kind, time, lengths, columns, tuple(computed))
 
 
 def _partitioned(
-    binder: ExpressionBinder, plan: LogicalNode, group_by: Sequence[Node]
-) -> tuple[LogicalNode, tuple[int, ...], list[tuple[Expression, InputReference]]]:
+    binder: ExpressionBinder, plan: lp.LogicalNode, group_by: Sequence[Node]
+) -> tuple[lp.LogicalNode, tuple[int, ...], list[tuple[Expression, InputReference]]]:
     """The rows with the keys of sessions as columns, and which they are."""
     keys: list[Expression] = []
     for element in group_by:
@@ -144,7 +130,7 @@ def _partitioned(
             raise binder.context.error(element, message)
         parts = element.fields if isinstance(element, nodes.RowConstructor) else (element,)
         keys += [binder.bind(each) for each in parts if not is_group_window(each)]
-    columns: list[Expression] = list(references(plan.row))
+    columns: list[Expression] = list(lp.references(plan.row))
     names = list(plan.row.names)
     computed: list[tuple[Expression, InputReference]] = []
     for each in keys:
@@ -154,8 +140,7 @@ def _partitioned(
             columns.append(each)
             names.append(column.name)
     if computed:
-        row = row_of(names, [each.type for each in columns])
-        plan = ProjectNode(row=row, input=plan, expressions=tuple(columns))
+        plan = lp.project(plan, columns, names)
     return plan, tuple(dict.fromkeys(columns.index(each) for each in keys)), computed
 
 
@@ -170,7 +155,7 @@ def _described(binder: ExpressionBinder, call: Any) -> tuple[str, InputReference
         message = f"{_name(call)} of GROUP BY takes a time attribute, {' and '.join(words)}."
         raise binder.context.error(call, message)
     time = binder.bind(call.arguments[0])
-    if not isinstance(time, InputReference) or _kind_of(time) is TimestampKind.REGULAR:
+    if not isinstance(time, InputReference) or _kind_of(time) is lt.TimestampKind.REGULAR:
         shown = time.type.as_summary_string()
         message = (
             "Window aggregate can only be defined over a time attribute column, but "
@@ -184,14 +169,14 @@ def _described(binder: ExpressionBinder, call: Any) -> tuple[str, InputReference
 def _length(binder: ExpressionBinder, kind: str, word: str, node: Node) -> int:
     bound = binder.bind(node)
     value = bound.value if isinstance(bound, Literal) else None
-    if isinstance(value, int) and isinstance(bound.type, DayTimeIntervalType) and value > 0:
+    if isinstance(value, int) and isinstance(bound.type, lt.DayTimeIntervalType) and value > 0:
         return value
     message = f"{word} of {kind} must be a positive interval of days to seconds."
     raise binder.context.error(node, message)
 
 
-def _kind_of(time: InputReference) -> TimestampKind:
-    found: TimestampKind = getattr(time.type, "kind", TimestampKind.REGULAR)
+def _kind_of(time: InputReference) -> lt.TimestampKind:
+    found: lt.TimestampKind = getattr(time.type, "kind", lt.TimestampKind.REGULAR)
     return found
 
 
@@ -279,7 +264,7 @@ class GroupBinder(ExpressionBinder):
         self._value = value
         self._values: list[tuple[Node, Expression]] = []
         #: Plans that are joined to the groups, and by what.
-        self._joins: list[tuple[LogicalNode, Expression | None]] = []
+        self._joins: list[tuple[lp.LogicalNode, Expression | None]] = []
         self._window = window
         self._inputs = Inputs()
         self._keys: list[Expression] = []
@@ -362,7 +347,7 @@ class GroupBinder(ExpressionBinder):
             return frozenset()
         return frozenset(columns[each] for each in windows.times & there)
 
-    def _key_type(self, index: int) -> LogicalType:
+    def _key_type(self, index: int) -> lt.LogicalType:
         kind = self._keys[index].type
         if index not in self._window_times:
             kind = plain_type(kind)
@@ -461,7 +446,7 @@ class GroupBinder(ExpressionBinder):
         if name == "GROUP_ID":
             if node.arguments:
                 raise self.context.error(node, "GROUP_ID takes no arguments.")
-            return self._grouping_of(GROUP_ID)
+            return self._grouping_of(lp.GROUP_ID)
         keys = []
         for argument in node.arguments:
             bound = self._base.bind(argument)
@@ -474,7 +459,7 @@ class GroupBinder(ExpressionBinder):
         if wanted not in self._groupings:
             self._groupings.append(wanted)
         index = self._groupings.index(wanted)
-        return Placeholder("grouping", index, BigIntType(nullable=False))  # type: ignore[return-value]
+        return Placeholder("grouping", index, lt.BigIntType(nullable=False))  # type: ignore[return-value]
 
     def aggregate(self, node: nodes.FunctionCall) -> Expression:
         definition = calls.aggregate_of(self.context, node)
@@ -509,7 +494,7 @@ class GroupBinder(ExpressionBinder):
             f"{name}_{'ABSENT' if absent else 'NULL'}_ON_NULL",
             tuple(self._inputs.add(each) for each in columns),
             # As in Flink; longer values are not cut.
-            VarCharType(_JSON_LENGTH, nullable=False),
+            lt.VarCharType(_JSON_LENGTH, nullable=False),
             None,
             False,  # noqa: FBT003 - not DISTINCT
         )
@@ -523,22 +508,21 @@ class GroupBinder(ExpressionBinder):
 
     # -- plan ------------------------------------------------------------------------------------
 
-    def plan(self, below: LogicalNode, state_ttl: int | None) -> LogicalNode:
+    def plan(self, below: lp.LogicalNode, state_ttl: int | None) -> lp.LogicalNode:
         """The aggregation over a plan; ``state_ttl`` in milliseconds, None: as the option says."""
         inputs = self._inputs
         if not inputs.expressions:  # COUNT(*) of all: a stream has at least one column
             first = below.row.fields[0]
             inputs.add(InputReference(0, first.name, first.type))
-        row = row_of(inputs.names, [each.type for each in inputs.expressions])
-        projected = ProjectNode(row=row, input=below, expressions=tuple(inputs.expressions))
-        names = [row.fields[position].name for position in self._positions]
+        projected = lp.project(below, inputs.expressions, inputs.names)
+        names = [projected.row.fields[position].name for position in self._positions]
         names += [f"EXPR${number}" for number in range(len(self._calls))]
         names += [f"GROUPING${number}" for number in range(len(self._groupings))]
         types = [self._key_type(index) for index in range(len(self._keys))]
         types += [call.type for call in self._calls]
-        types += [BigIntType(nullable=False)] * len(self._groupings)
-        self._output = row_of(names, types)
-        made: LogicalNode = AggregateNode(
+        types += [lt.BigIntType(nullable=False)] * len(self._groupings)
+        self._output = lp.row_of(names, types)
+        made: lp.LogicalNode = lp.AggregateNode(
             row=self._output,
             input=projected,
             keys=tuple(self._positions),
@@ -643,5 +627,5 @@ def user_aggregate_call(
         call.type,
         None if condition is None else inputs.add(condition),
         node.distinct,
-        user_aggregate(definition),
+        user=user_aggregate(definition),
     )

@@ -11,6 +11,7 @@ from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import fold
 from millstream.expressions.nodes import InputReference, Literal
 from millstream.expressions.user_functions import user_aggregate
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import (
     AGGREGATES,
@@ -24,22 +25,8 @@ from millstream.sql.binder.calls import (
 from millstream.sql.binder.expressions import user_aggregate_arguments
 from millstream.sql.binder.queries import check_orderable
 from millstream.sql.parser import nodes
-from millstream.sql.planner.logical import (
-    AggregateCall,
-    OverCall,
-    OverNode,
-    ProjectNode,
-    SortKey,
-    references,
-    row_of,
-)
-from millstream.types.logical_types import (
-    BigIntType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    IntType,
-)
+from millstream.sql.planner import logical as lp
+from millstream.types import logical_types as lt
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
@@ -51,8 +38,6 @@ if TYPE_CHECKING:
     from millstream.runtime.operators.table.batch_over import Offset
     from millstream.sql.binder.expressions import ExpressionBinder
     from millstream.sql.binder.scope import BindingContext
-    from millstream.sql.planner.logical import LogicalNode
-    from millstream.types.logical_types import LogicalType
 
 
 #: From the first row on.
@@ -60,7 +45,7 @@ _ORDER: Final = ("PRECEDING", "CURRENT ROW", "FOLLOWING")
 
 
 def frame_ends(
-    context: BindingContext, binder: ExpressionBinder, frame: Any, order: list[LogicalType]
+    context: BindingContext, binder: ExpressionBinder, frame: Any, order: list[lt.LogicalType]
 ) -> tuple[Offset | None, Offset | None]:
     """How far a frame goes before a row and behind it; None: as far as there are rows.
 
@@ -104,7 +89,7 @@ def _check_directions(context: BindingContext, frame: Any) -> None:
 
 
 def _any_ends(
-    context: BindingContext, binder: ExpressionBinder, frame: Any, order: list[LogicalType]
+    context: BindingContext, binder: ExpressionBinder, frame: Any, order: list[lt.LogicalType]
 ) -> tuple[Offset | None, Offset | None]:
     found: list[Offset | None] = []
     for bound, outwards in ((frame.start, "PRECEDING"), (frame.end, "FOLLOWING")):
@@ -127,7 +112,7 @@ def _length(
     binder: ExpressionBinder,
     frame: Any,
     bound: Any,
-    by: LogicalType | None,
+    by: lt.LogicalType | None,
 ) -> Offset:
     """The distance at one end; RANGE by numbers takes numbers, by times (None) intervals."""
     offset = fold(binder.bind(bound.offset), EvaluationContext())
@@ -138,12 +123,12 @@ def _length(
         wanted, fits = "a whole number", kind.is_a(TypeFamily.INTEGER_NUMERIC)
     elif by is not None and by.is_a(TypeFamily.NUMERIC):
         wanted, fits = "a number", kind.is_a(TypeFamily.NUMERIC)
-        if isinstance(by, DecimalType):
+        if isinstance(by, lt.DecimalType):
             fits = fits and not isinstance(value, float)
         else:
             value = float(value)
     elif by is None or by.is_a(TypeFamily.DATETIME):
-        wanted, fits = "an interval of days to seconds", isinstance(kind, DayTimeIntervalType)
+        wanted, fits = "an interval of days to seconds", isinstance(kind, lt.DayTimeIntervalType)
     else:
         message = f"RANGE with a length does not go by {by}: it needs numbers or times."
         raise context.error(bound.offset, message)
@@ -176,7 +161,7 @@ class _Call:
     arguments: tuple[Expression, ...]
     filter: Expression | None
     distinct: bool
-    type: LogicalType
+    type: lt.LogicalType
     window: _Window
     user: UserAggregate | None = None
 
@@ -204,7 +189,7 @@ class OverCalls:
             binder.bind(each) for each in node.arguments if not isinstance(each, nodes.Star)
         )
         condition = None if node.filter is None else binder.condition(node.filter)
-        function, kind = name, BigIntType(nullable=False)
+        function, kind = name, lt.BigIntType(nullable=False)
         if name not in RANKS:
             try:
                 function, kind = aggregate_type(  # type: ignore[assignment]
@@ -265,7 +250,7 @@ class OverCalls:
         if not 1 <= len(arguments) <= len(_LAG) or node.filter is not None or node.distinct:
             raise self._context.error(node, f"{name} takes {', '.join(_LAG)}, and nothing else.")
         value = arguments[0]
-        offset = arguments[1] if len(arguments) > 1 else Literal(1, IntType(nullable=False))
+        offset = arguments[1] if len(arguments) > 1 else Literal(1, lt.IntType(nullable=False))
         count = offset.value if isinstance(offset, Literal) else None
         is_integer = offset.type.is_a(TypeFamily.INTEGER_NUMERIC)
         may_be_negative = self._context.is_batch
@@ -277,12 +262,12 @@ class OverCalls:
         given = arguments[2] if len(arguments) == len(_LAG) else Literal(None, kind)
         default = self._default(node, name, given, kind)
         window = self._window(binder, node, name)
-        place = Literal(count, IntType(nullable=False))
+        place = Literal(count, lt.IntType(nullable=False))
         columns = (calls.coerced(value, kind) or value, place, default)
         whole = replace(window, is_rows=True)
         return self._placeholder(_Call(name, columns, None, False, kind, whole))  # noqa: FBT003
 
-    def _default(self, node: Any, name: str, given: Expression, kind: LogicalType) -> Expression:
+    def _default(self, node: Any, name: str, given: Expression, kind: lt.LogicalType) -> Expression:
         """What LAG and LEAD give where there is no row, in the type of their value.
 
         Batch mode casts as Flink's does.  Streams take what casts itself, Flink's not even that.
@@ -313,9 +298,9 @@ class OverCalls:
         arguments = tuple(binder.bind(each) for each in node.arguments)
         if node.filter is not None or node.distinct or (name in _SHARES and arguments):
             raise self._context.error(node, f"{name} takes no arguments, and no FILTER.")
-        kind: LogicalType = DoubleType(nullable=False)
+        kind: lt.LogicalType = lt.DoubleType(nullable=False)
         if name == "NTILE":
-            kind = BigIntType(nullable=False)
+            kind = lt.BigIntType(nullable=False)
             count = arguments[0] if len(arguments) == 1 else None
             value = count.value if isinstance(count, Literal) else None
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
@@ -402,7 +387,7 @@ class OverCalls:
             for call in self._calls
         ]
 
-    def plan(self, below: LogicalNode) -> tuple[LogicalNode, dict[int, InputReference]]:
+    def plan(self, below: lp.LogicalNode) -> tuple[lp.LogicalNode, dict[int, InputReference]]:
         """The plan with the calls' columns behind its own, and where each call is."""
         places: dict[int, InputReference] = {}
         windows = dict.fromkeys(call.window for call in self._calls)
@@ -414,12 +399,12 @@ class OverCalls:
 
     def _one(
         self,
-        below: LogicalNode,
+        below: lp.LogicalNode,
         window: _Window,
         chosen: list[tuple[int, _Call]],
         places: dict[int, InputReference],
-    ) -> LogicalNode:
-        columns: list[Expression] = list(references(below.row))
+    ) -> lp.LogicalNode:
+        columns: list[Expression] = list(lp.references(below.row))
         names = list(below.row.names)
 
         def column(expression: Expression) -> int:
@@ -430,22 +415,23 @@ class OverCalls:
             return len(columns) - 1
 
         partition = tuple(column(each) for each in window.partition)
-        order = tuple(SortKey(column(e), d, n) for e, d, n in window.order)
+        order = tuple(lp.SortKey(column(e), d, n) for e, d, n in window.order)
         calls = []
         for _, call in chosen:
             condition = None if call.filter is None else column(call.filter)
             arguments = tuple(column(each) for each in call.arguments)
             made = AggregateCall(
-                call.function, arguments, call.type, condition, call.distinct, call.user
+                call.function, arguments, call.type, condition, call.distinct, user=call.user
             )
-            calls.append(OverCall(made, window.is_rows, window.preceding, window.following))
+            calls.append(lp.OverCall(made, window.is_rows, window.preceding, window.following))
         if len(columns) > len(below.row):
-            row = row_of(names, [each.type for each in columns])
-            below = ProjectNode(row=row, input=below, expressions=tuple(columns))
+            below = lp.project(below, columns, names)
         width = len(below.row)
         names = [*below.row.names, *(f"w${number}" for number in range(len(calls)))]
-        row = row_of(names, [*below.row.children, *(each.call.type for each in calls)])
+        row = lp.row_of(names, [*below.row.children, *(each.call.type for each in calls)])
         for number, (index, call) in enumerate(chosen):
             name = row.fields[width + number].name
             places[index] = InputReference(width + number, name, call.type)
-        return OverNode(row=row, input=below, partition=partition, order=order, calls=tuple(calls))
+        return lp.OverNode(
+            row=row, input=below, partition=partition, order=order, calls=tuple(calls)
+        )

@@ -10,29 +10,14 @@ from millstream.configuration import options as config
 from millstream.configuration.flink_options import say_once
 from millstream.configuration.option import parse_duration
 from millstream.expressions.nodes import Call, InputReference, Literal
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import InlinePlan, aggregate_type, plain_type
 from millstream.sql.binder.expressions import ExpressionBinder, is_time_attribute, typed_literal
 from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
 from millstream.sql.parser.nodes import AliasedRelation, TableReference
-from millstream.sql.planner.logical import (
-    AggregateCall,
-    AggregateNode,
-    CorrelateNode,
-    DistinctNode,
-    FilterNode,
-    JoinNode,
-    JoinType,
-    LimitNode,
-    LookupHint,
-    ProjectNode,
-    SortKey,
-    UnionNode,
-    ValuesNode,
-    references,
-    row_of,
-)
+from millstream.sql.planner import logical as lp
 from millstream.sql.suggestions import did_you_mean, listed
 from millstream.types.logical_types import BigIntType, IntType, MultisetType, NullType
 from millstream.types.type_derivation import common_type
@@ -44,7 +29,6 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.binder.scope import BindingContext
     from millstream.sql.parser.nodes import Hint, Node, Query
-    from millstream.sql.planner.logical import LogicalNode
     from millstream.types.logical_types import LogicalType
 
 
@@ -96,7 +80,7 @@ class NamedHints(ABC, Generic[_T]):
         """What is said of a name that no relation has; ``near``: of one that is like it."""
 
 
-class LookupHints(NamedHints["LookupHint"]):
+class LookupHints(NamedHints[lp.LookupHint]):
     """The hints LOOKUP of one SELECT: how relations that are looked up are asked for."""
 
     def add(self, context: BindingContext, hint: Hint) -> None:
@@ -139,7 +123,7 @@ class _Reader:
         self._hint = hint
         self._options = options
 
-    def read(self) -> LookupHint:
+    def read(self) -> lp.LookupHint:
         """What the options say."""
         is_async = self._choice("async", ("true", "false")) == "true"
         given = [key for key in _OF_ASYNC if key in self._options]
@@ -153,7 +137,7 @@ class _Reader:
         mode = self._choice("output-mode", ("ordered", "allow_unordered"))
         get = self._context.configuration.get
         mode = mode or get(config.ASYNC_LOOKUP_MODE).lower()
-        return LookupHint(
+        return lp.LookupHint(
             is_async=is_async,
             is_unordered=mode == "allow_unordered",
             capacity=self._number("capacity", get(config.ASYNC_LOOKUP_CAPACITY)),
@@ -319,7 +303,7 @@ _COUNT: Final = BigIntType(nullable=False)
 _ELEMENT: Final = IntType(nullable=False)
 
 
-def distinct(left: LogicalNode, right: LogicalNode, *, intersect: bool) -> LogicalNode:
+def distinct(left: lp.LogicalNode, right: lp.LogicalNode, *, intersect: bool) -> lp.LogicalNode:
     """INTERSECT, or EXCEPT: rows of the left that are (not) on the right too, each once.
 
     Args:
@@ -329,16 +313,16 @@ def distinct(left: LogicalNode, right: LogicalNode, *, intersect: bool) -> Logic
     """
     width = len(left.row)
     condition: Expression | None = None
-    for one, other in zip(references(left.row), references(right.row), strict=True):
+    for one, other in zip(lp.references(left.row), lp.references(right.row), strict=True):
         moved = InputReference(other.index + width, other.name, other.type)
         same = calls.resolve("IS NOT DISTINCT FROM", [one, moved])
         condition = same if condition is None else calls.resolve("AND", [condition, same])
-    kind = JoinType.SEMI if intersect else JoinType.ANTI
-    join = JoinNode(row=left.row, left=left, right=right, kind=kind, condition=condition)
-    return DistinctNode(row=left.row, input=join)
+    kind = lp.JoinType.SEMI if intersect else lp.JoinType.ANTI
+    join = lp.JoinNode(row=left.row, left=left, right=right, kind=kind, condition=condition)
+    return lp.DistinctNode(row=left.row, input=join)
 
 
-def counted(left: LogicalNode, right: LogicalNode, *, intersect: bool) -> LogicalNode:
+def counted(left: lp.LogicalNode, right: lp.LogicalNode, *, intersect: bool) -> lp.LogicalNode:
     """INTERSECT ALL: as often as on the side that has fewer; EXCEPT ALL: what the left has more.
 
     Args:
@@ -353,45 +337,43 @@ def counted(left: LogicalNode, right: LogicalNode, *, intersect: bool) -> Logica
         plain_type(one).with_nullability(one.is_nullable or other.is_nullable)
         for one, other in zip(left.row.children, right.row.children, strict=True)
     ]
-    row = row_of(names, [*types, _COUNT, _COUNT])
+    row = lp.row_of(names, [*types, _COUNT, _COUNT])
     function, kind = aggregate_type("SUM", [_COUNT], grouped=True, filtered=False)
     sums = tuple(AggregateCall(function, (width + side,), kind) for side in (0, 1))
-    grouped = AggregateNode(
-        row=row_of(names, [*types, kind, kind]),
-        input=UnionNode(row=row, members=members),
+    grouped = lp.AggregateNode(
+        row=lp.row_of(names, [*types, kind, kind]),
+        input=lp.UnionNode(row=row, members=members),
         keys=tuple(range(width)),
         calls=sums,
     )
-    columns = references(grouped.row)
+    columns = lp.references(grouped.row)
     often = calls.resolve("LEAST" if intersect else "-", columns[width:])
     is_there = calls.resolve(">", [often, Literal(0, _COUNT)])
-    kept = FilterNode(row=grouped.row, input=grouped, condition=is_there)
+    kept = lp.FilterNode(row=grouped.row, input=grouped, condition=is_there)
     repeated = _repeated(kept, often)
-    shown = tuple(references(repeated.row)[:width])
-    result = row_of(left.row.names, types)
-    return ProjectNode(row=result, input=repeated, expressions=shown)
+    shown = tuple(lp.references(repeated.row)[:width])
+    result = lp.row_of(left.row.names, types)
+    return lp.ProjectNode(row=result, input=repeated, expressions=shown)
 
 
-def _marked(plan: LogicalNode, left: int, right: int) -> LogicalNode:
+def _marked(plan: lp.LogicalNode, left: int, right: int) -> lp.LogicalNode:
     """Rows with one for the side that they are of."""
-    columns = references(plan.row)
+    columns = lp.references(plan.row)
     marks = (Literal(left, _COUNT), Literal(right, _COUNT))
-    names = [*plan.row.names, "$left", "$right"]
-    row = row_of(names, [*(each.type for each in columns), _COUNT, _COUNT])
-    return ProjectNode(row=row, input=plan, expressions=(*columns, *marks))
+    return lp.project(plan, (*columns, *marks), [*plan.row.names, "$left", "$right"])
 
 
-def _repeated(plan: LogicalNode, often: Expression) -> LogicalNode:
+def _repeated(plan: lp.LogicalNode, often: Expression) -> lp.LogicalNode:
     """Each row as often as a number says: once per element of a multiset of so many."""
     number = calls.cast(often, _ELEMENT)
     elements = Call("MAP", (Literal(0, _ELEMENT), number), MultisetType(_ELEMENT, nullable=False))
-    row = row_of([*plan.row.names, "$element"], [*plan.row.children, _ELEMENT])
-    return CorrelateNode(
+    row = lp.row_of([*plan.row.names, "$element"], [*plan.row.children, _ELEMENT])
+    return lp.CorrelateNode(
         row=row,
         input=plan,
         function="$REPLICATE_ROWS",
         arguments=(elements,),
-        kind=JoinType.INNER,
+        kind=lp.JoinType.INNER,
     )
 
 
@@ -430,9 +412,9 @@ class Parts:
     """The binders of what queries are made of; ``sql/binder/binding.py`` has them."""
 
     #: Of SELECT with the items of ORDER BY: the plan, and the columns to sort by.
-    select: Callable[[QueryBinder, Any, Sequence[Any]], tuple[LogicalNode, list[SortKey]]]
+    select: Callable[[QueryBinder, Any, Sequence[Any]], tuple[lp.LogicalNode, list[lp.SortKey]]]
     #: Of what stands in FROM.
-    relation: Callable[[QueryBinder, Any], tuple[LogicalNode, Scope]]
+    relation: Callable[[QueryBinder, Any], tuple[lp.LogicalNode, Scope]]
 
 
 class QueryBinder:
@@ -442,7 +424,7 @@ class QueryBinder:
         self,
         context: BindingContext,
         parts: Parts,
-        tables: Mapping[str, LogicalNode] | None = None,
+        tables: Mapping[str, lp.LogicalNode] | None = None,
         outer: Scope | None = None,
     ) -> None:
         """Take the surroundings.
@@ -460,7 +442,7 @@ class QueryBinder:
         #: Of the SELECT whose FROM is bound just now.
         self.state_ttls: StateTtls | None = None
 
-    def bind(self, query: Query) -> LogicalNode:
+    def bind(self, query: Query) -> lp.LogicalNode:
         """The plan of a query.
 
         Raises:
@@ -480,16 +462,16 @@ class QueryBinder:
         views = (*self.context.views, view)
         return QueryBinder(replace(self.context, text=text, views=views), self._parts)
 
-    def relation(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def relation(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         """The plan of what stands in FROM, and the names over it."""
         return self._parts.relation(self, node)
 
     # -- kinds of queries ------------------------------------------------------------------------
 
-    def _select(self, node: Any) -> LogicalNode:
+    def _select(self, node: Any) -> lp.LogicalNode:
         return self._parts.select(self, node, ())[0]
 
-    def _with(self, node: Any) -> LogicalNode:
+    def _with(self, node: Any) -> lp.LogicalNode:
         inner = self.nested(self.outer)
         known: set[str] = set()
         for each in node.tables:
@@ -507,7 +489,7 @@ class QueryBinder:
             inner.tables[each.name.value] = plan
         return inner.bind(node.query)
 
-    def renamed(self, plan: LogicalNode, names: Sequence[str], node: Node) -> LogicalNode:
+    def renamed(self, plan: lp.LogicalNode, names: Sequence[str], node: Node) -> lp.LogicalNode:
         """The plan with other names of its columns.
 
         Raises:
@@ -516,17 +498,16 @@ class QueryBinder:
         if len(names) != len(plan.row):
             message = f"{len(names)} names for {len(plan.row)} columns."
             raise self.context.error(node, message)
-        row = row_of(names, plan.row.children)
-        return ProjectNode(row=row, input=plan, expressions=tuple(references(plan.row)))
+        return lp.project(plan, lp.references(plan.row), names)
 
-    def _table(self, node: Any) -> LogicalNode:
+    def _table(self, node: Any) -> lp.LogicalNode:
         return self.relation(nodes.TableReference(node.name, position=node.position))[0]
 
-    def _inline(self, node: Any) -> LogicalNode:
+    def _inline(self, node: Any) -> lp.LogicalNode:
         return node.plan  # type: ignore[no-any-return]
 
-    def _values(self, node: Any) -> LogicalNode:
-        binder = ExpressionBinder(self.context, Scope(row_of([], []), outer=self.outer))
+    def _values(self, node: Any) -> lp.LogicalNode:
+        binder = ExpressionBinder(self.context, Scope(lp.row_of([], []), outer=self.outer))
         rows = [binder.bind_all(each.fields) for each in node.rows]
         width = len(rows[0])
         for each, bound in zip(node.rows, rows, strict=True):
@@ -552,8 +533,8 @@ class QueryBinder:
 
     def _values_of(
         self, rows: list[list[Expression]], names: list[str], types: list[LogicalType]
-    ) -> LogicalNode:
-        row = row_of(names, types)
+    ) -> lp.LogicalNode:
+        row = lp.row_of(names, types)
         cast = [
             [
                 each if isinstance(kind, NullType) else _constant(each, kind)
@@ -565,15 +546,15 @@ class QueryBinder:
             constants = tuple(
                 tuple(each.value for each in bound if isinstance(each, Literal)) for bound in cast
             )
-            return ValuesNode(row=row, rows=constants)
+            return lp.ValuesNode(row=row, rows=constants)
         members = tuple(
-            ProjectNode(row=row, input=one_row(), expressions=tuple(bound)) for bound in cast
+            lp.ProjectNode(row=row, input=one_row(), expressions=tuple(bound)) for bound in cast
         )
-        return members[0] if len(members) == 1 else UnionNode(row=row, members=members)
+        return members[0] if len(members) == 1 else lp.UnionNode(row=row, members=members)
 
     # -- set operations --------------------------------------------------------------------------
 
-    def _set_operation(self, node: Any) -> LogicalNode:
+    def _set_operation(self, node: Any) -> lp.LogicalNode:
         left, right = self.bind(node.left), self.bind(node.right)
         if len(left.row) != len(right.row):
             message = (
@@ -593,18 +574,18 @@ class QueryBinder:
             is_union = node.all and node.operator is nodes.SetOperator.UNION
             types.append(_united(kind, one.type, other.type) if is_union else kind)
         left, right = cast_columns(left, types), cast_columns(right, types)
-        row = row_of(left.row.names, types)
+        row = lp.row_of(left.row.names, types)
         if node.operator is nodes.SetOperator.UNION:
             members = (*_members(left), *_members(right)) if node.all else (left, right)
-            union = UnionNode(row=row, members=members)
-            return union if node.all else DistinctNode(row=row, input=union)
+            union = lp.UnionNode(row=row, members=members)
+            return union if node.all else lp.DistinctNode(row=row, input=union)
         intersect = node.operator is nodes.SetOperator.INTERSECT
         combined = counted if node.all else distinct
         return combined(left, right, intersect=intersect)
 
     # -- order -----------------------------------------------------------------------------------
 
-    def _ordered(self, node: Any) -> LogicalNode:
+    def _ordered(self, node: Any) -> lp.LogicalNode:
         limit, offset = self._count(node.limit, "LIMIT"), self._count(node.offset, "OFFSET")
         if isinstance(node.query, nodes.Select) and node.order_by:
             plan, keys = self._parts.select(self, node.query, node.order_by)
@@ -616,16 +597,14 @@ class QueryBinder:
         for item, key in zip(node.order_by, keys, strict=True):
             check_orderable(self.context, item.expression, plan.row.children[key.column])
         if keys or limit is not None or offset:
-            plan = LimitNode(
+            plan = lp.LimitNode(
                 row=plan.row, input=plan, order=tuple(keys), offset=offset or 0, limit=limit
             )
         if width < len(plan.row):
-            row = row_of(plan.row.names[:width], plan.row.children[:width])
-            shown = tuple(references(plan.row)[:width])
-            return ProjectNode(row=row, input=plan, expressions=shown)
+            return lp.project(plan, lp.references(plan.row)[:width], plan.row.names[:width])
         return plan
 
-    def _sort_keys(self, plan: LogicalNode, items: Sequence[Any]) -> list[SortKey]:
+    def _sort_keys(self, plan: lp.LogicalNode, items: Sequence[Any]) -> list[lp.SortKey]:
         scope = Scope.of(plan.row)
         keys = []
         for item in items:
@@ -653,21 +632,21 @@ def _united(kind: LogicalType, one: LogicalType, other: LogicalType) -> LogicalT
     return left if is_time_attribute(left) and left == right else kind
 
 
-def _members(plan: LogicalNode) -> tuple[LogicalNode, ...]:
-    return plan.members if isinstance(plan, UnionNode) else (plan,)
+def _members(plan: lp.LogicalNode) -> tuple[lp.LogicalNode, ...]:
+    return plan.members if isinstance(plan, lp.UnionNode) else (plan,)
 
 
-def _hidden(plan: LogicalNode) -> int:
+def _hidden(plan: lp.LogicalNode) -> int:
     """How many columns are only there to sort by; their names begin with ``$sort``."""
     return sum(name.startswith("$sort") for name in plan.row.names)
 
 
-def sort_key(column: int, item: Any) -> SortKey:
+def sort_key(column: int, item: Any) -> lp.SortKey:
     """A column to sort by; NULL is the smallest value, as in Flink."""
     nulls_first = item.nulls_first
     if nulls_first is None:
         nulls_first = not item.descending
-    return SortKey(column, item.descending, nulls_first)
+    return lp.SortKey(column, item.descending, nulls_first)
 
 
 def _constant(expression: Expression, kind: LogicalType) -> Expression:
@@ -679,25 +658,24 @@ def _constant(expression: Expression, kind: LogicalType) -> Expression:
     return calls.coerced(expression, kind) or expression
 
 
-def one_row() -> ValuesNode:
+def one_row() -> lp.ValuesNode:
     """One row, of which nothing is known: what SELECT without FROM reads."""
-    return ValuesNode(row=row_of(["ZERO"], [IntType(nullable=False)]), rows=((0,),))
+    return lp.ValuesNode(row=lp.row_of(["ZERO"], [IntType(nullable=False)]), rows=((0,),))
 
 
-def cast_columns(plan: LogicalNode, types: Sequence[LogicalType]) -> LogicalNode:
+def cast_columns(plan: lp.LogicalNode, types: Sequence[LogicalType]) -> lp.LogicalNode:
     """The plan with its columns cast; itself if they have these types."""
     if [*plan.row.children] == [*types]:
         return plan
     expressions = tuple(
         calls.coerced(each, kind) or each
-        for each, kind in zip(references(plan.row), types, strict=True)
+        for each, kind in zip(lp.references(plan.row), types, strict=True)
     )
     # A column that is never NULL may be one that can be in what reads it.
-    row = row_of(plan.row.names, [each.type for each in expressions])
-    return ProjectNode(row=row, input=plan, expressions=expressions)
+    return lp.project(plan, expressions, plan.row.names)
 
 
-_QUERIES: Final[dict[type, Callable[[QueryBinder, Any], LogicalNode]]] = {
+_QUERIES: Final[dict[type, Callable[[QueryBinder, Any], lp.LogicalNode]]] = {
     nodes.Select: QueryBinder._select,  # noqa: SLF001 - the table of this class
     nodes.WithQuery: QueryBinder._with,  # noqa: SLF001
     nodes.TableQuery: QueryBinder._table,  # noqa: SLF001

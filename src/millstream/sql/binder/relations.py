@@ -36,33 +36,10 @@ from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.catalog.schema import ComputedColumn
 from millstream.sql.parser import nodes
 from millstream.sql.parser.parser import parse_expression, parse_query
+from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import substituted
-from millstream.sql.planner.logical import (
-    SOURCE_WATERMARK,
-    CorrelateNode,
-    FilterNode,
-    JoinNode,
-    JoinType,
-    LookupHint,
-    ProjectNode,
-    ScanNode,
-    TemporalJoinNode,
-    WatermarkNode,
-    references,
-    row_of,
-)
 from millstream.sql.suggestions import did_you_mean, listed
-from millstream.types.logical_types import (
-    ArrayType,
-    IntType,
-    LocalZonedTimestampType,
-    MapType,
-    MultisetType,
-    RowField,
-    RowType,
-    TimestampKind,
-    TimestampType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -73,8 +50,6 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.catalog import FoundTable
     from millstream.sql.catalog.schema import Column, ResolvedSchema, WatermarkSpec
     from millstream.sql.parser.nodes import Node
-    from millstream.sql.planner.logical import LogicalNode
-    from millstream.types.logical_types import LogicalType
 
 
 _MOST_DIGITS = 3
@@ -85,7 +60,7 @@ def scan(
     found: FoundTable,
     overrides: Mapping[str, str],
     node: Node | None = None,
-) -> LogicalNode:
+) -> lp.LogicalNode:
     """The plan of a table or view.
 
     Args:
@@ -97,7 +72,7 @@ def scan(
     Raises:
         ValidationError: its connector refuses its options, or cannot read.
     """
-    plan: LogicalNode | None = getattr(found.table, "plan", None)
+    plan: lp.LogicalNode | None = getattr(found.table, "plan", None)
     if plan is not None:
         return plan
     if isinstance(found.table, CatalogView):
@@ -115,8 +90,8 @@ def scan(
     read = schema.read
     said = source.metadata()
     kinds = [_read_type(column, said) for column in read]
-    row = row_of([column.name for column in read], kinds)
-    plan = ScanNode(
+    row = lp.row_of([column.name for column in read], kinds)
+    plan = lp.ScanNode(
         row=row,
         identifier=found.identifier,
         table=table,
@@ -130,7 +105,7 @@ def scan(
     return watermarked(context, plan, schema)
 
 
-def _read_type(column: Column, said: Mapping[str, LogicalType]) -> LogicalType:
+def _read_type(column: Column, said: Mapping[str, lt.LogicalType]) -> lt.LogicalType:
     """What the connector gives for a column."""
     if not column.is_metadata():
         return column.type
@@ -139,22 +114,21 @@ def _read_type(column: Column, said: Mapping[str, LogicalType]) -> LogicalType:
     return column.type if is_same else kind
 
 
-def _cast_metadata(plan: LogicalNode, read: Sequence[Column]) -> LogicalNode:
+def _cast_metadata(plan: lp.LogicalNode, read: Sequence[Column]) -> lp.LogicalNode:
     """Metadata as the types that the columns are declared with."""
-    columns = references(plan.row)
+    columns = lp.references(plan.row)
     made = [
         calls.cast(each, column.type) if column.is_metadata() else each
         for each, column in zip(columns, read, strict=True)
     ]
     if made == columns:
         return plan
-    row = row_of(plan.row.names, [each.type for each in made])
-    return ProjectNode(row=row, input=plan, expressions=tuple(made))
+    return lp.project(plan, made, plan.row.names)
 
 
 def _view(
     queries: QueryBinder, found: FoundTable, view: CatalogView, node: Node | None
-) -> LogicalNode:
+) -> lp.LogicalNode:
     text, parts = view.expanded_query, found.identifier.parts
     shown = found.identifier.as_summary_string()
     if parts in queries.context.views:
@@ -166,11 +140,12 @@ def _view(
             f"{len(plan.row)} since a table has changed; create the view again."
         )
         raise queries.context.error(node, message)
-    row = row_of(view.schema.names, plan.row.children)
-    return ProjectNode(row=row, input=plan, expressions=tuple(references(plan.row)))
+    return lp.project(plan, lp.references(plan.row), view.schema.names)
 
 
-def _computed(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
+def _computed(
+    context: BindingContext, plan: lp.LogicalNode, schema: ResolvedSchema
+) -> lp.LogicalNode:
     if not any(column.is_computed() for column in schema.columns):
         return plan
     scope = Scope.of(plan.row)
@@ -187,8 +162,7 @@ def _computed(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema
         else:
             found: Any = scope.find([column.name]).expression
             expressions.append(found)
-    row = row_of(schema.names, [each.type for each in expressions])
-    return ProjectNode(row=row, input=plan, expressions=tuple(expressions))
+    return lp.project(plan, expressions, schema.names)
 
 
 def is_source_watermark(expression: str) -> bool:
@@ -196,7 +170,7 @@ def is_source_watermark(expression: str) -> bool:
     node = parse_expression(expression)
     if not isinstance(node, nodes.FunctionCall) or node.arguments:
         return False
-    return node.name.last.upper() == SOURCE_WATERMARK
+    return node.name.last.upper() == lp.SOURCE_WATERMARK
 
 
 def _no_watermarks(connector: str | None, found: FoundTable) -> str:
@@ -208,7 +182,9 @@ def _no_watermarks(connector: str | None, found: FoundTable) -> str:
     )
 
 
-def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSchema) -> LogicalNode:
+def watermarked(
+    context: BindingContext, plan: lp.LogicalNode, schema: ResolvedSchema
+) -> lp.LogicalNode:
     """The plan with event time as the schema declares it.
 
     Raises:
@@ -226,7 +202,7 @@ def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSche
         )
         raise ValidationError(message)
     kind = plan.row.fields[position].type
-    if not isinstance(kind, TimestampType | LocalZonedTimestampType) or (
+    if not isinstance(kind, lt.TimestampType | lt.LocalZonedTimestampType) or (
         kind.precision > _MOST_DIGITS
     ):
         message = (
@@ -237,20 +213,20 @@ def watermarked(context: BindingContext, plan: LogicalNode, schema: ResolvedSche
         raise ValidationError(message)
     expression = _watermark_of(context, plan, declared, kind)
     fields = list(plan.row.fields)
-    rowtime = kind.with_parameters(kind=TimestampKind.ROWTIME)
-    fields[position] = RowField(declared.rowtime, rowtime)
-    row = RowType(tuple(fields), nullable=False)
-    return WatermarkNode(row=row, input=plan, rowtime=position, expression=expression)
+    rowtime = kind.with_parameters(kind=lt.TimestampKind.ROWTIME)
+    fields[position] = lt.RowField(declared.rowtime, rowtime)
+    row = lt.RowType(tuple(fields), nullable=False)
+    return lp.WatermarkNode(row=row, input=plan, rowtime=position, expression=expression)
 
 
 def _watermark_of(
-    context: BindingContext, plan: LogicalNode, declared: WatermarkSpec, kind: LogicalType
+    context: BindingContext, plan: lp.LogicalNode, declared: WatermarkSpec, kind: lt.LogicalType
 ) -> Expression:
     if is_source_watermark(declared.expression):
-        return Call(SOURCE_WATERMARK, (), kind)
+        return Call(lp.SOURCE_WATERMARK, (), kind)
     binder = ExpressionBinder(context.with_text(declared.expression), Scope.of(plan.row))
     expression = binder.bind(parse_expression(declared.expression))
-    if not isinstance(expression.type, TimestampType | LocalZonedTimestampType):
+    if not isinstance(expression.type, lt.TimestampType | lt.LocalZonedTimestampType):
         shown = expression.type.as_summary_string()
         message = f"The watermark of '{declared.rowtime}' must be a timestamp; it is {shown}."
         raise ValidationError(message)
@@ -258,8 +234,8 @@ def _watermark_of(
 
 
 def lateral(
-    queries: QueryBinder, left: LogicalNode, scope: Scope, node: Any, kind: JoinType
-) -> LogicalNode:
+    queries: QueryBinder, left: lp.LogicalNode, scope: Scope, node: Any, kind: lp.JoinType
+) -> lp.LogicalNode:
     """The rows of the left with those of a sub-query behind them.
 
     Args:
@@ -273,14 +249,14 @@ def lateral(
         ValidationError: it is joined or correlated otherwise than can be.
     """
     bound = bound_sub_query(queries, scope, node.query)
-    if kind not in {JoinType.INNER, JoinType.LEFT}:
+    if kind not in {lp.JoinType.INNER, lp.JoinType.LEFT}:
         message = "LATERAL is joined by CROSS, INNER or LEFT JOIN."
         raise queries.context.error(node, message)
     if is_row_of_outer(bound):
         return _one_row(queries, left, bound, node, kind)
-    computed: list[Expression] = list(references(bound.row))
+    computed: list[Expression] = list(lp.references(bound.row))
     below = bound
-    while kind is JoinType.INNER and isinstance(below, ProjectNode) and _computes(below):
+    while kind is lp.JoinType.INNER and isinstance(below, lp.ProjectNode) and _computes(below):
         computed = [substituted(each, below.expressions) for each in computed]
         below = below.input
     inner, found = pulled(queries, below, node)
@@ -293,46 +269,47 @@ def lateral(
     for each in found:
         one = joined(each, width)
         condition = one if condition is None else binder.call(node, "AND", condition, one)
-    join = JoinNode(
+    join = lp.JoinNode(
         row=_row(left, inner.row.names, inner.row.children, kind),
         left=left,
         right=inner,
         kind=kind,
         condition=condition,
     )
-    shown = [*references(join.row)[:width], *(joined(each, width) for each in computed)]
-    if kind is JoinType.LEFT:
-        shown = list(references(join.row)[: width + len(bound.row)])
+    shown = [*lp.references(join.row)[:width], *(joined(each, width) for each in computed)]
+    if kind is lp.JoinType.LEFT:
+        shown = list(lp.references(join.row)[: width + len(bound.row)])
     return _projected(join, left, bound, shown)
 
 
-def _computes(plan: ProjectNode) -> bool:
+def _computes(plan: lp.ProjectNode) -> bool:
     return any(map(is_outer, plan.expressions))
 
 
 def _projected(
-    plan: LogicalNode, left: LogicalNode, bound: LogicalNode, shown: Sequence[Expression]
-) -> LogicalNode:
-    row = row_of([*left.row.names, *bound.row.names], [each.type for each in shown])
-    return ProjectNode(row=row, input=plan, expressions=tuple(shown))
+    plan: lp.LogicalNode, left: lp.LogicalNode, bound: lp.LogicalNode, shown: Sequence[Expression]
+) -> lp.LogicalNode:
+    return lp.project(plan, shown, [*left.row.names, *bound.row.names])
 
 
-def _row(left: LogicalNode, names: Sequence[str], types: Sequence[Any], kind: JoinType) -> Any:
-    if kind is JoinType.LEFT:
+def _row(
+    left: lp.LogicalNode, names: Sequence[str], types: Sequence[Any], kind: lp.JoinType
+) -> Any:
+    if kind is lp.JoinType.LEFT:
         types = [each.with_nullability(True) for each in types]  # noqa: FBT003
-    return row_of([*left.row.names, *names], [*left.row.children, *types])
+    return lp.row_of([*left.row.names, *names], [*left.row.children, *types])
 
 
 def _one_row(
-    queries: QueryBinder, left: LogicalNode, bound: LogicalNode, node: Any, kind: JoinType
-) -> LogicalNode:
+    queries: QueryBinder, left: lp.LogicalNode, bound: lp.LogicalNode, node: Any, kind: lp.JoinType
+) -> lp.LogicalNode:
     """An aggregate of all rows: it is there for each row of the left, if of no rows.
 
     Raises:
         ValidationError: HAVING may leave it out of a LEFT JOIN.
     """
     (inner, condition), values, present = row_values(queries, bound, node)
-    if present is not None and kind is JoinType.LEFT:
+    if present is not None and kind is lp.JoinType.LEFT:
         message = "LEFT JOIN LATERAL of an aggregate with HAVING is not in this release."
         raise queries.context.error(node, message)
     width = len(left.row)
@@ -347,18 +324,18 @@ def _one_row(
     on = None if condition is None else transform(condition, change)
     plan = beside(left, inner, on)
     if present is not None:
-        plan = FilterNode(row=plan.row, input=plan, condition=transform(present, change))
-    shown = [*references(plan.row)[:width], *(transform(each, change) for each in values)]
+        plan = lp.FilterNode(row=plan.row, input=plan, condition=transform(present, change))
+    shown = [*lp.references(plan.row)[:width], *(transform(each, change) for each in values)]
     return _projected(plan, left, bound, shown)
 
 
 _KINDS: Final = {
-    nodes.JoinKind.INNER: JoinType.INNER,
-    nodes.JoinKind.LEFT: JoinType.LEFT,
-    nodes.JoinKind.RIGHT: JoinType.RIGHT,
-    nodes.JoinKind.FULL: JoinType.FULL,
-    nodes.JoinKind.CROSS: JoinType.INNER,
-    nodes.JoinKind.COMMA: JoinType.INNER,
+    nodes.JoinKind.INNER: lp.JoinType.INNER,
+    nodes.JoinKind.LEFT: lp.JoinType.LEFT,
+    nodes.JoinKind.RIGHT: lp.JoinType.RIGHT,
+    nodes.JoinKind.FULL: lp.JoinType.FULL,
+    nodes.JoinKind.CROSS: lp.JoinType.INNER,
+    nodes.JoinKind.COMMA: lp.JoinType.INNER,
 }
 
 
@@ -369,7 +346,7 @@ class RelationBinder:
         self.queries = queries
         self.context = queries.context
 
-    def bind(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def bind(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         """The plan of a relation, and the names over it."""
         handler = _RELATIONS.get(type(node))
         if handler is None:
@@ -379,7 +356,7 @@ class RelationBinder:
 
     # -- kinds -----------------------------------------------------------------------------------
 
-    def _table(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def _table(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         names = node.name.names
         if node.as_of is not None:
             message = "FOR SYSTEM_TIME AS OF can stand only on the right of a join."
@@ -406,15 +383,17 @@ class RelationBinder:
         plan = scan(self.queries, found, overrides, node)
         return plan, Scope.of(plan.row, found.identifier.parts)
 
-    def _derived(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def _derived(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         plan = self.queries.nested(None).bind(node.query)
         return plan, _derived_scope(node, plan.row)
 
-    def _aliased(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def _aliased(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         plan, scope = self.bind(node.relation)
         return self.aliased(plan, scope, node)
 
-    def aliased(self, plan: LogicalNode, scope: Scope, node: Any) -> tuple[LogicalNode, Scope]:
+    def aliased(
+        self, plan: lp.LogicalNode, scope: Scope, node: Any
+    ) -> tuple[lp.LogicalNode, Scope]:
         """The same under an alias, maybe with other names of the columns."""
         columns = scope.columns()
         if node.columns:
@@ -431,10 +410,10 @@ class RelationBinder:
             ]
         return plan, Scope(plan.row, [ScopeTable((node.alias.value,), tuple(columns))])
 
-    def _match(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def _match(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         return match_recognize(self.queries, node)
 
-    def _function(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def _function(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         if self._calls(node, WINDOWS):
             plan = window(self.queries, node.call, any_size=node.any_size)
             return plan, Scope.of(plan.row)
@@ -451,17 +430,17 @@ class RelationBinder:
         is_hidden = self.context.catalogs.system_function(call.name.last) is not None
         return call.name.last.upper() in names and not is_hidden
 
-    def _unnest(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def _unnest(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         from millstream.sql.binder.queries import one_row
 
         before = one_row()
         empty = Scope(before.row, [])
-        plan, scope = self._correlated(before, empty, node, JoinType.INNER)
+        plan, scope = self._correlated(before, empty, node, lp.JoinType.INNER)
         return plan, scope
 
     # -- joins -----------------------------------------------------------------------------------
 
-    def _join(self, node: Any) -> tuple[LogicalNode, Scope]:
+    def _join(self, node: Any) -> tuple[lp.LogicalNode, Scope]:
         ttls = self.queries.state_ttls
         state_ttls = (None, None) if ttls is None else (ttls.of(node.left), ttls.of(node.right))
         left, left_scope = self.bind(node.left)
@@ -482,7 +461,7 @@ class RelationBinder:
         scope = left_scope.joined(right_scope, row)
         scope.outer = self.queries.outer
         condition = self._condition(node, left_scope, right_scope, scope, kind)
-        join = JoinNode(
+        join = lp.JoinNode(
             row=row,
             left=left,
             right=right,
@@ -490,31 +469,31 @@ class RelationBinder:
             condition=condition,
             state_ttls=state_ttls,
         )
-        if kind is JoinType.FULL and (node.using or node.natural):
+        if kind is lp.JoinType.FULL and (node.using or node.natural):
             names = self._shared(node, left_scope, right_scope)
             return self._merged(node, join, scope, right_scope, names)
         return join, scope
 
     def _lateral(
-        self, left: LogicalNode, left_scope: Scope, node: Any, kind: JoinType
-    ) -> tuple[LogicalNode, Scope]:
+        self, left: lp.LogicalNode, left_scope: Scope, node: Any, kind: lp.JoinType
+    ) -> tuple[lp.LogicalNode, Scope]:
         """A sub-query that names columns of the left."""
         aliased = node if isinstance(node, nodes.AliasedRelation) else None
         derived = node.relation if aliased is not None else node
         plan = lateral(self.queries, left, left_scope, derived, kind)
         width = len(left.row)
-        made = _derived_scope(derived, row_of(plan.row.names[width:], plan.row.children[width:]))
+        made = _derived_scope(derived, lp.row_of(plan.row.names[width:], plan.row.children[width:]))
         if aliased is not None:
             _, made = self.aliased(_Shown(made.row), made, aliased)  # type: ignore[arg-type]
         return plan, left_scope.joined(made, plan.row)
 
     def _merged(
-        self, node: Any, join: JoinNode, scope: Scope, right: Scope, names: list[str]
-    ) -> tuple[LogicalNode, Scope]:
+        self, node: Any, join: lp.JoinNode, scope: Scope, right: Scope, names: list[str]
+    ) -> tuple[lp.LogicalNode, Scope]:
         """A full join with the columns of USING behind the others: of the side that is there."""
         binder = ExpressionBinder(self.context, scope)
         shift = len(join.left.row)
-        columns: list[Expression] = list(references(join.row))
+        columns: list[Expression] = list(lp.references(join.row))
         shown = list(join.row.names)
         merged: list[tuple[str, int]] = []
         for name in names:
@@ -524,9 +503,8 @@ class RelationBinder:
             merged.append((name, len(columns)))
             columns.append(binder.call(node, "COALESCE", one, other))
             shown.append(name)
-        row = row_of(shown, [each.type for each in columns])
-        plan = ProjectNode(row=row, input=join, expressions=tuple(columns))
-        scope.row = row
+        plan = lp.project(join, columns, shown)
+        scope.row = plan.row
         scope.merge(merged, {scope.merged[name] for name in names})
         scope.tables.insert(0, ScopeTable((), tuple(merged)))
         return plan, scope
@@ -539,7 +517,9 @@ class RelationBinder:
         known = {name for name, _ in right.columns()}
         return list(dict.fromkeys(name for name, _ in left.columns() if name in known))
 
-    def _correlated_condition(self, node: Any, plan: LogicalNode, scope: Scope) -> LogicalNode:
+    def _correlated_condition(
+        self, node: Any, plan: lp.LogicalNode, scope: Scope
+    ) -> lp.LogicalNode:
         """What ON says of the rows that UNNEST, a table function or LATERAL makes."""
         if node.using or node.natural:
             message = (
@@ -551,13 +531,13 @@ class RelationBinder:
         condition = ExpressionBinder(self.context, scope).condition(node.condition)
         if isinstance(condition, Literal) and condition.value is True:
             return plan
-        if _KINDS[node.kind] is JoinType.LEFT:
+        if _KINDS[node.kind] is lp.JoinType.LEFT:
             message = "LEFT JOIN of UNNEST, a table function or LATERAL takes ON TRUE alone."
             raise self.context.error(node.condition, message)
-        return FilterNode(row=plan.row, input=plan, condition=condition)
+        return lp.FilterNode(row=plan.row, input=plan, condition=condition)
 
     def _condition(
-        self, node: Any, left: Scope, right: Scope, scope: Scope, kind: JoinType
+        self, node: Any, left: Scope, right: Scope, scope: Scope, kind: lp.JoinType
     ) -> Expression | None:
         names = self._shared(node, left, right)
         binder = ExpressionBinder(self.context, scope)
@@ -576,16 +556,16 @@ class RelationBinder:
             moved = InputReference(other.index + shift, other.name, other.type)
             same = binder.call(node, "=", one, moved)
             found = same if found is None else binder.call(node, "AND", found, same)
-            merged.append((name, moved.index if kind is JoinType.RIGHT else one.index))
+            merged.append((name, moved.index if kind is lp.JoinType.RIGHT else one.index))
             sides |= {one.index, moved.index}
         scope.merge(merged, sides)
         return found
 
     def _temporal(
-        self, node: Any, left: LogicalNode, left_scope: Scope, as_of: Node
-    ) -> tuple[LogicalNode, Scope]:
+        self, node: Any, left: lp.LogicalNode, left_scope: Scope, as_of: Node
+    ) -> tuple[lp.LogicalNode, Scope]:
         kind = _KINDS[node.kind]
-        if kind not in {JoinType.INNER, JoinType.LEFT}:
+        if kind not in {lp.JoinType.INNER, lp.JoinType.LEFT}:
             message = (
                 "Temporal table join currently only support INNER JOIN and LEFT JOIN, but was "
                 f"{kind.name} JOIN."
@@ -593,8 +573,8 @@ class RelationBinder:
             raise self.context.error(node, message)
         right, right_scope = self.bind(_of_now(node.right))
         time = ExpressionBinder(self.context, left_scope).bind(as_of)
-        attribute = getattr(time.type, "kind", TimestampKind.REGULAR)
-        if not isinstance(time, InputReference) or attribute is TimestampKind.REGULAR:
+        attribute = getattr(time.type, "kind", lt.TimestampKind.REGULAR)
+        if not isinstance(time, InputReference) or attribute is lt.TimestampKind.REGULAR:
             shown = time.type.as_summary_string()
             message = (
                 f"FOR SYSTEM_TIME AS OF takes a time attribute of the left table, not {shown}."
@@ -603,27 +583,27 @@ class RelationBinder:
         row = _joined_row(left, right, kind, temporal=True)
         scope = left_scope.joined(right_scope, row)
         condition = self._condition(node, left_scope, right_scope, scope, kind)
-        position = time.index if attribute is TimestampKind.ROWTIME else None
+        position = time.index if attribute is lt.TimestampKind.ROWTIME else None
         hints = self.queries.state_ttls
         hint = hints.lookups.of(node.right) if hints and position is None else None
-        join = TemporalJoinNode(
+        join = lp.TemporalJoinNode(
             row=row,
             left=left,
             right=right,
             kind=kind,
             condition=condition,
             time=position,
-            lookup=hint or LookupHint(),
+            lookup=hint or lp.LookupHint(),
         )
         return join, scope
 
     def _correlated(
-        self, left: LogicalNode, left_scope: Scope, node: Any, kind: JoinType
-    ) -> tuple[LogicalNode, Scope]:
+        self, left: lp.LogicalNode, left_scope: Scope, node: Any, kind: lp.JoinType
+    ) -> tuple[lp.LogicalNode, Scope]:
         """UNNEST of columns of the left, or the rows that a user's function makes of them."""
         aliased = node if isinstance(node, nodes.AliasedRelation) else None
         unnest = node.relation if aliased is not None else node
-        if kind not in {JoinType.INNER, JoinType.LEFT}:
+        if kind not in {lp.JoinType.INNER, lp.JoinType.LEFT}:
             word = "UNNEST" if isinstance(unnest, nodes.Unnest) else "A table function"
             raise self.context.error(node, f"{word} is joined by CROSS, INNER or LEFT JOIN.")
         argument = self._collection(unnest, ExpressionBinder(self.context, left_scope))
@@ -631,11 +611,11 @@ class RelationBinder:
         with_ordinality = getattr(unnest, "with_ordinality", False)
         if with_ordinality:
             names.append("ORDINALITY")
-            types.append(IntType(nullable=False))
-        if kind is JoinType.LEFT:
+            types.append(lt.IntType(nullable=False))
+        if kind is lp.JoinType.LEFT:
             types = [each.with_nullability(True) for each in types]  # noqa: FBT003
-        row = row_of([*left.row.names, *names], [*left.row.children, *types])
-        plan = CorrelateNode(
+        row = lp.row_of([*left.row.names, *names], [*left.row.children, *types])
+        plan = lp.CorrelateNode(
             row=row,
             input=left,
             function="UNNEST",
@@ -643,7 +623,7 @@ class RelationBinder:
             kind=kind,
             with_ordinality=with_ordinality,
         )
-        made = Scope.of(row_of(names, types))
+        made = Scope.of(lp.row_of(names, types))
         if aliased is not None:
             _, made = self.aliased(_Shown(made.row), made, aliased)  # type: ignore[arg-type]
         return plan, left_scope.joined(made, row)
@@ -668,17 +648,17 @@ class RelationBinder:
 
     def _unnested(self, node: Node, argument: Expression) -> tuple[list[str], list[Any]]:
         kind = argument.type
-        if isinstance(kind, MapType):
+        if isinstance(kind, lt.MapType):
             return ["KEY", "VALUE"], [kind.key, kind.value]
-        if isinstance(kind, ArrayType | MultisetType):
-            if isinstance(kind.element, RowType):
+        if isinstance(kind, lt.ArrayType | lt.MultisetType):
+            if isinstance(kind.element, lt.RowType):
                 return list(kind.element.names), list(kind.element.children)
             return ["EXPR$0"], [kind.element]
         shown = kind.as_summary_string()
         raise self.context.error(node, f"UNNEST takes an array, map or multiset, not {shown}.")
 
 
-def _derived_scope(node: nodes.DerivedTable, row: RowType) -> Scope:
+def _derived_scope(node: nodes.DerivedTable, row: lt.RowType) -> Scope:
     names = output_names(node.query)
     if len(names) != len(row):
         return Scope.of(row)
@@ -690,7 +670,7 @@ def _derived_scope(node: nodes.DerivedTable, row: RowType) -> Scope:
 class _Shown:
     """A row where a plan is asked for nothing but its row."""
 
-    def __init__(self, row: RowType) -> None:
+    def __init__(self, row: lt.RowType) -> None:
         self.row = row
 
 
@@ -702,8 +682,8 @@ def _of_now(node: Any) -> Any:
 
 
 def _joined_row(
-    left: LogicalNode, right: LogicalNode, kind: JoinType, *, temporal: bool = False
-) -> RowType:
+    left: lp.LogicalNode, right: lp.LogicalNode, kind: lp.JoinType, *, temporal: bool = False
+) -> lt.RowType:
     """The columns of both; those of a side that may be missing are nullable.
 
     Time attributes end in regular joins, where the order of rows is that of their arrival; whether
@@ -717,10 +697,10 @@ def _joined_row(
         one = [plain_type(each).with_nullability(True) for each in one]  # noqa: FBT003
     if kind.keeps_left:
         other = [plain_type(each).with_nullability(True) for each in other]  # noqa: FBT003
-    return row_of([*left.row.names, *right.row.names], [*one, *other])
+    return lp.row_of([*left.row.names, *right.row.names], [*one, *other])
 
 
-_RELATIONS: Final[dict[type, Callable[[RelationBinder, Any], tuple[LogicalNode, Scope]]]] = {
+_RELATIONS: Final[dict[type, Callable[[RelationBinder, Any], tuple[lp.LogicalNode, Scope]]]] = {
     nodes.TableReference: RelationBinder._table,  # noqa: SLF001 - the table of this class
     nodes.DerivedTable: RelationBinder._derived,  # noqa: SLF001
     nodes.AliasedRelation: RelationBinder._aliased,  # noqa: SLF001

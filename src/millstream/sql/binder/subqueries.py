@@ -17,26 +17,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.expressions.nodes import Call, InputReference, Literal, transform, walk
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.sql.binder import calls
 from millstream.sql.binder.calls import Placeholder, aggregate_type, plain_type
 from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import OuterReference
 from millstream.sql.parser import nodes
+from millstream.sql.planner import logical as lp
 from millstream.sql.planner.calcs import substituted
-from millstream.sql.planner.logical import (
-    AggregateCall,
-    AggregateNode,
-    DistinctNode,
-    FilterNode,
-    JoinNode,
-    JoinType,
-    LimitNode,
-    OverCall,
-    OverNode,
-    ProjectNode,
-    references,
-    row_of,
-)
 from millstream.types.logical_types import BigIntType, BooleanType
 
 if TYPE_CHECKING:
@@ -46,7 +34,6 @@ if TYPE_CHECKING:
     from millstream.sql.binder.queries import QueryBinder
     from millstream.sql.binder.scope import Scope
     from millstream.sql.parser.nodes import Node
-    from millstream.sql.planner.logical import LogicalNode
 
 
 def all_of(conditions: Sequence[Expression]) -> Expression | None:
@@ -82,19 +69,19 @@ def is_outer(expression: Expression) -> bool:
     return any(isinstance(each, OuterReference) for each in walk(expression))
 
 
-def mentions_outer(plan: LogicalNode) -> bool:
+def mentions_outer(plan: lp.LogicalNode) -> bool:
     """Whether a plan names columns of a query around."""
     own: list[Expression] = []
-    if isinstance(plan, ProjectNode):
+    if isinstance(plan, lp.ProjectNode):
         own += plan.expressions
-    elif isinstance(plan, FilterNode | JoinNode) and plan.condition is not None:
+    elif isinstance(plan, lp.FilterNode | lp.JoinNode) and plan.condition is not None:
         own.append(plan.condition)
     return any(map(is_outer, own)) or any(map(mentions_outer, plan.inputs))
 
 
 def pulled(
-    queries: QueryBinder, plan: LogicalNode, node: Node
-) -> tuple[LogicalNode, list[Expression]]:
+    queries: QueryBinder, plan: lp.LogicalNode, node: Node
+) -> tuple[lp.LogicalNode, list[Expression]]:
     """The plan without conditions on outer columns, and these over its columns.
 
     The columns of the plan stay in front; there may be others behind them.
@@ -102,7 +89,7 @@ def pulled(
     Raises:
         ValidationError: it names outer columns elsewhere.
     """
-    if isinstance(plan, AggregateNode):
+    if isinstance(plan, lp.AggregateNode):
         # If it has no keys, the callers know of its row over nothing: none comes out of the join.
         below, found = _pull(plan.input)
         plan, found = _pull_aggregate(plan, below, found) if found else (plan, found)
@@ -119,17 +106,17 @@ def pulled(
     return plan, found
 
 
-def _pull(plan: LogicalNode) -> tuple[LogicalNode, list[Expression]]:
-    if isinstance(plan, FilterNode):
+def _pull(plan: lp.LogicalNode) -> tuple[lp.LogicalNode, list[Expression]]:
+    if isinstance(plan, lp.FilterNode):
         below, found = _pull(plan.input)
         kept, own = _sorted(plan.condition)
         if kept is None:
             return below, [*found, *own]
-        return FilterNode(row=below.row, input=below, condition=kept), [*found, *own]
-    if isinstance(plan, JoinNode):
+        return lp.FilterNode(row=below.row, input=below, condition=kept), [*found, *own]
+    if isinstance(plan, lp.JoinNode):
         return _pull_join(plan)
     change = _PULLED.get(type(plan))
-    if change is None or (isinstance(plan, AggregateNode) and not plan.keys):
+    if change is None or (isinstance(plan, lp.AggregateNode) and not plan.keys):
         return plan, []
     below, found = _pull(plan.inputs[0])
     return change(plan, below, found) if found else (plan, found)
@@ -165,13 +152,13 @@ def _moved(expression: Expression, places: dict[int, int]) -> Expression:
 # -- joins ---------------------------------------------------------------------------------------
 
 
-def _pull_join(plan: JoinNode) -> tuple[LogicalNode, list[Expression]]:
+def _pull_join(plan: lp.JoinNode) -> tuple[lp.LogicalNode, list[Expression]]:
     kept, own = _sorted(plan.condition)
-    if plan.kind is JoinType.INNER and own:
+    if plan.kind is lp.JoinType.INNER and own:
         return replace(plan, condition=kept), own
-    if plan.kind is JoinType.SEMI and own:
+    if plan.kind is lp.JoinType.SEMI and own:
         return _pull_semi(plan)
-    if own or not (plan.kind.left_only or plan.kind is JoinType.LEFT):
+    if own or not (plan.kind.left_only or plan.kind is lp.JoinType.LEFT):
         return plan, []
     # A sub-query of its own: rows of the left may as well be filtered behind it.
     below, found = _pull(plan.left)
@@ -180,7 +167,7 @@ def _pull_join(plan: JoinNode) -> tuple[LogicalNode, list[Expression]]:
     return plan, []
 
 
-def _pull_semi(plan: JoinNode) -> tuple[LogicalNode, list[Expression]]:
+def _pull_semi(plan: lp.JoinNode) -> tuple[lp.LogicalNode, list[Expression]]:
     """A sub-query of the sub-query that names the query around both, as an inner join.
 
     Its rows are those of different values of what is compared: where all are equalities, a row of
@@ -193,7 +180,7 @@ def _pull_semi(plan: JoinNode) -> tuple[LogicalNode, list[Expression]]:
     if None in sides:
         return plan, []
     left, found = _pull(plan.left)
-    columns = list(references(left.row))[:width]
+    columns = list(lp.references(left.row))[:width]
     values: list[Expression] = []
     conditions = []
     for part, side in zip(parts, sides, strict=True):
@@ -206,14 +193,15 @@ def _pull_semi(plan: JoinNode) -> tuple[LogicalNode, list[Expression]]:
         arguments[own] = InputReference(place, f"$s{place}", value.type)
         conditions.append(replace(part, arguments=tuple(arguments)))
     names = [f"$s{len(left.row) + number}" for number in range(len(values))]
-    of_right = row_of(names, [each.type for each in values])
-    distinct = DistinctNode(
-        row=of_right, input=ProjectNode(row=of_right, input=plan.right, expressions=tuple(values))
+    of_right = lp.row_of(names, [each.type for each in values])
+    distinct = lp.DistinctNode(
+        row=of_right,
+        input=lp.ProjectNode(row=of_right, input=plan.right, expressions=tuple(values)),
     )
     assert len(columns) == width  # noqa: S101 - the columns of the left stay in front
-    row = row_of([*left.row.names, *names], [*left.row.children, *of_right.children])
+    row = lp.row_of([*left.row.names, *names], [*left.row.children, *of_right.children])
     kept = all_of([each for each in conditions if not is_outer(each)])
-    made = JoinNode(row=row, left=left, right=distinct, kind=JoinType.INNER, condition=kept)
+    made = lp.JoinNode(row=row, left=left, right=distinct, kind=lp.JoinType.INNER, condition=kept)
     return made, [*found, *(each for each in conditions if is_outer(each))]
 
 
@@ -236,8 +224,8 @@ def _of_right(condition: Expression, width: int) -> tuple[int, Expression] | Non
 
 
 def _pull_project(
-    plan: Any, below: LogicalNode, found: list[Expression]
-) -> tuple[LogicalNode, list[Expression]]:
+    plan: Any, below: lp.LogicalNode, found: list[Expression]
+) -> tuple[lp.LogicalNode, list[Expression]]:
     expressions, names = list(plan.expressions), list(plan.row.names)
     places: dict[int, int] = {}
     for column in _inner_columns(found):
@@ -245,14 +233,13 @@ def _pull_project(
             expressions.append(column)
             names.append(column.name)
         places[column.index] = expressions.index(column)
-    row = row_of(names, [each.type for each in expressions])
-    made = ProjectNode(row=row, input=below, expressions=tuple(expressions))
+    made = lp.project(below, expressions, names)
     return made, [_moved(each, places) for each in found]
 
 
 def _pull_distinct(
-    plan: Any, below: LogicalNode, found: list[Expression]
-) -> tuple[LogicalNode, list[Expression]]:
+    plan: Any, below: lp.LogicalNode, found: list[Expression]
+) -> tuple[lp.LogicalNode, list[Expression]]:
     width = len(plan.row)
     valued = _with_values(below, found)
     if valued is None:  # a row may come several times, which joins must not mind
@@ -260,20 +247,19 @@ def _pull_distinct(
     # What is compared, not what it is made of: several columns may make one value.
     below, places = valued
     kept = [*range(width), *dict.fromkeys(at for _, _, at in places if at >= width)]
-    shown = [references(below.row)[at] for at in kept]
-    row = row_of([each.name for each in shown], [each.type for each in shown])
-    made = ProjectNode(row=row, input=below, expressions=tuple(shown))
-    columns = references(row)
-    return replace(plan, row=row, input=made), [
+    shown = [lp.references(below.row)[at] for at in kept]
+    made = lp.project(below, shown, [each.name for each in shown])
+    columns = lp.references(made.row)
+    return replace(plan, row=made.row, input=made), [
         _with_argument(condition, own, columns[kept.index(at)]) for condition, own, at in places
     ]
 
 
-def has_repeated(plan: LogicalNode, found: Sequence[Expression]) -> bool:
+def has_repeated(plan: lp.LogicalNode, found: Sequence[Expression]) -> bool:
     """Whether rows come several times where conditions were pulled out of DISTINCT."""
-    while isinstance(plan, ProjectNode | FilterNode):
+    while isinstance(plan, lp.ProjectNode | lp.FilterNode):
         plan = plan.input
-    return isinstance(plan, DistinctNode) and any(_sides(each) is None for each in found)
+    return isinstance(plan, lp.DistinctNode) and any(_sides(each) is None for each in found)
 
 
 def _sides(condition: Expression) -> tuple[int, Expression] | None:
@@ -291,13 +277,13 @@ def _sides(condition: Expression) -> tuple[int, Expression] | None:
 
 
 def _with_values(
-    below: LogicalNode, found: Sequence[Expression]
-) -> tuple[LogicalNode, list[tuple[Call, int, int]]] | None:
+    below: lp.LogicalNode, found: Sequence[Expression]
+) -> tuple[lp.LogicalNode, list[tuple[Call, int, int]]] | None:
     """The plan with columns of what is equal to outer values, and for each condition which it is.
 
     None: a condition is no such equality.
     """
-    columns: list[Expression] = list(references(below.row))
+    columns: list[Expression] = list(lp.references(below.row))
     names = list(below.row.names)
     places = []
     for each in found:
@@ -310,8 +296,7 @@ def _with_values(
             names.append(f"$k{len(columns)}")
         places.append((each, own, columns.index(value)))
     if len(columns) > len(below.row):
-        wide = row_of(names, [each.type for each in columns])
-        below = ProjectNode(row=wide, input=below, expressions=tuple(columns))
+        below = lp.project(below, columns, names)
     return below, places
 
 
@@ -322,8 +307,8 @@ def _with_argument(condition: Call, own: int, value: Expression) -> Expression:
 
 
 def _pull_aggregate(
-    plan: Any, below: LogicalNode, found: list[Expression]
-) -> tuple[LogicalNode, list[Expression]]:
+    plan: Any, below: lp.LogicalNode, found: list[Expression]
+) -> tuple[lp.LogicalNode, list[Expression]]:
     """Group by the correlated values too; the columns of the plan stay in front."""
     valued = None if plan.sets is not None or plan.groupings else _with_values(below, found)
     if valued is None:
@@ -331,20 +316,16 @@ def _pull_aggregate(
     below, places = valued
     keys = [*plan.keys, *dict.fromkeys(at for _, _, at in places if at not in plan.keys)]
     key_fields = [below.row.fields[key] for key in keys]
-    row = row_of(
+    row = lp.row_of(
         [*(each.name for each in key_fields), *plan.row.names[len(plan.keys) :]],
         [*(each.type for each in key_fields), *(call.type for call in plan.calls)],
     )
-    grouped = AggregateNode(row=row, input=below, keys=tuple(keys), calls=plan.calls)
+    grouped = lp.AggregateNode(row=row, input=below, keys=tuple(keys), calls=plan.calls)
     count = len(plan.keys)
     order = [*range(count), *range(len(keys), len(row)), *range(count, len(keys))]
-    shown = [references(row)[index] for index in order]
-    made = ProjectNode(
-        row=row_of([each.name for each in shown], [each.type for each in shown]),
-        input=grouped,
-        expressions=tuple(shown),
-    )
-    columns = references(made.row)
+    shown = [lp.references(row)[index] for index in order]
+    made = lp.project(grouped, shown, [each.name for each in shown])
+    columns = lp.references(made.row)
     return made, [
         _with_argument(condition, own, columns[order.index(keys.index(at))])
         for condition, own, at in places
@@ -352,36 +333,38 @@ def _pull_aggregate(
 
 
 def _pull_limit(
-    plan: Any, below: LogicalNode, found: list[Expression]
-) -> tuple[LogicalNode, list[Expression]]:
+    plan: Any, below: lp.LogicalNode, found: list[Expression]
+) -> tuple[lp.LogicalNode, list[Expression]]:
     """The first rows for each of the correlated values, by their number."""
     valued = _with_values(below, found) if plan.order and plan.limit else None
     if valued is None:
         return plan, []
     below, places = valued
     number = BigIntType(nullable=False)
-    call = OverCall(AggregateCall("ROW_NUMBER", (), number), is_rows=False, preceding=None)
+    call = lp.OverCall(AggregateCall("ROW_NUMBER", (), number), is_rows=False, preceding=None)
     partition = tuple(dict.fromkeys(at for _, _, at in places))
-    row = row_of([*below.row.names, "$n"], [*below.row.children, number])
-    numbered = OverNode(row=row, input=below, partition=partition, order=plan.order, calls=(call,))
-    column = references(row)[-1]
+    row = lp.row_of([*below.row.names, "$n"], [*below.row.children, number])
+    numbered = lp.OverNode(
+        row=row, input=below, partition=partition, order=plan.order, calls=(call,)
+    )
+    column = lp.references(row)[-1]
     last = Literal(plan.offset + plan.limit, number)
     conditions = [calls.resolve("<=", [column, last])]
     if plan.offset:
         conditions.append(calls.resolve(">", [column, Literal(plan.offset, number)]))
     condition = all_of(conditions)
     assert condition is not None  # noqa: S101 - there is one at least
-    first = FilterNode(row=row, input=numbered, condition=condition)
-    columns = references(below.row)
-    made = ProjectNode(row=below.row, input=first, expressions=tuple(columns))
+    first = lp.FilterNode(row=row, input=numbered, condition=condition)
+    columns = lp.references(below.row)
+    made = lp.ProjectNode(row=below.row, input=first, expressions=tuple(columns))
     return made, [_with_argument(each, own, columns[at]) for each, own, at in places]
 
 
 _PULLED: Any = {
-    ProjectNode: _pull_project,
-    DistinctNode: _pull_distinct,
-    AggregateNode: _pull_aggregate,
-    LimitNode: _pull_limit,
+    lp.ProjectNode: _pull_project,
+    lp.DistinctNode: _pull_distinct,
+    lp.AggregateNode: _pull_aggregate,
+    lp.LimitNode: _pull_limit,
 }
 
 
@@ -400,7 +383,7 @@ class SubqueryValue:
     """
 
     #: Plans, and what of them goes with a row of the query around; None: all.
-    joins: tuple[tuple[LogicalNode, Expression | None], ...]
+    joins: tuple[tuple[lp.LogicalNode, Expression | None], ...]
     value: Expression
 
 
@@ -429,54 +412,54 @@ def subquery_value(
 
 
 def beside(
-    plan: LogicalNode, inner: LogicalNode, condition: Expression | None = None
-) -> LogicalNode:
+    plan: lp.LogicalNode, inner: lp.LogicalNode, condition: Expression | None = None
+) -> lp.LogicalNode:
     """The rows of a plan with what there is of another behind their columns."""
     types = [each.with_nullability(True) for each in inner.row.children]  # noqa: FBT003
-    row = row_of([*plan.row.names, *inner.row.names], [*plan.row.children, *types])
-    return JoinNode(row=row, left=plan, right=inner, kind=JoinType.LEFT, condition=condition)
+    row = lp.row_of([*plan.row.names, *inner.row.names], [*plan.row.children, *types])
+    return lp.JoinNode(row=row, left=plan, right=inner, kind=lp.JoinType.LEFT, condition=condition)
 
 
-def is_row_of_outer(plan: LogicalNode) -> bool:
+def is_row_of_outer(plan: lp.LogicalNode) -> bool:
     """Whether a plan is a correlated aggregate of all rows: a row for each of the query around."""
     return mentions_outer(plan) and _is_group_of_all(plan)
 
 
-def is_one_row(plan: LogicalNode) -> bool:
+def is_one_row(plan: lp.LogicalNode) -> bool:
     """Whether a plan is an aggregate of all rows that is always there: it has no HAVING."""
     return _is_group_of_all(plan, always=True)
 
 
-def _is_group_of_all(plan: LogicalNode, *, always: bool = False) -> bool:
+def _is_group_of_all(plan: lp.LogicalNode, *, always: bool = False) -> bool:
     """Whether a plan is an aggregate without keys: one row, or none if HAVING says so.
 
     Args:
         plan: of a sub-query.
         always: one with HAVING is none.
     """
-    while isinstance(plan, ProjectNode) or (isinstance(plan, FilterNode) and not always):
+    while isinstance(plan, lp.ProjectNode) or (isinstance(plan, lp.FilterNode) and not always):
         plan = plan.input
-    return isinstance(plan, AggregateNode) and not plan.keys and plan.sets is None
+    return isinstance(plan, lp.AggregateNode) and not plan.keys and plan.sets is None
 
 
-def bound_sub_query(queries: QueryBinder, scope: Scope, query: Any) -> LogicalNode:
+def bound_sub_query(queries: QueryBinder, scope: Scope, query: Any) -> lp.LogicalNode:
     """The plan of a sub-query, without DISTINCT and LIMIT of the one row of an aggregate."""
     return _simplified(queries.nested(scope).bind(query))
 
 
-def _simplified(plan: LogicalNode) -> LogicalNode:
-    if isinstance(plan, ProjectNode | FilterNode):
+def _simplified(plan: lp.LogicalNode) -> lp.LogicalNode:
+    if isinstance(plan, lp.ProjectNode | lp.FilterNode):
         return replace(plan, input=_simplified(plan.input))
-    is_first = isinstance(plan, LimitNode) and not plan.offset and plan.limit != 0
-    if is_first or isinstance(plan, DistinctNode):
+    is_first = isinstance(plan, lp.LimitNode) and not plan.offset and plan.limit != 0
+    if is_first or isinstance(plan, lp.DistinctNode):
         below = _simplified(plan.inputs[0])
         return below if _is_group_of_all(below) else plan
     return plan
 
 
 def row_values(
-    queries: QueryBinder, bound: LogicalNode, node: Any
-) -> tuple[tuple[LogicalNode, Expression | None], list[Expression], Expression | None]:
+    queries: QueryBinder, bound: lp.LogicalNode, node: Any
+) -> tuple[tuple[lp.LogicalNode, Expression | None], list[Expression], Expression | None]:
     """A correlated aggregate of all rows: its join, its columns, and when there is the row.
 
     Where it finds none, the aggregates are those of no rows, and columns are made of them.
@@ -484,11 +467,11 @@ def row_values(
     Raises:
         ValidationError: it is correlated by other things than equalities.
     """
-    values: list[Expression] = list(references(bound.row))
+    values: list[Expression] = list(lp.references(bound.row))
     conditions: list[Expression] = []
     below: Any = bound
-    while not isinstance(below, AggregateNode):
-        if isinstance(below, FilterNode):
+    while not isinstance(below, lp.AggregateNode):
+        if isinstance(below, lp.FilterNode):
             conditions.append(below.condition)
         else:
             values = [substituted(each, below.expressions) for each in values]
@@ -533,10 +516,10 @@ class _Value:
         self._scope = scope
         self._node = node
 
-    def _bound(self, query: Any) -> LogicalNode:
+    def _bound(self, query: Any) -> lp.LogicalNode:
         return bound_sub_query(self._queries, self._scope, query)
 
-    def _one_column(self, query: Any, what: str = "A sub-query as a value") -> LogicalNode:
+    def _one_column(self, query: Any, what: str = "A sub-query as a value") -> lp.LogicalNode:
         bound = self._bound(query)
         if len(bound.row) != 1:
             message = f"{what} has one column; this has {len(bound.row)}."
@@ -548,7 +531,7 @@ class _Value:
     def scalar(self, query: Any) -> SubqueryValue:
         return self._scalar(self._one_column(query))
 
-    def _scalar(self, bound: LogicalNode) -> SubqueryValue:
+    def _scalar(self, bound: lp.LogicalNode) -> SubqueryValue:
         if not mentions_outer(bound):
             row = bound if is_one_row(bound) else _single(bound)
             kind = row.row.children[0].with_nullability(True)  # noqa: FBT003
@@ -607,7 +590,7 @@ class _Value:
         return bound
 
     def _compared_with_row(
-        self, operator: str, operand: Expression, bound: LogicalNode
+        self, operator: str, operand: Expression, bound: lp.LogicalNode
     ) -> SubqueryValue:
         """A comparison with the one row of a correlated aggregate, if that is there."""
         join, (value,), present = row_values(self._queries, bound, self._node)
@@ -616,7 +599,7 @@ class _Value:
             same = self._call("CASE", present, same, _boolean(False))  # noqa: FBT003
         return SubqueryValue((join,), same)
 
-    def _any(self, operator: str, operand: Expression, bound: LogicalNode) -> SubqueryValue:
+    def _any(self, operator: str, operand: Expression, bound: lp.LogicalNode) -> SubqueryValue:
         if operator == "=":
             return self._is_in(operand, bound)
         if is_row_of_outer(bound):
@@ -627,11 +610,11 @@ class _Value:
         true = compared[0] if len(compared) == 1 else self._call("OR", *compared)
         return SubqueryValue((join,), self._known(true, operand, values))
 
-    def _is_in(self, operand: Expression, bound: LogicalNode) -> SubqueryValue:
+    def _is_in(self, operand: Expression, bound: lp.LogicalNode) -> SubqueryValue:
         if is_row_of_outer(bound):
             return self._compared_with_row("=", operand, bound)
         counted, values = self._counted(bound, ())
-        column = references(bound.row)[0]
+        column = lp.references(bound.row)[0]
         same: Any = self._call("=", operand, column)
         if same.arguments[1] != column:
             # Values that are the same for the comparison are to be one.
@@ -648,8 +631,8 @@ class _Value:
         return SubqueryValue((counted, (inner, shifted)), self._known(true, operand, values))
 
     def _counted(
-        self, bound: LogicalNode, extremes: Sequence[str]
-    ) -> tuple[tuple[LogicalNode, Expression | None], list[Expression]]:
+        self, bound: lp.LogicalNode, extremes: Sequence[str]
+    ) -> tuple[tuple[lp.LogicalNode, Expression | None], list[Expression]]:
         """A join with how many rows there are, how many values, and some of the values."""
         kind = plain_type(bound.row.children[0])
         aggregates = [AggregateCall("COUNT", (), _COUNT), AggregateCall("COUNT", (0,), _COUNT)]
@@ -697,25 +680,26 @@ def _shifted(condition: Expression | None, by: int) -> Expression | None:
     return None if condition is None else transform(condition, change)
 
 
-def _projected(plan: LogicalNode, expression: Expression) -> LogicalNode:
-    row = row_of(plan.row.names[:1], [expression.type])
-    return ProjectNode(row=row, input=plan, expressions=(expression,))
+def _projected(plan: lp.LogicalNode, expression: Expression) -> lp.LogicalNode:
+    return lp.project(plan, [expression], plan.row.names[:1])
 
 
 def _grouped(
-    plan: LogicalNode, aggregates: Sequence[AggregateCall], keys: tuple[int, ...] = ()
-) -> LogicalNode:
+    plan: lp.LogicalNode, aggregates: Sequence[AggregateCall], keys: tuple[int, ...] = ()
+) -> lp.LogicalNode:
     names = [plan.row.names[key] for key in keys]
     names += [f"EXPR${number}" for number in range(len(aggregates))]
     types = [plan.row.children[key] for key in keys]
-    row = row_of(names, [*types, *(each.type for each in aggregates)])
-    return AggregateNode(row=row, input=plan, keys=keys, calls=tuple(aggregates))
+    row = lp.row_of(names, [*types, *(each.type for each in aggregates)])
+    return lp.AggregateNode(row=row, input=plan, keys=keys, calls=tuple(aggregates))
 
 
-def _single(plan: LogicalNode) -> LogicalNode:
+def _single(plan: lp.LogicalNode) -> lp.LogicalNode:
     kind = plan.row.children[0].with_nullability(True)  # noqa: FBT003
     call = AggregateCall("SINGLE_VALUE", (0,), kind)
-    return AggregateNode(row=row_of(plan.row.names, [kind]), input=plan, keys=(), calls=(call,))
+    return lp.AggregateNode(
+        row=lp.row_of(plan.row.names, [kind]), input=plan, keys=(), calls=(call,)
+    )
 
 
 def is_predicate(node: Node) -> bool:
@@ -737,8 +721,8 @@ def _as_in(node: Any) -> nodes.InQuery | None:
 
 
 def filtered(
-    queries: QueryBinder, plan: LogicalNode, scope: Scope, node: Any
-) -> LogicalNode | None:
+    queries: QueryBinder, plan: lp.LogicalNode, scope: Scope, node: Any
+) -> lp.LogicalNode | None:
     """The rows of a plan for which IN or EXISTS is true; None: it is no join, but a value."""
     negated = False
     while isinstance(node, nodes.UnaryOperation):
@@ -760,16 +744,18 @@ def filtered(
     if isinstance(node, nodes.InQuery):
         negated = negated != node.negated
         conditions = [*_in(queries, plan, scope, node, inner, negated=negated), *conditions]
-    kind = JoinType.ANTI if negated else JoinType.SEMI
-    return JoinNode(row=plan.row, left=plan, right=inner, kind=kind, condition=all_of(conditions))
+    kind = lp.JoinType.ANTI if negated else lp.JoinType.SEMI
+    return lp.JoinNode(
+        row=plan.row, left=plan, right=inner, kind=kind, condition=all_of(conditions)
+    )
 
 
 def _in(
     queries: QueryBinder,
-    plan: LogicalNode,
+    plan: lp.LogicalNode,
     scope: Scope,
     node: Any,
-    inner: LogicalNode,
+    inner: lp.LogicalNode,
     *,
     negated: bool,
 ) -> list[Expression]:
@@ -793,12 +779,12 @@ def _parts(operand: Any) -> tuple[Any, ...]:
     return operand.fields if isinstance(operand, nodes.RowConstructor) else (operand,)
 
 
-def _never(plan: LogicalNode) -> LogicalNode:
+def _never(plan: lp.LogicalNode) -> lp.LogicalNode:
     condition = Literal(False, BooleanType(nullable=False))  # noqa: FBT003
-    return FilterNode(row=plan.row, input=plan, condition=condition)
+    return lp.FilterNode(row=plan.row, input=plan, condition=condition)
 
 
-def with_value(plan: LogicalNode, value: SubqueryValue) -> tuple[LogicalNode, Expression]:
+def with_value(plan: lp.LogicalNode, value: SubqueryValue) -> tuple[lp.LogicalNode, Expression]:
     """The plan with the columns of a sub-query behind its own, and what that is worth."""
     width = len(plan.row)
 

@@ -11,13 +11,7 @@ from millstream.sql.binder.scope import NameProblem, Scope
 from millstream.sql.parser import nodes
 from millstream.sql.planner.logical import ChangelogNode, WindowNode, row_of
 from millstream.sql.suggestions import did_you_mean
-from millstream.types.logical_types import (
-    DayTimeIntervalType,
-    LocalZonedTimestampType,
-    TimestampKind,
-    TimestampType,
-    VarCharType,
-)
+from millstream.types import logical_types as lt
 from millstream.types.type_roots import TypeFamily
 
 if TYPE_CHECKING:
@@ -103,11 +97,11 @@ def window_node(
         names: of all columns.
     """
     time_type: Any = plan.row.fields[time].type
-    bound = TimestampType(3, nullable=False)
-    if isinstance(time_type, LocalZonedTimestampType):
-        window_time: Any = LocalZonedTimestampType(3, kind=time_type.kind, nullable=False)
+    bound = lt.TimestampType(3, nullable=False)
+    if isinstance(time_type, lt.LocalZonedTimestampType):
+        window_time: Any = lt.LocalZonedTimestampType(3, kind=time_type.kind, nullable=False)
     else:
-        window_time = TimestampType(3, kind=time_type.kind, nullable=False)
+        window_time = lt.TimestampType(3, kind=time_type.kind, nullable=False)
     row = row_of(names, [*plan.row.children, bound, bound, window_time])
     return WindowNode(
         row=row,
@@ -156,7 +150,7 @@ def _time_column(context: Any, kind: str, node: Any, scope: Scope) -> int:
         found: Any = scope.find([node.columns[0].value]).expression
     except NameProblem as problem:
         raise context.error(node, str(problem)) from None
-    if getattr(found.type, "kind", TimestampKind.REGULAR) is TimestampKind.REGULAR:
+    if getattr(found.type, "kind", lt.TimestampKind.REGULAR) is lt.TimestampKind.REGULAR:
         shown = found.type.as_summary_string()
         message = (
             f"The window function requires the timecol is a time attribute type, but "
@@ -169,7 +163,7 @@ def _time_column(context: Any, kind: str, node: Any, scope: Scope) -> int:
 def _length(context: Any, kind: str, name: str, node: Any, scope: Scope) -> int:
     bound = ExpressionBinder(context, scope).bind(node)
     value = bound.value if isinstance(bound, Literal) else None
-    is_length = isinstance(bound.type, DayTimeIntervalType)
+    is_length = isinstance(bound.type, lt.DayTimeIntervalType)
     if isinstance(value, int) and is_length and (value > 0 or name == "offset"):
         return value
     message = f"{name.upper()} of {kind} must be a positive interval of days to seconds."
@@ -288,7 +282,7 @@ def _to(
         raise context.error(call, message)
     given = [(kind, kind) for kind in _KINDS] if pairs is None else pairs
     codes = {_known(context, call, kind): code for kind, code in given}
-    types = [VarCharType(), *map(plain_type, plan.row.children)]
+    types = [lt.VarCharType(), *map(plain_type, plan.row.children)]
     row = row_of([column, *plan.row.names], types)
     return ChangelogNode(row=row, input=plan, column=None, codes=tuple(codes.items()))
 

@@ -1,257 +1,105 @@
-"""Translate the physical plan to transformations.
-
-There is one method per physical node; a node that is read twice becomes one transformation.
-"""
+"""Translate the physical plan to transformations; a node that is read twice becomes one."""
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from millstream.configuration.option import parse_duration
-from millstream.connectors.formats.file_format import BATCH_SIZE
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import UnsupportedSqlError
 from millstream.expressions.context import EvaluationContext
-from millstream.expressions.nodes import Call, InputReference, Literal
-from millstream.functions.watermark_strategy import (
-    FieldTimestampAssigner,
-    WatermarkGenerator,
-    WatermarkStrategy,
-)
 from millstream.graph.model import Partitioning
 from millstream.graph.transformation import (
     OneInputTransformation,
     PartitionTransformation,
+    PhysicalTransformation,
+    SideOutputTransformation,
     SinkTransformation,
     SourceTransformation,
     TwoInputTransformation,
     UnionTransformation,
 )
+from millstream.runtime.columnar.aggregate_kernels import check_user_aggregate
 from millstream.runtime.columnar.array_utils import limited
 from millstream.runtime.operators.sink import SinkFactory
-from millstream.runtime.operators.table.calc import (
-    CalcFactory,
-    ConformFactory,
-    ExpandFactory,
-    UnnestFactory,
-)
-from millstream.runtime.operators.table.group_aggregate import (
-    GroupAggregateFactory,
-    LocalGroupAggregateFactory,
-)
-from millstream.runtime.operators.table.sink_materializer import (
-    DropUpdateBeforeFactory,
-    SinkConflictsFactory,
-    SinkMaterializerFactory,
-    WatermarkTimesFactory,
-)
-from millstream.runtime.operators.table.sort import (
-    FinalRowsFactory,
-    ProctimeSortFactory,
-    TemporalSortFactory,
-)
-from millstream.runtime.operators.table.specs import RankStrategy, SortColumn
-from millstream.runtime.operators.table.top_n import TopNFactory
-from millstream.runtime.operators.timestamps_watermarks import TimestampsWatermarksFactory
-from millstream.sql.catalog.connectors import METADATA_PREFIX
-from millstream.sql.catalog.options import IDLE_TIMEOUT
-from millstream.sql.lowering.conversion import partial_type, partial_window_type, stream_type
-from millstream.sql.lowering.operator_uids import MATERIALIZER, OPERATOR, Places
-from millstream.sql.lowering.operators import (
-    aggregate_calls,
-    changelog_factory,
-    deduplicate,
-    goes_by_clock,
-    interval_join,
-    local_window_aggregate,
-    lookup_join,
-    match_factory,
-    normalize,
-    over_factory,
-    parallelism_of,
-    regular_join,
-    require_bounded,
-    session_function,
-    sink_parallelism,
-    sort_columns,
-    temporal_join,
-    top_n,
-    window_aggregate,
-    window_function,
-    window_join,
-    window_rank,
-)
-from millstream.sql.planner import physical
-from millstream.sql.planner.calcs import keeps_time
-from millstream.sql.planner.logical import SOURCE_WATERMARK, JoinType, references, row_of
-from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical import (
-    ChangelogFunction,
-    FinalRows,
-    IntervalJoin,
-    LookupJoin,
-    TableSourceScan,
-    TemporalJoin,
-    TemporalSort,
-    WindowAggregate,
-    WindowJoin,
-    WindowRank,
-)
+from millstream.runtime.operators.table.calc import ConformFactory
+from millstream.runtime.operators.table.specs import JoinKind, JoinSide, SortColumn
+from millstream.sql.lowering.operator_uids import Places
+from millstream.sql.planner.physical import OPERATOR
+from millstream.sql.stream_types import stream_type
 from millstream.types.field_access import KeyColumns
-from millstream.types.logical_types import DayTimeIntervalType, IntType, MultisetType, TimestampKind
-from millstream.types.time import MIN_TIMESTAMP
-from millstream.types.values import column_of
+from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeVar
 
     from millstream.contracts.sink import Sink
-    from millstream.contracts.source import KnownSplits
-    from millstream.expressions.nodes import Expression
-    from millstream.functions.watermark_strategy import WatermarkOutput
     from millstream.graph.transformation import Transformation
-    from millstream.sql.lowering.operators import LoweringOptions
-    from millstream.sql.planner.physical import PhysicalNode, SinkNode, WatermarkAssigner
-    from millstream.types.logical_types import RowType
+    from millstream.runtime.operators.table.specs import AggregateCall
+    from millstream.sql.planner.logical import SortKey
+    from millstream.sql.planner.physical import LoweringOptions, PhysicalNode
+    from millstream.sql.planner.sinks import SinkNode
     from millstream.types.types import TypeInformation
 
-
-class DelayedWatermarks(WatermarkGenerator):
-    """The watermark is the greatest timestamp less a constant."""
-
-    vectorised: ClassVar[bool] = True
-
-    def __init__(self, delay: int) -> None:
-        """Take the delay in milliseconds."""
-        self.delay = delay
-        self.max_timestamp = MIN_TIMESTAMP
-
-    def on_batch(self, timestamps: NDArray[np.int64]) -> None:
-        """Take the timestamps of a batch, in milliseconds."""
-        if len(timestamps):
-            self.max_timestamp = max(self.max_timestamp, int(timestamps.max()))
-
-    def current_watermark(self) -> int:
-        """The watermark after all that was taken, in milliseconds."""
-        if self.max_timestamp == MIN_TIMESTAMP:
-            return MIN_TIMESTAMP
-        return max(self.max_timestamp - self.delay, MIN_TIMESTAMP)
-
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Take the timestamp of one record."""
-        del event, output
-        self.max_timestamp = max(self.max_timestamp, event_timestamp)
-
-    def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        output.emit_watermark(self.current_watermark())
+    _T = TypeVar("_T")
 
 
-def is_of_source(expression: Expression) -> bool:
-    """Whether watermarks are those that come with the rows: SOURCE_WATERMARK()."""
-    return isinstance(expression, Call) and expression.function == SOURCE_WATERMARK
+#: Parameters of operators that nodes have by other names.
+_PARAMETERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "input_type": lambda node: node.input.row,
+    "left_type": lambda node: node.inputs[0].row,
+    "right_type": lambda node: node.inputs[1].row,
+    "kind": lambda node: JoinKind[node.join.name],
+    "left": lambda node: JoinSide(node.left_keys),
+    "right": lambda node: JoinSide(node.right_keys),
+    "keys": lambda node: node.keys if hasattr(node, "keys") else node.partition,
+    "order": lambda node: sort_columns(node.order),
+    "output_rank": lambda node: node.outputs_rank,
+}
+#: Fields of nodes with expressions, which are evaluated as the options of the session say.
+_EXPRESSIONS: Final = ("condition", "conditions", "projections")
 
 
-def delay_of(expression: Expression, rowtime: int) -> int:
-    """By how many milliseconds an expression is behind the time column.
+def parallelism_of(below: Transformation) -> tuple[int | None, bool]:
+    """How parallel what is read is: a number (None: as the job), and whether it is alone.
+
+    Rows that are dealt out anew lose their order, and changes of one row with it.
+    """
+    if isinstance(below, PhysicalTransformation):
+        return below.parallelism, below.non_parallel
+    if isinstance(below, UnionTransformation):
+        members = [parallelism_of(each) for each in below.members]
+        if any(alone for _, alone in members):
+            return None, True
+        found = {parallelism for parallelism, _ in members}
+        return (found.pop(), False) if len(found) == 1 else (1, False)
+    if isinstance(below, SideOutputTransformation):
+        return parallelism_of(below.input)
+    return None, False
+
+
+def _sink_parallelism(node: SinkNode, below: Transformation) -> tuple[int | None, bool]:
+    """How parallel a sink is, as ``parallelism_of`` says it.
 
     Raises:
-        UnsupportedSqlError: it is not the column less a constant.
+        UnsupportedSqlError: its option says it, and changes would lose their order.
     """
-    if isinstance(expression, InputReference) and expression.index == rowtime:
-        return 0
-    if isinstance(expression, Call) and keeps_time(expression):
-        return delay_of(expression.arguments[0], rowtime)
-    if isinstance(expression, Call) and expression.function == "-":
-        column, length = expression.arguments
-        if isinstance(length, Literal) and isinstance(length.type, DayTimeIntervalType):
-            milliseconds: Any = length.value
-            return delay_of(column, rowtime) + int(milliseconds)
-    message = (
-        f"WATERMARK FOR ... AS {expression}: in this release it is the column itself, or the "
-        "column less a constant interval."
-    )
-    raise UnsupportedSqlError(message)
+    wanted = None if node.sink is None else node.sink.parallelism
+    parallelism, alone = parallelism_of(below)
+    if wanted is None:
+        return parallelism, alone
+    if not node.input.is_insert_only and wanted != (1 if alone else parallelism) != 1:
+        message = (
+            f"'sink.parallelism' of table sink '{node.name}' is not in this release for "
+            "queries that update or delete rows; it would lose their order."
+        )
+        raise UnsupportedSqlError(message)
+    return wanted, False
 
 
-def idle_timeout_of(node: WatermarkAssigner, default: int | None) -> int | None:
-    """Return after how many milliseconds without rows the source of watermarks is idle.
-
-    Args:
-        node: the node that emits them.
-        default: ``table.exec.source.idle-timeout``, unless the table has one; None: never.
-    """
-    below: PhysicalNode = node
-    while len(below.inputs) == 1:
-        below = below.inputs[0]
-    if not isinstance(below, TableSourceScan):
-        return default
-    given = below.table.options.get(IDLE_TIMEOUT.key)
-    return default if given is None else parse_duration(given) or None
-
-
-def strategy_of(
-    expression: Expression, rowtime: int, idle_timeout: int | None
-) -> WatermarkStrategy:
-    """The strategy of a WATERMARK clause.
-
-    Args:
-        expression: over the table's row.
-        rowtime: the column that is event time.
-        idle_timeout: ``table.exec.source.idle-timeout``, in milliseconds; None: never.
-    """
-    delay = delay_of(expression, rowtime)
-    made = WatermarkStrategy(
-        functools.partial(DelayedWatermarks, delay), FieldTimestampAssigner(rowtime)
-    )
-    return made.with_idleness(idle_timeout) if idle_timeout else made
-
-
-class ValuesSource(Source):
-    """The rows of VALUES.
-
-    Args:
-        row: their type.
-        rows: tuples of values.
-    """
-
-    def __init__(self, row: RowType, rows: Sequence[tuple[object, ...]]) -> None:
-        self.row = row
-        self.rows = list(rows)
-
-    @property
-    def boundedness(self) -> Boundedness:
-        """They end."""
-        return Boundedness.BOUNDED
-
-    @property
-    def produced_type(self) -> TypeInformation:
-        return stream_type(self.row)
-
-    def discover(self, known: KnownSplits) -> list[Split]:
-        """One split."""
-        return [] if "values" in known else [Split("values")]
-
-    def end_offset(self, split: Split) -> int:
-        """How many rows there are."""
-        del split
-        return len(self.rows)
-
-    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
-        del split
-        for at in range(start, min(stop, len(self.rows)), BATCH_SIZE):
-            rows = self.rows[at : min(at + BATCH_SIZE, stop)]
-            columns = [
-                column_of([row[i] for row in rows], field.type)
-                for i, field in enumerate(self.row.fields)
-            ]
-            schema = self.row.to_arrow_schema()
-            yield SourceBatch(arrow=pa.RecordBatch.from_arrays(columns, schema=schema))
+def sort_columns(order: Sequence[SortKey]) -> tuple[SortColumn, ...]:
+    """An order as the runtime takes it."""
+    return tuple(SortColumn(each.column, each.descending, each.nulls_first) for each in order)
 
 
 class Lowering:
@@ -287,16 +135,10 @@ class Lowering:
 
     def stream(self, node: PhysicalNode) -> Transformation:
         """The transformation of a node."""
-        known = self._done.get(id(node))
-        if known is None:
+        if id(node) not in self._done:
             self._places.add([node])
-            handler = _LOWERINGS.get(type(node))
-            if handler is None:
-                message = f"{node.kind} is not in this release."
-                raise UnsupportedSqlError(message)
-            known = handler(self, node)
-            self._done[id(node)] = known
-        return known
+            self._done[id(node)] = node.operator(self)
+        return self._done[id(node)]
 
     def sink(
         self, node: SinkNode, sink: Sink, declared: TypeInformation, table: RowType
@@ -314,7 +156,7 @@ class Lowering:
             self._timeless.add(id(node))
         below = self.stream(node.input)
         if node.materialize:
-            below = self._materialized(node, below)
+            below = node.materialized(self, below)
         pairs = zip(table.fields, node.input.row.fields, strict=True)
         not_null = [
             i
@@ -328,19 +170,13 @@ class Lowering:
             f"'{node.name}'",
             lengths=limited(table) if self.options.trim_pad else (),
         )
-        below = self._one("SinkConversion", conform, below, declared)
-        name = f"Sink: {node.name}"
-        parallelism, alone = sink_parallelism(node, below)
+        below = self.one("SinkConversion", conform, below, declared)
+        parallelism, alone = _sink_parallelism(node, below)
         if node.overwrite is not None:
-            require_bounded(node, below)
+            node.refuse_unbounded(below)
         return SinkTransformation(
-            id=self._next_id(),
-            location=self._location,
-            output_type=declared,
-            name=name,
-            kind_name=f"Sink: {type(sink).__name__}",
-            uid=self._places.uid(node),
-            details=self._places.details(node),
+            **self._common(f"Sink: {node.name}", declared, node)
+            | {"kind_name": f"Sink: {type(sink).__name__}"},
             input=below,
             sink=sink,
             factory=SinkFactory(sink),
@@ -349,39 +185,79 @@ class Lowering:
             non_parallel=alone,
         )
 
-    def _materialized(self, node: SinkNode, below: Transformation) -> Transformation:
-        """The rows that a sink has by its own key, which is not the query's."""
-        kind = stream_type(node.input.row)
-        factory: Any = SinkMaterializerFactory(
-            input_type=node.input.row,
-            keys=node.key,
-            upsert_key=node.upsert_key,
-            state_ttl=self.options.state_ttl,
-        )
-        if node.conflict in {"ERROR", "NOTHING"}:
-            below = self._one("WatermarkTimes", WatermarkTimesFactory(), below, kind)
-            fails = node.conflict == "ERROR"
-            row = node.input.row
-            factory = SinkConflictsFactory(row, node.key, node.upsert_key, fails, node.name)
-        exchange = physical.Exchange(row=node.input.row, inputs=(node.input,), keys=node.key)
-        return self._one(
-            "SinkMaterializer",
-            factory,
-            self._keyed(exchange, below),
-            kind,
-            of=node,
-            operator=MATERIALIZER,
-            single=False,
+    # -- what nodes need -------------------------------------------------------------------------
+
+    def factory(self, kind: Callable[..., _T], node: PhysicalNode, **more: Any) -> _T:
+        """The factory of an operator.
+
+        Args:
+            kind: its class, whose fields are the operator's parameters.
+            node: has the values of those that are called as fields of it.
+            more: parameters that the node has not, or otherwise.
+        """
+        given: dict[str, Any] = {}
+        for each in fields(kind):  # type: ignore[arg-type]
+            name = each.name
+            if name in more:
+                given[name] = more[name]
+            elif name in _PARAMETERS:
+                given[name] = _PARAMETERS[name](node)
+            elif getattr(node, name, None) is not None:
+                given[name] = getattr(node, name)
+            elif name in {"state_ttl", "mini_batch", "time_zone"}:
+                given[name] = getattr(self.options, name)
+            elif name == "evaluation" and any(hasattr(node, each) for each in _EXPRESSIONS):
+                given[name] = self.evaluation
+            elif hasattr(node, name):
+                given[name] = None
+        return kind(**given, **{name: more[name] for name in more.keys() - given.keys()})
+
+    def aggregates(
+        self, calls: Sequence[AggregateCall], *, retracts: bool = False, merges: bool = False
+    ) -> tuple[AggregateCall, ...]:
+        """Aggregates as the runtime takes them.
+
+        Args:
+            calls: of the plan.
+            retracts: whether rows may be taken back.
+            merges: whether accumulators are put together.
+
+        Raises:
+            ProgramError: a function of a user lacks what that needs.
+        """
+        found = []
+        for call in calls:
+            user = call.user
+            if user is not None:
+                check_user_aggregate(user, retracts=retracts, merges=merges)
+                parameters = dict(self.options.job_parameters)
+                call = replace(call, user=replace(user, job_parameters=parameters))  # noqa: PLW2901
+            found.append(call)
+        return tuple(found)
+
+    @staticmethod
+    def order(order: Sequence[SortKey]) -> tuple[SortColumn, ...]:
+        """An order as the runtime takes it."""
+        return sort_columns(order)
+
+    def are_times_read(self, node: PhysicalNode) -> bool:
+        """Whether anybody who reads a node's rows may read the timestamps beside them."""
+        return self._places.are_times_read(node, self._timeless)
+
+    def source(self, node: PhysicalNode | None, name: str, source: Any) -> Transformation:
+        """A source, of a table or without one of its statement."""
+        return SourceTransformation(
+            **self._common(name, source.produced_type, node),
+            source=source,
+            non_parallel=node is None,
         )
 
-    # -- pieces ----------------------------------------------------------------------------------
-
-    def _one(
+    def one(
         self,
         name: str,
         factory: Any,
         below: Transformation,
-        output: TypeInformation,
+        output: RowType | TypeInformation,
         *,
         of: PhysicalNode | None = None,
         operator: str = OPERATOR,
@@ -392,17 +268,9 @@ class Lowering:
 
         One ``of`` a node has a uid of what that does.
         """
-        parallelism, alone = parallelism_of(below)
-        if single is not None:
-            parallelism, alone = None, single
+        parallelism, alone = parallelism_of(below) if single is None else (None, single)
         return OneInputTransformation(
-            id=self._next_id(),
-            location=self._location,
-            output_type=output,
-            name=name,
-            kind_name=name,
-            uid=None if of is None else self._places.uid(of, operator),
-            details={} if of is None else self._places.details(of, operator),
+            **self._common(name, output, of, operator),
             input=below,
             factory=factory,
             parallelism=parallelism,
@@ -410,130 +278,7 @@ class Lowering:
             needs_processing_time=ticks,
         )
 
-    def _keyed(self, node: physical.Exchange, below: Transformation) -> Transformation:
-        return PartitionTransformation(
-            id=self._next_id(),
-            location=self._location,
-            output_type=below.output_type,
-            input=below,
-            partitioning=Partitioning.HASH if node.keys else Partitioning.GLOBAL,
-            key_selector=KeyColumns(node.keys or ()),
-        )
-
-    # -- leaves ----------------------------------------------------------------------------------
-
-    def _scan(self, node: physical.TableSourceScan) -> Transformation:
-        source = node.source.create()
-        name = f"Source: {node.identifier.object_name}"
-        made = SourceTransformation(
-            id=self._next_id(),
-            location=self._location,
-            output_type=source.produced_type,
-            name=name,
-            kind_name=name,
-            uid=self._places.uid(node),
-            details=self._places.details(node),
-            source=source,
-        )
-        columns = tuple(
-            METADATA_PREFIX + column.key if column.is_metadata() else column.name
-            for column in node.read_columns
-        )
-        conform = ConformFactory(columns, table=f"table '{node.identifier.as_summary_string()}'")
-        return self._one("SourceConversion", conform, made, stream_type(node.row))
-
-    def _data_stream(self, node: physical.DataStreamScan) -> Transformation:
-        return node.transformation
-
-    def _values(self, node: physical.ValuesScan) -> Transformation:
-        kind = stream_type(node.row)
-        return SourceTransformation(
-            id=self._next_id(),
-            location=self._location,
-            output_type=kind,
-            name="Source: Values",
-            kind_name="Source: Values",
-            source=ValuesSource(node.row, node.rows),
-            non_parallel=True,
-        )
-
-    # -- without state ---------------------------------------------------------------------------
-
-    def _calc(self, node: physical.Calc) -> Transformation:
-        factory = CalcFactory(
-            input_type=node.input.row,
-            projections=node.projections,
-            condition=node.condition,
-            evaluation=self.evaluation,
-            keeps_times=self._places.are_times_read(node, self._timeless),
-        )
-        return self._one("Calc", factory, self.stream(node.input), stream_type(node.row))
-
-    def _watermark(self, node: physical.WatermarkAssigner) -> Transformation:
-        if is_of_source(node.expression):
-            return self.stream(node.input)  # they come with the rows
-        idle_timeout = idle_timeout_of(node, self.options.idle_timeout)
-        strategy = strategy_of(node.expression, node.rowtime, idle_timeout)
-        are_read = self._places.are_times_read(node, self._timeless)
-        factory = TimestampsWatermarksFactory(strategy, keeps_times=are_read)
-        below = self.stream(node.input)
-        return self._one(
-            "WatermarkAssigner",
-            factory,
-            below,
-            stream_type(node.row),
-            of=node,
-            ticks=strategy.needs_ticks,
-        )
-
-    def _exchange(self, node: physical.Exchange) -> Transformation:
-        return self._keyed(node, self.stream(node.input))
-
-    def _drop(self, node: physical.DropUpdateBefore) -> Transformation:
-        factory = DropUpdateBeforeFactory()
-        below = self.stream(node.input)
-        return self._one("DropUpdateBefore", factory, below, stream_type(node.row))
-
-    def _union(self, node: physical.Union) -> Transformation:
-        members = [self.stream(each) for each in node.inputs]
-        return UnionTransformation(
-            id=self._next_id(),
-            location=self._location,
-            output_type=stream_type(node.row),
-            members=members,
-        )
-
-    def _expand(self, node: physical.Expand) -> Transformation:
-        factory = ExpandFactory(node.keys, node.sets)
-        return self._one("Expand", factory, self.stream(node.input), stream_type(node.row))
-
-    def _changelog(self, node: ChangelogFunction) -> Transformation:
-        below = self.stream(node.input)
-        return self._one(node.kind, changelog_factory(node), below, stream_type(node.row))
-
-    def _correlate(self, node: physical.Correlate) -> Transformation:
-        below, argument = node.input, node.arguments[0]
-        columns = [*references(below.row), argument]
-        row = row_of([*below.row.names, "$nested"], [each.type for each in columns])
-        calc = physical.Calc(row=row, inputs=(below,), projections=tuple(columns))
-        factory = UnnestFactory(
-            outer=node.join is JoinType.LEFT,
-            ordinality=node.with_ordinality,
-            repeats=isinstance(argument.type, MultisetType),
-        )
-        return self._one("Correlate", factory, self._calc(calc), stream_type(node.row))
-
-    def _window_function(self, node: physical.WindowTableFunction) -> Transformation:
-        if node.window == "SESSION":
-            sessions = session_function(node, self.evaluation)
-            single, ticks = not node.partition, not sessions.is_rowtime
-            return self._stateful(node, sessions, single=single, ticks=ticks)
-        factory, below = window_function(node, self.evaluation), self.stream(node.input)
-        return self._one("WindowTableFunction", factory, below, stream_type(node.row))
-
-    # -- with state ------------------------------------------------------------------------------
-
-    def _stateful(
+    def stateful(
         self,
         node: PhysicalNode,
         factory: Any,
@@ -542,198 +287,61 @@ class Lowering:
         ticks: bool = False,
         below: Transformation | None = None,
     ) -> Transformation:
-        return self._one(
-            node.kind,
-            factory,
-            self.stream(node.input) if below is None else below,
-            stream_type(node.row),
-            of=node,
-            single=single,
-            ticks=ticks,
-        )
+        """The operator of a node, with a uid of what that does."""
+        below = self.stream(node.input) if below is None else below
+        return self.one(node.kind, factory, below, node.row, of=node, single=single, ticks=ticks)
 
-    def _group_aggregate(self, node: physical.GroupAggregate) -> Transformation:
-        retracts = not node.input.is_insert_only
-        parameters = self.evaluation.job_parameters
-        calls = aggregate_calls(node.calls, parameters, retracts=retracts)
-        factory = GroupAggregateFactory(
-            input_type=node.input.row,
-            keys=node.keys,
-            aggregates=calls,
-            retracts=retracts,
-            update_before=node.update_before,
-            mini_batch=self.options.mini_batch,
-            state_ttl=self._ttl(node.state_ttl),
-            merges=node.two_phase,
-        )
-        below = None
-        if node.two_phase:
-            local = LocalGroupAggregateFactory(
-                factory.input_type, factory.keys, calls, retracts=retracts
-            )
-            below = self._ahead(node, "LocalGroupAggregate", local, partial_type(local))
-        return self._stateful(node, factory, single=not node.keys, below=below)
-
-    def _ttl(self, hint: int | None) -> int:
-        """How long state is kept: as a hint says, or as the option."""
-        return self.options.state_ttl if hint is None else hint
-
-    def _ahead(self, node: Any, name: str, factory: Any, output: TypeInformation) -> Transformation:
-        """What is aggregated of each batch, its keys first, and the exchange behind it."""
-        local = self._one(name, factory, self.stream(node.input.input), output)
-        exchange = physical.Exchange(row=node.row, keys=tuple(range(len(node.keys))) or None)
-        return self._keyed(exchange, local)
-
-    def _window_aggregate(self, node: WindowAggregate) -> Transformation:
-        factory = window_aggregate(node, self.evaluation)
-        below = None
-        if node.two_phase:
-            local = local_window_aggregate(factory)
-            below = self._ahead(node, "LocalWindowAggregate", local, partial_window_type(local))
-        return self._stateful(
-            node, factory, single=not node.keys, ticks=not node.is_rowtime, below=below
-        )
-
-    def _limit(self, node: physical.Limit) -> Transformation:
-        """The first rows as they come: a Top-N by a constant."""
-        below = node.input.row
-        zero = Literal(0, IntType(nullable=False))
-        row = row_of([*below.names, "$zero"], [*below.children, zero.type])
-        columns: tuple[Expression, ...] = (*references(below), zero)
-        before = physical.Calc(row=row, inputs=(node.input,), projections=columns)
-        append = node.input.is_insert_only
-        factory = TopNFactory(
-            input_type=row,
-            keys=(),
-            order=(SortColumn(len(below)),),
-            start=node.offset + 1,
-            end=node.offset + node.limit,
-            output_rank=False,
-            strategy=RankStrategy.APPEND if append else RankStrategy.RETRACT,
-            update_before=node.update_before,
-            state_ttl=self.options.state_ttl,
-            mini_batch=self.options.mini_batch,
-        )
-        ranked = self._one(
-            "Limit",
-            factory,
-            self._calc(before),
-            stream_type(row),
-            of=node,
-            single=True,
-        )
-        drop = CalcFactory(
-            input_type=row, projections=tuple(references(below)), evaluation=self.evaluation
-        )
-        return self._one("Calc", drop, ranked, stream_type(node.row))
-
-    def _over(self, node: physical.OverAggregate) -> Transformation:
-        factory = over_factory(node, self.evaluation.job_parameters, self.options.state_ttl)
-        ticks = goes_by_clock(factory)
-        return self._stateful(node, factory, single=not node.partition, ticks=ticks)
-
-    def _match(self, node: Match) -> Transformation:
-        factory = match_factory(node, self.evaluation)
-        by_clock = factory.rowtime is None and node.pattern.within is not None
-        return self._stateful(node, factory, single=not node.partition, ticks=by_clock)
-
-    def _deduplicate(self, node: physical.Deduplicate) -> Transformation:
-        factory = deduplicate(node, self.options)
-        return self._stateful(node, factory, single=not node.keys)
-
-    def _rank(self, node: physical.Rank) -> Transformation:
-        return self._stateful(node, top_n(node, self.options), single=not node.partition)
-
-    def _final_rows(self, node: FinalRows) -> Transformation:
-        order = sort_columns(node.order)
-        factory = FinalRowsFactory(node.input.row, order, node.offset)
-        return self._stateful(node, factory, single=True)
-
-    def _temporal_sort(self, node: TemporalSort) -> Transformation:
-        order = sort_columns(node.order)
-        first: Any = node.input.row.fields[order[0].index].type
-        if first.kind is TimestampKind.PROCTIME:
-            below, kind = self.stream(node.input), stream_type(node.row)
-            return self._one(
-                "TemporalSort", ProctimeSortFactory(order[1:]), below, kind, single=True
-            )
-        return self._stateful(node, TemporalSortFactory(node.input.row, order), single=True)
-
-    def _normalize(self, node: physical.ChangelogNormalize) -> Transformation:
-        return self._stateful(node, normalize(node, self.options), single=False)
-
-    def _join(self, node: physical.Join) -> Transformation:
-        ttls = self._ttl(node.state_ttls[0]), self._ttl(node.state_ttls[1])
-        factory = regular_join(node, self.evaluation, ttls)
-        return self._two(node, factory, single=not node.left_keys)
-
-    def _interval_join(self, node: IntervalJoin) -> Transformation:
-        factory = interval_join(node, self.evaluation)
-        return self._two(node, factory, single=not node.left_keys, ticks=not node.is_rowtime)
-
-    def _temporal_join(self, node: TemporalJoin) -> Transformation:
-        return self._two(node, temporal_join(node, self.evaluation), single=False)
-
-    def _lookup_join(self, node: LookupJoin) -> Transformation:
-        factory = lookup_join(node, self.evaluation)
-        below = self.stream(node.input)
-        return self._one("LookupJoin", factory, below, stream_type(node.row), ticks=True)
-
-    def _window_join(self, node: WindowJoin) -> Transformation:
-        factory = window_join(node, self.evaluation)
-        return self._two(node, factory, single=not node.left_keys)
-
-    def _window_rank(self, node: WindowRank) -> Transformation:
-        factory = window_rank(node, self.evaluation)
-        return self._stateful(node, factory, single=not node.partition)
-
-    def _two(
+    def two(
         self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
     ) -> Transformation:
-        below = [self.stream(each) for each in node.inputs]
+        """The operator of a node with two inputs."""
+        left, right = (self.stream(each) for each in node.inputs)
         return TwoInputTransformation(
-            id=self._next_id(),
-            location=self._location,
-            output_type=stream_type(node.row),
-            name=node.kind,
-            kind_name=node.kind,
-            uid=self._places.uid(node),
-            details=self._places.details(node),
-            input1=below[0],
-            input2=below[1],
+            **self._common(node.kind, node.row, node),
+            input1=left,
+            input2=right,
             factory=factory,
             non_parallel=single,
             needs_processing_time=ticks,
         )
 
+    def union(self, node: PhysicalNode, members: Sequence[Transformation]) -> Transformation:
+        """The rows of several streams."""
+        return UnionTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=stream_type(node.row),
+            members=list(members),
+        )
 
-_LOWERINGS: Final[dict[type, Callable[[Lowering, Any], Transformation]]] = {
-    physical.TableSourceScan: Lowering._scan,  # noqa: SLF001 - the table of this class
-    physical.DataStreamScan: Lowering._data_stream,  # noqa: SLF001
-    physical.ValuesScan: Lowering._values,  # noqa: SLF001
-    physical.Calc: Lowering._calc,  # noqa: SLF001
-    ChangelogFunction: Lowering._changelog,  # noqa: SLF001
-    physical.WatermarkAssigner: Lowering._watermark,  # noqa: SLF001
-    physical.Exchange: Lowering._exchange,  # noqa: SLF001
-    physical.DropUpdateBefore: Lowering._drop,  # noqa: SLF001
-    physical.Union: Lowering._union,  # noqa: SLF001
-    physical.GroupAggregate: Lowering._group_aggregate,  # noqa: SLF001
-    physical.Expand: Lowering._expand,  # noqa: SLF001
-    physical.Correlate: Lowering._correlate,  # noqa: SLF001
-    physical.WindowTableFunction: Lowering._window_function,  # noqa: SLF001
-    WindowAggregate: Lowering._window_aggregate,  # noqa: SLF001
-    physical.Limit: Lowering._limit,  # noqa: SLF001
-    physical.OverAggregate: Lowering._over,  # noqa: SLF001
-    Match: Lowering._match,  # noqa: SLF001
-    physical.Deduplicate: Lowering._deduplicate,  # noqa: SLF001
-    physical.Rank: Lowering._rank,  # noqa: SLF001
-    physical.ChangelogNormalize: Lowering._normalize,  # noqa: SLF001
-    IntervalJoin: Lowering._interval_join,  # noqa: SLF001
-    TemporalJoin: Lowering._temporal_join,  # noqa: SLF001
-    LookupJoin: Lowering._lookup_join,  # noqa: SLF001
-    FinalRows: Lowering._final_rows,  # noqa: SLF001
-    TemporalSort: Lowering._temporal_sort,  # noqa: SLF001
-    WindowJoin: Lowering._window_join,  # noqa: SLF001
-    WindowRank: Lowering._window_rank,  # noqa: SLF001
-    physical.Join: Lowering._join,  # noqa: SLF001
-}
+    def keyed(self, keys: Sequence[int], below: Transformation) -> Transformation:
+        """The rows of one key in one task; without keys all rows in one."""
+        return PartitionTransformation(
+            id=self._next_id(),
+            location=self._location,
+            output_type=below.output_type,
+            input=below,
+            partitioning=Partitioning.HASH if keys else Partitioning.GLOBAL,
+            key_selector=KeyColumns(tuple(keys)),
+        )
+
+    def _common(
+        self,
+        name: str,
+        output: RowType | TypeInformation,
+        of: PhysicalNode | None,
+        operator: str = OPERATOR,
+    ) -> dict[str, Any]:
+        """What all transformations have; with a uid if they are of a node."""
+        kind = stream_type(output) if isinstance(output, RowType) else output
+        found = {
+            "id": self._next_id(),
+            "location": self._location,
+            "output_type": kind,
+            "name": name,
+            "kind_name": name,
+        }
+        if of is not None:
+            found["uid"] = self._places.uid(of, operator)
+            found["details"] = self._places.details(of, operator)
+        return found

@@ -10,34 +10,7 @@ from abc import abstractmethod
 from string import hexdigits
 from typing import TYPE_CHECKING, Final
 
-from millstream.sql.parser.nodes import (
-    BinaryOperation,
-    Cast,
-    DefaultArgument,
-    Descriptor,
-    FrameBound,
-    FunctionCall,
-    Identifier,
-    IntervalLiteral,
-    JsonArray,
-    JsonBehavior,
-    JsonExists,
-    JsonObject,
-    JsonQuery,
-    JsonValue,
-    Literal,
-    Name,
-    NamedArgument,
-    Query,
-    ScalarQuery,
-    SortItem,
-    Star,
-    Symbol,
-    TableArgument,
-    TemporalLiteral,
-    WindowFrame,
-    WindowSpecification,
-)
+from millstream.sql.parser import nodes as n
 from millstream.sql.parser.tokens import (
     A_NAME,
     A_STRING,
@@ -57,7 +30,6 @@ from millstream.types.logical_types import BinaryType, BooleanType, CharType, Nu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.sql.parser.nodes import Expression
     from millstream.types.logical_types import LogicalType
 
 
@@ -80,22 +52,22 @@ class OperandParser(TypeParser):
     # --- hooks
 
     @abstractmethod
-    def expression(self) -> Expression:
+    def expression(self) -> n.Expression:
         """Take an expression."""
 
     @abstractmethod
-    def operand(self, power: int) -> Expression:
+    def operand(self, power: int) -> n.Expression:
         """Take an expression of operators that bind more tightly than ``power``."""
 
     @abstractmethod
-    def query(self) -> Query:
+    def query(self) -> n.Query:
         """Take a query, with its WITH, ORDER BY and LIMIT."""
 
     def at_query(self) -> bool:
         """Whether a query begins here, rather than an expression or a relation."""
         return self.words[self.index] in QUERY_STARTS
 
-    def parenthesized_query(self) -> Query:
+    def parenthesized_query(self) -> n.Query:
         """Take a query in parentheses."""
         self.expect("(")
         query = self.query()
@@ -104,7 +76,7 @@ class OperandParser(TypeParser):
 
     # --- literals
 
-    def literal(self) -> Expression | None:
+    def literal(self) -> n.Expression | None:
         """Take a literal if one comes next."""
         start = self.index
         kind, word = self.kinds[start], self.words[start]
@@ -116,35 +88,35 @@ class OperandParser(TypeParser):
                 self.refuse_token(start, str(error))
         if self.at_string():
             text = self.string()
-            return Literal(text, CharType(len(text), nullable=False), position=self.span(start))
+            return n.Literal(text, CharType(len(text), nullable=False), position=self.span(start))
         if kind in {BINARY, ENCODED}:
             return self._bytes(start) if kind == BINARY else self._encoded(start)
         if word in _WORDS:
             self.index += 1
             value, type_ = _WORDS[word]
-            return Literal(value, type_, position=self.span(start))
+            return n.Literal(value, type_, position=self.span(start))
         if word in _TEMPORAL:
             return self._temporal(word)
         return self._interval() if word == "INTERVAL" else None
 
-    def _encoded(self, start: int) -> Literal:
+    def _encoded(self, start: int) -> n.Literal:
         self.index += 1
         try:
             text = encoded_value(self.tokens.source(start))
         except ValueError as error:
             self.refuse_token(start, str(error))
-        return Literal(text, CharType(len(text), nullable=False), position=self.span(start))
+        return n.Literal(text, CharType(len(text), nullable=False), position=self.span(start))
 
-    def _bytes(self, start: int) -> Literal:
+    def _bytes(self, start: int) -> n.Literal:
         digits = self.tokens.source(start)[2:-1]
         self.index += 1
         if len(digits) % 2 or not set(digits) <= set(hexdigits):
             self.refuse_token(start, "X'...' takes an even number of hexadecimal digits")
         value = bytes.fromhex(digits)
         type_ = BinaryType(len(value), nullable=False)
-        return Literal(value, type_, position=self.span(start))
+        return n.Literal(value, type_, position=self.span(start))
 
-    def _temporal(self, word: str) -> TemporalLiteral | None:
+    def _temporal(self, word: str) -> n.TemporalLiteral | None:
         start = self.index
         if self.peek_kind() == STRING:
             self.index += 1
@@ -158,9 +130,9 @@ class OperandParser(TypeParser):
             text, type_ = temporal(word, self.string())
         except ValueError as error:
             self.refuse_token(at, str(error))
-        return TemporalLiteral(text, type_, position=self.span(start))
+        return n.TemporalLiteral(text, type_, position=self.span(start))
 
-    def odbc_literal(self) -> TemporalLiteral | None:
+    def odbc_literal(self) -> n.TemporalLiteral | None:
         """Take ``{d '...'}``, ``{t '...'}`` or ``{ts '...'}``, ODBC's literals, if one comes."""
         start = self.index
         word = _ODBC.get(self.words[start + 1])
@@ -171,7 +143,7 @@ class OperandParser(TypeParser):
         self.expect("}")
         return literal
 
-    def _interval(self) -> Expression:
+    def _interval(self) -> n.Expression:
         start = self.index
         self.expect("INTERVAL")
         sign = self.accept_any("+", "-")
@@ -184,7 +156,7 @@ class OperandParser(TypeParser):
             value = interval_value(text, qualifier)
         except ValueError as error:
             self.refuse_token(at, str(error))
-        return IntervalLiteral(
+        return n.IntervalLiteral(
             text,
             qualifier,
             -value if sign == "-" else value,
@@ -192,7 +164,7 @@ class OperandParser(TypeParser):
             position=self.span(start),
         )
 
-    def _computed_interval(self, start: int, sign: str) -> Expression:
+    def _computed_interval(self, start: int, sign: str) -> n.Expression:
         """``INTERVAL 3 DAY``, ``INTERVAL x DAY``: so many times one day."""
         if sign:
             self.fail_for(A_STRING)
@@ -204,20 +176,20 @@ class OperandParser(TypeParser):
         qualifier = self.interval_qualifier()
         if qualifier.end is not None:
             self.refuse_token(start, "an interval of several units takes a string")
-        one = IntervalLiteral("1", qualifier, interval_value("1", qualifier))
-        return BinaryOperation("*", amount, one, position=self.span(start))
+        one = n.IntervalLiteral("1", qualifier, interval_value("1", qualifier))
+        return n.BinaryOperation("*", amount, one, position=self.span(start))
 
     # --- ORDER BY and windows
 
-    def expressions_in_parentheses(self) -> tuple[Expression, ...]:
+    def expressions_in_parentheses(self) -> tuple[n.Expression, ...]:
         """Take ``(a, b)``."""
         return self.parenthesized(self.expression)
 
-    def order_by(self) -> tuple[SortItem, ...]:
+    def order_by(self) -> tuple[n.SortItem, ...]:
         """Take what stands behind ORDER BY."""
         return self.listed(self.sort_item)
 
-    def sort_item(self) -> SortItem:
+    def sort_item(self) -> n.SortItem:
         """Take ``x DESC NULLS LAST``."""
         start = self.index
         expression = self.expression()
@@ -225,47 +197,40 @@ class OperandParser(TypeParser):
         nulls_first = None
         if self.accept("NULLS"):
             nulls_first = self.expect_any("FIRST", "LAST") == "FIRST"
-        return SortItem(expression, descending, nulls_first, position=self.span(start))
+        return n.SortItem(expression, descending, nulls_first, position=self.span(start))
 
-    def window(self) -> WindowSpecification:
+    def window(self) -> n.WindowSpecification:
         """Take what stands in the parentheses of OVER, and these."""
         start = self.index
         self.expect("(")
-        base: Name | None = self.name() if self.at_name() else None
-        partition_by: tuple[Expression, ...] = ()
-        order_by: tuple[SortItem, ...] = ()
-        frame = None
-        if self.accept("PARTITION"):
-            self.expect("BY")
-            partition_by = self.listed(self.expression)
-        if self.accept("ORDER"):
-            self.expect("BY")
-            order_by = self.order_by()
-        if unit := self.accept_any("ROWS", "RANGE"):
-            frame = self._frame(unit)
+        base: n.Name | None = self.name() if self.at_name() else None
+        partition_by = self.by("PARTITION", self.expression)
+        order_by = self.by("ORDER", self.sort_item)
+        unit = self.accept_any("ROWS", "RANGE")
+        frame = self._frame(unit) if unit else None
         self.expect(")")
-        return WindowSpecification(base, partition_by, order_by, frame, position=self.span(start))
+        return n.WindowSpecification(base, partition_by, order_by, frame, position=self.span(start))
 
-    def _frame(self, unit: str) -> WindowFrame:
+    def _frame(self, unit: str) -> n.WindowFrame:
         start = self.index - 1
         if self.accept("BETWEEN"):
             first = self._bound()
             self.expect("AND")
             last = self._bound()
         else:
-            first, last = self._bound(), FrameBound("CURRENT ROW")
+            first, last = self._bound(), n.FrameBound("CURRENT ROW")
             if first.direction == "FOLLOWING" and first.offset is not None:
                 first, last = last, first  # as Flink reads it
-        return WindowFrame(unit, first, last, position=self.span(start))
+        return n.WindowFrame(unit, first, last, position=self.span(start))
 
-    def _bound(self) -> FrameBound:
+    def _bound(self) -> n.FrameBound:
         start = self.index
         if self.accept("CURRENT"):
             self.expect("ROW")
-            return FrameBound("CURRENT ROW", position=self.span(start))
+            return n.FrameBound("CURRENT ROW", position=self.span(start))
         offset = None if self.accept("UNBOUNDED") else self.expression()
         direction = self.expect_any("PRECEDING", "FOLLOWING")
-        return FrameBound(direction, offset, position=self.span(start))
+        return n.FrameBound(direction, offset, position=self.span(start))
 
 
 class JsonParser(OperandParser):
@@ -276,47 +241,47 @@ class JsonParser(OperandParser):
 
     __slots__ = ()
 
-    def _operand_and_path(self) -> tuple[Expression, Expression]:
+    def _operand_and_path(self) -> tuple[n.Expression, n.Expression]:
         operand = self._json_value()
         self.expect(",")
         return operand, self.expression()
 
-    def _json_value(self) -> Expression:
+    def _json_value(self) -> n.Expression:
         value = self.expression()
         if self.at("FORMAT", "JSON"):
             self.unsupported("FORMAT JSON", "take JSON(...)")
         return value
 
-    def json_exists(self, start: int, _word: str) -> Expression:
+    def json_exists(self, start: int, _word: str) -> n.Expression:
         """Take JSON_EXISTS."""
         operand, path = self._operand_and_path()
         on_error = None
         begin = self.index
         if kind := self.accept_any("TRUE", "FALSE", "UNKNOWN", "ERROR"):
             self.expect("ON", "ERROR")
-            on_error = JsonBehavior(kind, position=self.span(begin))
+            on_error = n.JsonBehavior(kind, position=self.span(begin))
         self.expect(")")
-        return JsonExists(operand, path, on_error, position=self.span(start))
+        return n.JsonExists(operand, path, on_error, position=self.span(start))
 
     def _returning(self) -> LogicalType | None:
         return self.type_without_nullability() if self.accept("RETURNING") else None
 
-    def json_value(self, start: int, _word: str) -> Expression:
+    def json_value(self, start: int, _word: str) -> n.Expression:
         """Take JSON_VALUE."""
         operand, path = self._operand_and_path()
         returning = self._returning()
         on_empty, on_error = self._behaviors(arrays=False)
         self.expect(")")
-        return JsonValue(operand, path, returning, on_empty, on_error, position=self.span(start))
+        return n.JsonValue(operand, path, returning, on_empty, on_error, position=self.span(start))
 
-    def json_query(self, start: int, _word: str) -> Expression:
+    def json_query(self, start: int, _word: str) -> n.Expression:
         """Take JSON_QUERY."""
         operand, path = self._operand_and_path()
         returning = self._returning()
         wrapper = self._wrapper()
         on_empty, on_error = self._behaviors(arrays=True)
         self.expect(")")
-        return JsonQuery(
+        return n.JsonQuery(
             operand, path, returning, wrapper, on_empty, on_error, position=self.span(start)
         )
 
@@ -331,23 +296,23 @@ class JsonParser(OperandParser):
         self.expect("WRAPPER")
         return kind
 
-    def _behaviors(self, *, arrays: bool) -> tuple[JsonBehavior | None, JsonBehavior | None]:
+    def _behaviors(self, *, arrays: bool) -> tuple[n.JsonBehavior | None, n.JsonBehavior | None]:
         """What stands before ON EMPTY, and before ON ERROR: in any order, the last one counts."""
-        found: dict[str, JsonBehavior] = {}
+        found: dict[str, n.JsonBehavior] = {}
         while (behavior := self._behavior(arrays=arrays)) is not None:
             self.expect("ON")
             found[self.expect_any("EMPTY", "ERROR")] = behavior
         return found.get("EMPTY"), found.get("ERROR")
 
-    def _behavior(self, *, arrays: bool) -> JsonBehavior | None:
+    def _behavior(self, *, arrays: bool) -> n.JsonBehavior | None:
         start = self.index
         if kind := self.accept_any("NULL", "ERROR"):
-            return JsonBehavior(kind, position=self.span(start))
+            return n.JsonBehavior(kind, position=self.span(start))
         if arrays and self.accept("EMPTY"):
             kind = f"EMPTY {self.expect_any('ARRAY', 'OBJECT')}"
-            return JsonBehavior(kind, position=self.span(start))
+            return n.JsonBehavior(kind, position=self.span(start))
         if not arrays and self.accept("DEFAULT"):
-            return JsonBehavior("DEFAULT", self.expression(), position=self.span(start))
+            return n.JsonBehavior("DEFAULT", self.expression(), position=self.span(start))
         return None
 
     # --- constructors
@@ -361,51 +326,48 @@ class JsonParser(OperandParser):
     def _at_on_null(self) -> bool:
         return self.words[self.index] in {"ABSENT", "NULL"} and self.peek() == "ON"
 
-    def _entry(self) -> tuple[Expression, Expression]:
+    def _entry(self) -> tuple[n.Expression, n.Expression]:
         if self.words[self.index] == "KEY" and self.peek() not in {"VALUE", ":", ".", "("}:
             self.accept("KEY")
         key = self.expression()
         self.expect_any("VALUE", ":")
         return key, self._json_value()
 
-    def json_object(self, start: int, _word: str) -> Expression:
+    def json_object(self, start: int, _word: str) -> n.Expression:
         """Take JSON_OBJECT."""
         empty = self.at(")") or self._at_on_null()
         entries = () if empty else self.listed(self._entry)
         absent = self._absent_on_null()
         self.expect(")")
-        return JsonObject(entries, absent, position=self.span(start))
+        return n.JsonObject(entries, absent, position=self.span(start))
 
-    def json_array(self, start: int, _word: str) -> Expression:
+    def json_array(self, start: int, _word: str) -> n.Expression:
         """Take JSON_ARRAY."""
         empty = self.at(")") or self._at_on_null()
         elements = () if empty else self.listed(self._json_value)
         absent = self._absent_on_null()
         self.expect(")")
-        return JsonArray(elements, absent, position=self.span(start))
+        return n.JsonArray(elements, absent, position=self.span(start))
 
-    def json_objectagg(self, start: int, _word: str) -> Expression:
+    def json_objectagg(self, start: int, _word: str) -> n.Expression:
         """Take JSON_OBJECTAGG."""
         entry = self._entry()
         absent = self._absent_on_null()
         self.expect(")")
-        return JsonObject(
+        return n.JsonObject(
             (entry,),
             absent,
             aggregate=True,
             position=self.span(start),
         )
 
-    def json_arrayagg(self, start: int, _word: str) -> Expression:
+    def json_arrayagg(self, start: int, _word: str) -> n.Expression:
         """Take JSON_ARRAYAGG."""
         element = self._json_value()
-        order_by: tuple[SortItem, ...] = ()
-        if self.accept("ORDER"):
-            self.expect("BY")
-            order_by = self.order_by()
+        order_by = self.by("ORDER", self.sort_item)
         absent = self._absent_on_null()
         self.expect(")")
-        return JsonArray(
+        return n.JsonArray(
             (element,),
             absent,
             aggregate=True,
@@ -496,7 +458,7 @@ class FunctionParser(JsonParser):
 
     __slots__ = ()
 
-    def special_form(self) -> Expression | None:
+    def special_form(self) -> n.Expression | None:
         """Take a call with a grammar of its own if one comes next."""
         start = self.index
         word = self.words[start]
@@ -506,26 +468,26 @@ class FunctionParser(JsonParser):
         if method is not None and self.peek() == "(":
             return self._form(word, method)
         if word in COLUMN_WORDS and self.peek() != "(":
-            return Identifier((self.any_name(),), position=self.span(start))
+            return n.Identifier((self.any_name(),), position=self.span(start))
         if word in NILADIC_FUNCTIONS and self.peek() != "(":
-            name = Identifier((self.any_name(),), position=self.span(start))
-            return FunctionCall(name, niladic=True, position=self.span(start))
+            name = n.Identifier((self.any_name(),), position=self.span(start))
+            return n.FunctionCall(name, niladic=True, position=self.span(start))
         return None
 
-    def _form(self, word: str, method: str) -> Expression:
+    def _form(self, word: str, method: str) -> n.Expression:
         start = self.index
-        name = Identifier((self.any_name(),), position=self.span(start))
+        name = n.Identifier((self.any_name(),), position=self.span(start))
         self.expect("(")
-        take: Callable[[int, str], Expression | tuple[Expression, ...]] = getattr(self, method)
+        take: Callable[[int, str], n.Expression | tuple[n.Expression, ...]] = getattr(self, method)
         taken = take(start, word)
         if not isinstance(taken, tuple):
             return taken
         self.expect(")")
-        return FunctionCall(name, taken, position=self.span(start))
+        return n.FunctionCall(name, taken, position=self.span(start))
 
     # --- calls of ODBC
 
-    def odbc_call(self) -> Expression | None:
+    def odbc_call(self) -> n.Expression | None:
         """Take ``{fn UCASE('a')}`` if it comes next."""
         start = self.index
         if self.words[start + 1] != "FN":
@@ -537,13 +499,13 @@ class FunctionParser(JsonParser):
         if word == "CONVERT":
             operand = self.expression()
             self.expect(",")
-            call: Expression = Cast(operand, self.odbc_type(), position=self.span(start))
+            call: n.Expression = n.Cast(operand, self.odbc_type(), position=self.span(start))
         else:
             call = self._odbc_function(word, at)
         self.expect(")", "}")
         return call
 
-    def _odbc_function(self, word: str, at: int) -> Expression:
+    def _odbc_function(self, word: str, at: int) -> n.Expression:
         name = _ODBC_FUNCTIONS.get(word)
         if name is None and word != "CONCAT":
             self.refuse_token(at, f"function '{{fn {word}}}' is not defined")
@@ -556,16 +518,16 @@ class FunctionParser(JsonParser):
         if len(arguments) != count:
             self.refuse_span(position, f"{{fn {word}}} takes {count} arguments")
         if name is None:
-            return BinaryOperation("||", *arguments, position=position)
+            return n.BinaryOperation("||", *arguments, position=position)
         if word == "INSERT":
             text, first, length, inserted = arguments
             arguments = (text, inserted, first, length)
-        called = Identifier((Name(name, position=position),), position=position)
-        return FunctionCall(called, arguments, position=position)
+        called = n.Identifier((n.Name(name, position=position),), position=position)
+        return n.FunctionCall(called, arguments, position=position)
 
     # --- ordinary calls
 
-    def call(self, name: Identifier, start: int) -> FunctionCall:
+    def call(self, name: n.Identifier, start: int) -> n.FunctionCall:
         """Take what follows the name of a function.
 
         Args:
@@ -574,30 +536,28 @@ class FunctionParser(JsonParser):
         """
         self.expect("(")
         distinct = self.accept_any("DISTINCT", "ALL") == "DISTINCT"
-        arguments: tuple[Expression, ...] = ()
-        order_by: tuple[SortItem, ...] = ()
+        arguments: tuple[n.Expression, ...] = ()
+        order_by: tuple[n.SortItem, ...] = ()
         ignore_nulls = None
         star = self.index
         if self.accept("*"):
-            arguments = (Star(position=self.span(star)),)
+            arguments = (n.Star(position=self.span(star)),)
         elif distinct or not self.at(")"):
             arguments = self.listed(self.argument)
             if name.last.upper() in _NULLS_INSIDE:
                 ignore_nulls = self._null_treatment()
-            if self.accept("ORDER"):
-                self.expect("BY")
-                order_by = self.order_by()
+            order_by = self.by("ORDER", self.sort_item)
         self.expect(")")
         if ignore_nulls is None:
             ignore_nulls = self._null_treatment()
-        within_group: tuple[SortItem, ...] = ()
+        within_group: tuple[n.SortItem, ...] = ()
         if self.accept("WITHIN"):
             self.expect("GROUP", "(", "ORDER", "BY")
             within_group = self.order_by()
             self.expect(")")
         condition = self.filter_clause()
         over = self.over_clause()
-        return FunctionCall(
+        return n.FunctionCall(
             name,
             arguments,
             distinct,
@@ -616,7 +576,7 @@ class FunctionParser(JsonParser):
         self.expect("NULLS")
         return word == "IGNORE"
 
-    def filter_clause(self) -> Expression | None:
+    def filter_clause(self) -> n.Expression | None:
         """Take ``FILTER (WHERE ...)`` if it comes next."""
         if not self.accept("FILTER"):
             return None
@@ -625,7 +585,7 @@ class FunctionParser(JsonParser):
         self.expect(")")
         return condition
 
-    def over_clause(self) -> WindowSpecification | Name | None:
+    def over_clause(self) -> n.WindowSpecification | n.Name | None:
         """Take ``OVER (...)`` or ``OVER w`` if it comes next."""
         if not self.accept("OVER"):
             return None
@@ -637,7 +597,7 @@ class FunctionParser(JsonParser):
 
     # --- arguments
 
-    def argument(self) -> Expression:
+    def argument(self) -> n.Expression:
         """Take one argument, with its name if it has one."""
         start = self.index
         if self.kinds[start] != WORD and not self.at_name():
@@ -646,31 +606,31 @@ class FunctionParser(JsonParser):
             return self._value()
         name = self.name()
         self.expect("=>")
-        return NamedArgument(name, self._value(), position=self.span(start))
+        return n.NamedArgument(name, self._value(), position=self.span(start))
 
-    def _value(self) -> Expression:
+    def _value(self) -> n.Expression:
         start = self.index
         word, next_ = self.words[start], self.peek()
         if word == "DESCRIPTOR" and next_ == "(":
             self.index += 1
-            return Descriptor(self.parenthesized(self.name), position=self.span(start))
+            return n.Descriptor(self.parenthesized(self.name), position=self.span(start))
         if word == "TABLE":
             return self._table_argument()
         if word == "DEFAULT":
             self.index += 1
-            return DefaultArgument(position=self.span(start))
+            return n.DefaultArgument(position=self.span(start))
         if word == "MODEL" and self.at_name(1):
             self.unsupported("a model as an argument (ML_PREDICT and similar functions)")
         bare = word in {"SELECT", "VALUES", "WITH"}
-        value = ScalarQuery(self.query()) if bare else self.expression()
+        value = n.ScalarQuery(self.query()) if bare else self.expression()
         if self.words[self.index] in {"PARTITION", "ORDER"}:
-            if isinstance(value, ScalarQuery):
+            if isinstance(value, n.ScalarQuery):
                 return self._partitioned(value.query, start)
-            if isinstance(value, Identifier) and self.at("PARTITION"):
+            if isinstance(value, n.Identifier) and self.at("PARTITION"):
                 return self._partitioned(value, start)
         return value
 
-    def _table_argument(self) -> TableArgument:
+    def _table_argument(self) -> n.TableArgument:
         start = self.index
         self.expect("TABLE")
         in_parentheses = self.accept("(")
@@ -679,9 +639,9 @@ class FunctionParser(JsonParser):
             self.expect(")")
         return self._partitioned(table, start)
 
-    def _partitioned(self, table: Identifier | Query, start: int) -> TableArgument:
-        partition_by: tuple[Expression, ...] = ()
-        order_by: tuple[SortItem, ...] = ()
+    def _partitioned(self, table: n.Identifier | n.Query, start: int) -> n.TableArgument:
+        partition_by: tuple[n.Expression, ...] = ()
+        order_by: tuple[n.SortItem, ...] = ()
         if self.accept("PARTITION"):
             self.expect("BY")
             several = self.at("(")
@@ -690,11 +650,11 @@ class FunctionParser(JsonParser):
             self.expect("BY")
             several = self.at("(")
             order_by = self.parenthesized(self.sort_item) if several else (self.sort_item(),)
-        return TableArgument(table, partition_by, order_by, position=self.span(start))
+        return n.TableArgument(table, partition_by, order_by, position=self.span(start))
 
     # --- functions with a grammar of their own
 
-    def _cast(self, start: int, word: str) -> Expression:
+    def _cast(self, start: int, word: str) -> n.Expression:
         operand = self.expression()
         self.expect("AS")
         interval = self.accept("INTERVAL")
@@ -702,38 +662,38 @@ class FunctionParser(JsonParser):
         if self.at("NOT", "NULL"):
             self.refuse(f"{word} to a type NOT NULL is not possible: the value may be NULL")
         self.expect(")")
-        return Cast(operand, type_, word == "TRY_CAST", position=self.span(start))
+        return n.Cast(operand, type_, word == "TRY_CAST", position=self.span(start))
 
-    def _interval_symbol(self) -> Symbol:
+    def _interval_symbol(self) -> n.Symbol:
         """Take a unit of TIMESTAMPADD and TIMESTAMPDIFF, which have ODBC's names for them, too."""
         start = self.index
         unit = _ODBC_UNITS.get(self.words[start]) if self.kinds[start] == WORD else None
         if unit is None:
             return self._symbol()
         self.index += 1
-        return Symbol(unit, position=self.span(start))
+        return n.Symbol(unit, position=self.span(start))
 
-    def _symbol(self) -> Symbol:
+    def _symbol(self) -> n.Symbol:
         start = self.index
         unit = self.accept_any(*_UNITS)
         if not unit:
             self.fail()
-        return Symbol(unit, position=self.span(start))
+        return n.Symbol(unit, position=self.span(start))
 
-    def _extract(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _extract(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         unit = self._symbol()
         self.expect("FROM")
         return unit, self.expression()
 
-    def _trim(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _trim(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         begin = self.index
         side = self.accept_any(*_SIDES)
         if not side:
             operand = self.expression()
             if not self.accept("FROM"):
                 return (operand,)
-            return Symbol("BOTH"), operand, self.expression()
-        symbol = Symbol(side, position=self.span(begin))
+            return n.Symbol("BOTH"), operand, self.expression()
+        symbol = n.Symbol(side, position=self.span(begin))
         if self.accept("FROM"):
             return symbol, self.expression()
         characters = self.expression()
@@ -741,7 +701,7 @@ class FunctionParser(JsonParser):
             return symbol, characters  # what is trimmed: TRIM(BOTH s)
         return symbol, characters, self.expression()
 
-    def _substring(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _substring(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         arguments = [self.expression()]
         self.expect_any("FROM", ",")
         arguments.append(self.expression())
@@ -749,7 +709,7 @@ class FunctionParser(JsonParser):
             arguments.append(self.expression())
         return tuple(arguments)
 
-    def _overlay(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _overlay(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         arguments = [self.expression()]
         for word in ("PLACING", "FROM"):
             self.expect(word)
@@ -758,7 +718,7 @@ class FunctionParser(JsonParser):
             arguments.append(self.expression())
         return tuple(arguments)
 
-    def _position(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _position(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         # Tighter than IN, which stands between the two.
         arguments = [self.operand(32)]
         self.expect("IN")
@@ -767,20 +727,20 @@ class FunctionParser(JsonParser):
             arguments.append(self.expression())
         return tuple(arguments)
 
-    def _rounded(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _rounded(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         operand = self.expression()
         if self.accept("TO"):
             return operand, self._symbol()
         return (operand, self.expression()) if self.accept(",") else (operand,)
 
-    def _with_unit(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _with_unit(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         unit = self._interval_symbol()
         self.expect(",")
         first = self.expression()
         self.expect(",")
         return unit, first, self.expression()
 
-    def _convert(self, start: int, _word: str) -> Expression:
+    def _convert(self, start: int, _word: str) -> n.Expression:
         """Take ``CONVERT(INT, x)``; the style behind them changes nothing, as in Flink."""
         interval = self.accept("INTERVAL")
         type_ = self.interval_type() if interval else self.type_without_nullability()
@@ -789,9 +749,9 @@ class FunctionParser(JsonParser):
         if self.accept(",") and not self.accept("NULL"):
             self.integer()
         self.expect(")")
-        return Cast(operand, type_, position=self.span(start))
+        return n.Cast(operand, type_, position=self.span(start))
 
-    def _translate(self, _start: int, _word: str) -> tuple[Expression, ...]:
+    def _translate(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         operand = self.expression()
         if self.at("USING"):
             self.unsupported("TRANSLATE ... USING", "take ENCODE or DECODE")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, dataclass_transform
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -30,8 +30,15 @@ class Position(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class _Frozen:
+    """Makes frozen dataclasses of the classes below it."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+class Node(_Frozen):
     """Anything that the parser makes; ``position`` is None if no text was parsed (Table API)."""
 
     position: Position | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -40,28 +47,19 @@ class Node:
 class Expression(Node):
     """What has a value, or stands where a value may stand (symbols, descriptors)."""
 
-    __slots__ = ()
-
 
 class Relation(Node):
     """What may stand in FROM."""
-
-    __slots__ = ()
 
 
 class Statement(Node):
     """What may stand between two semicolons."""
 
-    __slots__ = ()
-
 
 class Query(Statement):
     """What gives a table: a statement by itself, or a part of one."""
 
-    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
 class Name(Node):
     """One name, as written; names are case-sensitive, so quoting changes nothing but the text."""
 
@@ -69,7 +67,6 @@ class Name(Node):
     quoted: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
 class Identifier(Expression):
     """A name of several parts: a column, a table, a function.
 
@@ -105,7 +102,6 @@ def identifier(*names: str) -> Identifier:
 # --- literals
 
 
-@dataclass(frozen=True, slots=True)
 class Literal(Expression):
     """A number, a string, bytes, TRUE, FALSE, UNKNOWN or NULL.
 
@@ -118,7 +114,6 @@ class Literal(Expression):
     type: LogicalType
 
 
-@dataclass(frozen=True, slots=True)
 class TemporalLiteral(Expression):
     """``DATE '2024-01-31'``, ``TIME '12:00:00'``, ``TIMESTAMP '2024-01-31 12:00:00.000'``.
 
@@ -143,7 +138,6 @@ class TimeUnit(StrEnum):
     SECOND = "SECOND"
 
 
-@dataclass(frozen=True, slots=True)
 class IntervalQualifier(Node):
     """``DAY(3) TO SECOND(6)``: a range of units, or one."""
 
@@ -160,7 +154,6 @@ class IntervalQualifier(Node):
         return self.start in {TimeUnit.YEAR, TimeUnit.QUARTER, TimeUnit.MONTH}
 
 
-@dataclass(frozen=True, slots=True)
 class IntervalLiteral(Expression):
     """``INTERVAL -'1 02:03' DAY TO MINUTE``."""
 
@@ -173,7 +166,6 @@ class IntervalLiteral(Expression):
     negative: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Symbol(Expression):
     """A keyword among arguments: ``DAY`` of EXTRACT, ``BOTH`` of TRIM; in capitals."""
 
@@ -183,7 +175,6 @@ class Symbol(Expression):
 # --- operators
 
 
-@dataclass(frozen=True, slots=True)
 class UnaryOperation(Expression):
     """``NOT``, ``+`` or ``-`` before its operand."""
 
@@ -191,7 +182,6 @@ class UnaryOperation(Expression):
     operand: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class BinaryOperation(Expression):
     """``OR AND = <> < <= > >= || + - * / %`` between two operands; ``!=`` is ``<>``."""
 
@@ -200,7 +190,6 @@ class BinaryOperation(Expression):
     right: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class IsPredicate(Expression):
     """``x IS [NOT] NULL | TRUE | FALSE | UNKNOWN``."""
 
@@ -209,7 +198,6 @@ class IsPredicate(Expression):
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class IsDistinctFrom(Expression):
     """``x IS [NOT] DISTINCT FROM y``."""
 
@@ -218,7 +206,6 @@ class IsDistinctFrom(Expression):
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class IsJson(Expression):
     """``x IS [NOT] JSON [VALUE | ARRAY | OBJECT | SCALAR]``."""
 
@@ -228,7 +215,6 @@ class IsJson(Expression):
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Between(Expression):
     """``x [NOT] BETWEEN [SYMMETRIC] low AND high``."""
 
@@ -239,7 +225,6 @@ class Between(Expression):
     symmetric: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Like(Expression):
     """``x [NOT] LIKE | SIMILAR TO pattern [ESCAPE c]``."""
 
@@ -251,7 +236,6 @@ class Like(Expression):
     similar: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class InList(Expression):
     """``x [NOT] IN (a, b)``."""
 
@@ -260,7 +244,6 @@ class InList(Expression):
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class InQuery(Expression):
     """``x [NOT] IN (SELECT ...)``; the operand may be a `RowConstructor`."""
 
@@ -269,7 +252,6 @@ class InQuery(Expression):
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class QuantifiedComparison(Expression):
     """``x = ANY (...)``, ``x < ALL (...)``: over a query's rows or a list."""
 
@@ -280,21 +262,18 @@ class QuantifiedComparison(Expression):
     right: Query | tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Exists(Expression):
     """``EXISTS (SELECT ...)``."""
 
     query: Query
 
 
-@dataclass(frozen=True, slots=True)
 class ScalarQuery(Expression):
     """``(SELECT max(x) FROM t)`` as a value."""
 
     query: Query
 
 
-@dataclass(frozen=True, slots=True)
 class PeriodPredicate(Expression):
     """``(start, end) OVERLAPS (start, end)``; the other predicates of periods are refused."""
 
@@ -302,7 +281,6 @@ class PeriodPredicate(Expression):
     right: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class WhenClause(Node):
     """``WHEN condition THEN result``."""
 
@@ -310,7 +288,6 @@ class WhenClause(Node):
     result: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class Case(Expression):
     """``CASE [operand] WHEN ... THEN ... [ELSE ...] END``."""
 
@@ -319,7 +296,6 @@ class Case(Expression):
     otherwise: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Cast(Expression):
     """``CAST(x AS type)``, or TRY_CAST; the type is nullable unless it says NOT NULL."""
 
@@ -332,28 +308,24 @@ class Cast(Expression):
 # --- composite values
 
 
-@dataclass(frozen=True, slots=True)
 class RowConstructor(Expression):
     """``ROW(a, b)`` or ``(a, b)``."""
 
     fields: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ArrayConstructor(Expression):
     """``ARRAY[a, b]``."""
 
     elements: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class MapConstructor(Expression):
     """``MAP[k1, v1, k2, v2]``."""
 
     entries: tuple[tuple[Expression, Expression], ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ElementAccess(Expression):
     """``x[i]``: of an array (from 1), a map (by key) or a row (from 1)."""
 
@@ -361,7 +333,6 @@ class ElementAccess(Expression):
     index: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class FieldAccess(Expression):
     """``f(x).field``, ``x[1].field``; fields of a plain name are parts of its `Identifier`."""
 
@@ -369,7 +340,6 @@ class FieldAccess(Expression):
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
 class Star(Expression):
     """``*`` or ``t.*`` in SELECT; ``*`` as the argument of COUNT."""
 
@@ -379,7 +349,6 @@ class Star(Expression):
 # --- calls
 
 
-@dataclass(frozen=True, slots=True)
 class SortItem(Node):
     """``x [ASC | DESC] [NULLS FIRST | LAST]``."""
 
@@ -389,7 +358,6 @@ class SortItem(Node):
     nulls_first: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class FrameBound(Node):
     """``UNBOUNDED PRECEDING``, ``CURRENT ROW``, ``3 FOLLOWING``."""
 
@@ -399,7 +367,6 @@ class FrameBound(Node):
     offset: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class WindowFrame(Node):
     """``ROWS | RANGE BETWEEN start AND end``; without BETWEEN one end is the current row."""
 
@@ -409,7 +376,6 @@ class WindowFrame(Node):
     end: FrameBound
 
 
-@dataclass(frozen=True, slots=True)
 class WindowSpecification(Node):
     """What stands in the parentheses of OVER, or of a named window."""
 
@@ -420,7 +386,6 @@ class WindowSpecification(Node):
     frame: WindowFrame | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class FunctionCall(Expression):
     """``f(a, b)``, with all that may stand in and behind the parentheses."""
 
@@ -443,7 +408,6 @@ class FunctionCall(Expression):
     niladic: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
 class NamedArgument(Expression):
     """``SIZE => INTERVAL '1' HOUR``."""
 
@@ -451,19 +415,16 @@ class NamedArgument(Expression):
     value: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class DefaultArgument(Expression):
     """``DEFAULT`` in the place of an argument: the function's own default."""
 
 
-@dataclass(frozen=True, slots=True)
 class Descriptor(Expression):
     """``DESCRIPTOR(rowtime)``."""
 
     columns: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class TableArgument(Expression):
     """``TABLE t [PARTITION BY x] [ORDER BY y]``, or ``TABLE (SELECT ...)``."""
 
@@ -472,7 +433,6 @@ class TableArgument(Expression):
     order_by: tuple[SortItem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class MatchSemantics(Expression):
     """``RUNNING last(A.x)`` or ``FINAL last(A.x)``, in MATCH_RECOGNIZE."""
 
@@ -483,7 +443,6 @@ class MatchSemantics(Expression):
 # --- JSON
 
 
-@dataclass(frozen=True, slots=True)
 class JsonBehavior(Node):
     """What stands before ON EMPTY, ON ERROR or ON NULL."""
 
@@ -493,7 +452,6 @@ class JsonBehavior(Node):
     default: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class JsonExists(Expression):
     """``JSON_EXISTS(x, path [TRUE | FALSE | UNKNOWN | ERROR ON ERROR])``."""
 
@@ -502,7 +460,6 @@ class JsonExists(Expression):
     on_error: JsonBehavior | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class JsonValue(Expression):
     """``JSON_VALUE(x, path [RETURNING type] [... ON EMPTY] [... ON ERROR])``."""
 
@@ -513,7 +470,6 @@ class JsonValue(Expression):
     on_error: JsonBehavior | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class JsonQuery(Expression):
     """``JSON_QUERY(x, path [RETURNING type] [... WRAPPER] [... ON EMPTY] [... ON ERROR])``."""
 
@@ -526,7 +482,6 @@ class JsonQuery(Expression):
     on_error: JsonBehavior | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class JsonObject(Expression):
     """``JSON_OBJECT(KEY k VALUE v, ... [NULL | ABSENT ON NULL])``; JSON_OBJECTAGG has one entry."""
 
@@ -536,7 +491,6 @@ class JsonObject(Expression):
     aggregate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class JsonArray(Expression):
     """``JSON_ARRAY(x, y [NULL | ABSENT ON NULL])``; JSON_ARRAYAGG has one element."""
 
@@ -550,7 +504,6 @@ class JsonArray(Expression):
 # --- queries
 
 
-@dataclass(frozen=True, slots=True)
 class Hint(Node):
     """``OPTIONS('k' = 'v')``, ``STATE_TTL('t' = '1d')``, ``BROADCAST(t)`` of ``/*+ ... */``."""
 
@@ -562,7 +515,6 @@ class Hint(Node):
     options: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class SelectItem(Node):
     """``x AS a``; a star has no alias."""
 
@@ -578,14 +530,12 @@ class GroupingKind(StrEnum):
     CUBE = "CUBE"
 
 
-@dataclass(frozen=True, slots=True)
 class GroupingSet(Node):
     """``(a, b)`` among sets, or one key; ``()`` has none."""
 
     keys: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class GroupingSets(Node):
     """``GROUPING SETS (...)``, ``ROLLUP (...)``, ``CUBE (...)``."""
 
@@ -593,7 +543,6 @@ class GroupingSets(Node):
     elements: tuple[GroupingSet | GroupingSets, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class NamedWindow(Node):
     """``WINDOW w AS (...)``."""
 
@@ -601,7 +550,6 @@ class NamedWindow(Node):
     specification: WindowSpecification
 
 
-@dataclass(frozen=True, slots=True)
 class Select(Query):
     """``SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... WINDOW ... QUALIFY ...``."""
 
@@ -625,7 +573,6 @@ class SetOperator(StrEnum):
     EXCEPT = "EXCEPT"
 
 
-@dataclass(frozen=True, slots=True)
 class SetOperation(Query):
     """``left UNION [ALL] right``."""
 
@@ -635,21 +582,18 @@ class SetOperation(Query):
     right: Query
 
 
-@dataclass(frozen=True, slots=True)
 class Values(Query):
     """``VALUES (1, 'a'), (2, 'b')``; a row without parentheses has one field."""
 
     rows: tuple[RowConstructor, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class TableQuery(Query):
     """``TABLE t``: all of it."""
 
     name: Identifier
 
 
-@dataclass(frozen=True, slots=True)
 class OrderedQuery(Query):
     """A query with ``ORDER BY``, ``LIMIT`` (or ``FETCH``) and ``OFFSET`` behind it."""
 
@@ -659,7 +603,6 @@ class OrderedQuery(Query):
     limit: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class CommonTable(Node):
     """``name (columns) AS (query)`` of WITH."""
 
@@ -668,7 +611,6 @@ class CommonTable(Node):
     query: Query
 
 
-@dataclass(frozen=True, slots=True)
 class WithQuery(Query):
     """``WITH a AS (...), b AS (...) query``."""
 
@@ -679,7 +621,6 @@ class WithQuery(Query):
 # --- FROM
 
 
-@dataclass(frozen=True, slots=True)
 class TableReference(Relation):
     """A table, a view or a common table by name."""
 
@@ -689,7 +630,6 @@ class TableReference(Relation):
     as_of: Expression | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class DerivedTable(Relation):
     """``(SELECT ...)`` in FROM."""
 
@@ -697,7 +637,6 @@ class DerivedTable(Relation):
     lateral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class TableFunction(Relation):
     """``TABLE(f(...))``, ``LATERAL TABLE(f(...))``, ``TUMBLE(...)``: windows and functions."""
 
@@ -707,7 +646,6 @@ class TableFunction(Relation):
     any_size: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Unnest(Relation):
     """``UNNEST(a) [WITH ORDINALITY]``."""
 
@@ -715,7 +653,6 @@ class Unnest(Relation):
     with_ordinality: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class AliasedRelation(Relation):
     """``relation AS alias (columns)``."""
 
@@ -736,7 +673,6 @@ class JoinKind(StrEnum):
     COMMA = "COMMA"
 
 
-@dataclass(frozen=True, slots=True)
 class Join(Relation):
     """``left JOIN right ON condition``."""
 
@@ -751,33 +687,28 @@ class Join(Relation):
 # --- MATCH_RECOGNIZE
 
 
-@dataclass(frozen=True, slots=True)
 class PatternNode(Node):
     """A part of a pattern of rows."""
 
 
-@dataclass(frozen=True, slots=True)
 class PatternVariable(PatternNode):
     """One row that meets the variable's condition."""
 
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
 class PatternSequence(PatternNode):
     """``A B C``."""
 
     parts: tuple[PatternNode, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class PatternAlternatives(PatternNode):
     """``A | B``."""
 
     alternatives: tuple[PatternNode, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class PatternQuantifier(PatternNode):
     """``A*``, ``A+?``, ``A{2,5}``."""
 
@@ -789,14 +720,12 @@ class PatternQuantifier(PatternNode):
     reluctant: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class PatternExclusion(PatternNode):
     """``{- A -}``: rows that match and do not come out."""
 
     pattern: PatternNode
 
 
-@dataclass(frozen=True, slots=True)
 class PatternPermutation(PatternNode):
     """``PERMUTE(A, B)``: all orders."""
 
@@ -812,7 +741,6 @@ class SkipKind(StrEnum):
     TO_LAST = "TO LAST"
 
 
-@dataclass(frozen=True, slots=True)
 class AfterMatch(Node):
     """``AFTER MATCH SKIP ...``."""
 
@@ -821,7 +749,6 @@ class AfterMatch(Node):
     variable: Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Measure(Node):
     """``expression AS name``."""
 
@@ -829,7 +756,6 @@ class Measure(Node):
     name: Name
 
 
-@dataclass(frozen=True, slots=True)
 class PatternSubset(Node):
     """``SUBSET S = (A, B)``."""
 
@@ -837,7 +763,6 @@ class PatternSubset(Node):
     variables: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class PatternDefinition(Node):
     """``DEFINE A AS condition``."""
 
@@ -845,7 +770,6 @@ class PatternDefinition(Node):
     condition: Expression
 
 
-@dataclass(frozen=True, slots=True)
 class MatchRecognize(Relation):
     """``relation MATCH_RECOGNIZE (...)``."""
 

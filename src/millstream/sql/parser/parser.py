@@ -11,50 +11,8 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from millstream.errors import SqlParserError
+from millstream.sql.parser import statement_nodes as s
 from millstream.sql.parser.nodes import FunctionCall, Identifier, Name
-from millstream.sql.parser.statement_nodes import (
-    AlterCatalog,
-    AlterDatabase,
-    AlterFunction,
-    AnalyzeTable,
-    Assignment,
-    Call,
-    CompileAndExecutePlan,
-    CompilePlan,
-    CreateCatalog,
-    CreateDatabase,
-    CreateFunction,
-    Delete,
-    Describe,
-    DropCatalog,
-    DropDatabase,
-    DropFunction,
-    DropTable,
-    DropView,
-    Execute,
-    ExecutePlan,
-    Explain,
-    Insert,
-    LoadModule,
-    NamePattern,
-    ResetOption,
-    ResetOptions,
-    SetComment,
-    SetOption,
-    SetOptions,
-    Show,
-    ShowCreate,
-    ShowKind,
-    ShowPartitions,
-    StatementSet,
-    StopJob,
-    TruncateTable,
-    UnloadModule,
-    Update,
-    UseCatalog,
-    UseDatabase,
-    UseModules,
-)
 from millstream.sql.parser.table_parser import TableParser
 from millstream.sql.parser.tokens import (
     A_NAME,
@@ -72,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.sql.parser.nodes import Expression, Query, Statement
-    from millstream.sql.parser.statement_nodes import AlterAction
     from millstream.types.logical_types import LogicalType
 
 
@@ -80,21 +37,21 @@ _DETAILS: Final = ("CHANGELOG_MODE", "ESTIMATED_COST", "JSON_EXECUTION_PLAN", "P
 #: Kinds that take neither FROM nor LIKE.
 _BARE: Final = frozenset(
     {
-        ShowKind.CURRENT_CATALOG,
-        ShowKind.CURRENT_DATABASE,
-        ShowKind.MODULES,
-        ShowKind.FULL_MODULES,
-        ShowKind.JARS,
-        ShowKind.JOBS,
+        s.ShowKind.CURRENT_CATALOG,
+        s.ShowKind.CURRENT_DATABASE,
+        s.ShowKind.MODULES,
+        s.ShowKind.FULL_MODULES,
+        s.ShowKind.JARS,
+        s.ShowKind.JOBS,
     }
 )
 _ILIKE: Final = frozenset(
     {
-        ShowKind.CATALOGS,
-        ShowKind.DATABASES,
-        ShowKind.FUNCTIONS,
-        ShowKind.USER_FUNCTIONS,
-        ShowKind.PROCEDURES,
+        s.ShowKind.CATALOGS,
+        s.ShowKind.DATABASES,
+        s.ShowKind.FUNCTIONS,
+        s.ShowKind.USER_FUNCTIONS,
+        s.ShowKind.PROCEDURES,
     }
 )
 _DESCRIBED: Final = ("CATALOG", "DATABASE", "FUNCTION", "MODEL", "CONNECTION", "JOB")
@@ -116,36 +73,38 @@ class ShowParser(TableParser):
         if self.accept("PARTITIONS"):
             table = self.identifier()
             partition = self.partition() if self.accept("PARTITION") else ()
-            return ShowPartitions(table, partition, position=self.span(start))
+            return s.ShowPartitions(table, partition, position=self.span(start))
         kind = self._show_kind()
         scope = pattern = None
-        if kind is ShowKind.COLUMNS:
+        if kind is s.ShowKind.COLUMNS:
             self.expect_any("FROM", "IN")
             scope = self.identifier()
-        elif kind not in _BARE and kind is not ShowKind.CATALOGS and self.accept_any("FROM", "IN"):
+        elif (
+            kind not in _BARE and kind is not s.ShowKind.CATALOGS and self.accept_any("FROM", "IN")
+        ):
             scope = self.identifier()
         if kind not in _BARE:
             pattern = self._pattern(ignore_case=kind in _ILIKE)
-        return Show(kind, scope, pattern, position=self.span(start))
+        return s.Show(kind, scope, pattern, position=self.span(start))
 
-    def _show_kind(self) -> ShowKind:
-        for kind in ShowKind:
+    def _show_kind(self) -> s.ShowKind:
+        for kind in s.ShowKind:
             if self.accept(*kind.value.split()):
                 return kind
         for word in ("CREATE", "PARTITIONS"):
             self.tried(word)
         return self.fail()
 
-    def _pattern(self, *, ignore_case: bool) -> NamePattern | None:
+    def _pattern(self, *, ignore_case: bool) -> s.NamePattern | None:
         start = self.index
         negated = self.accept("NOT")
         words = ("LIKE", "ILIKE") if ignore_case else ("LIKE",)
         word = self.expect_any(*words) if negated else self.accept_any(*words)
         if not word:
             return None
-        return NamePattern(self.string(), negated, word == "ILIKE", position=self.span(start))
+        return s.NamePattern(self.string(), negated, word == "ILIKE", position=self.span(start))
 
-    def _show_create(self, start: int) -> ShowCreate:
+    def _show_create(self, start: int) -> s.ShowCreate:
         kind = self.expect_any("TABLE", "VIEW", "CATALOG", "MODEL", "CONNECTION", "MATERIALIZED")
         if kind in {"MODEL", "CONNECTION", "MATERIALIZED"}:
             self.index -= 1
@@ -155,9 +114,9 @@ class ShowParser(TableParser):
             name = Identifier((self.name(),), position=self.span(begin))
         else:
             name = self.identifier()
-        return ShowCreate(kind, name, position=self.span(start))
+        return s.ShowCreate(kind, name, position=self.span(start))
 
-    def describe(self, start: int) -> Describe:
+    def describe(self, start: int) -> s.Describe:
         """Take DESCRIBE."""
         kind = "TABLE"
         word = self.words[self.index]
@@ -165,7 +124,7 @@ class ShowParser(TableParser):
             self.index += 1
             begin = self.index
             name = Name(self.string(), quoted=True, position=self.span(begin))
-            return Describe("JOB", Identifier((name,)), position=self.span(start))
+            return s.Describe("JOB", Identifier((name,)), position=self.span(start))
         if word in _DESCRIBED and (self.at_name(1) or self.peek() == "EXTENDED"):
             kind = word
             self.index += 1
@@ -175,9 +134,9 @@ class ShowParser(TableParser):
             self.index -= 1
             self.unsupported(f"a {kind}")
         extended = self.accept("EXTENDED")
-        return Describe(kind, self.identifier(), extended, position=self.span(start))
+        return s.Describe(kind, self.identifier(), extended, position=self.span(start))
 
-    def explain(self, start: int) -> Explain:
+    def explain(self, start: int) -> s.Explain:
         """Take EXPLAIN."""
         details: list[str] = []
         if not self.accept("PLAN", "FOR"):
@@ -189,7 +148,7 @@ class ShowParser(TableParser):
                     break
                 if self.words[self.index] not in _DETAILS:
                     self.expect_any(*_DETAILS)
-        return Explain(self.explained(), tuple(details), position=self.span(start))
+        return s.Explain(self.explained(), tuple(details), position=self.span(start))
 
 
 #: First word -> the method that takes the statement, the word already taken.
@@ -287,7 +246,7 @@ class StatementParser(ShowParser):
                     self.refuse_token(at - 1, f"a {kind} is not TEMPORARY")
                 return self._create_space(start, kind)
 
-    def _create_function(self, start: int, *, temporary: bool, system: bool) -> CreateFunction:
+    def _create_function(self, start: int, *, temporary: bool, system: bool) -> s.CreateFunction:
         if_not_exists = self.if_not_exists()
         name = self.identifier()
         path, language = self._implementation()
@@ -296,7 +255,7 @@ class StatementParser(ShowParser):
                 f"USING {self.peek()}", "functions are Python's: LANGUAGE PYTHON, files by options"
             )
         options = self.with_options()
-        return CreateFunction(
+        return s.CreateFunction(
             name,
             path,
             language,
@@ -320,10 +279,12 @@ class StatementParser(ShowParser):
         if kind == "CATALOG":
             name = self.name()
             comment, options = self.comment(), self.with_options()
-            return CreateCatalog(name, comment, options, if_not_exists, position=self.span(start))
+            return s.CreateCatalog(name, comment, options, if_not_exists, position=self.span(start))
         database = self.identifier()
         comment, options = self.comment(), self.with_options()
-        return CreateDatabase(database, comment, options, if_not_exists, position=self.span(start))
+        return s.CreateDatabase(
+            database, comment, options, if_not_exists, position=self.span(start)
+        )
 
     def _drop_object(self, start: int) -> Statement:
         temporary = self.accept("TEMPORARY")
@@ -336,15 +297,15 @@ class StatementParser(ShowParser):
             self.refuse_token(at - 1, f"a {kind} is not TEMPORARY")
         if_exists = self.if_exists()
         if kind == "CATALOG":
-            return DropCatalog(self.name(), if_exists, position=self.span(start))
+            return s.DropCatalog(self.name(), if_exists, position=self.span(start))
         name = self.identifier()
         if kind == "DATABASE":
             cascade = self.accept_any("RESTRICT", "CASCADE") == "CASCADE"
-            return DropDatabase(name, if_exists, cascade, position=self.span(start))
+            return s.DropDatabase(name, if_exists, cascade, position=self.span(start))
         position = self.span(start)
         if kind == "FUNCTION":
-            return DropFunction(name, temporary, system, if_exists, position=position)
-        made = DropTable if kind == "TABLE" else DropView
+            return s.DropFunction(name, temporary, system, if_exists, position=position)
+        made = s.DropTable if kind == "TABLE" else s.DropView
         return made(name, temporary, if_exists, position=position)
 
     def _alter(self, start: int) -> Statement:
@@ -358,36 +319,36 @@ class StatementParser(ShowParser):
             case "CATALOG":
                 name = self.name()
                 action = self._catalog_action()
-                return AlterCatalog(name, action, position=self.span(start))
+                return s.AlterCatalog(name, action, position=self.span(start))
             case _:
                 database = self.identifier()
                 self.expect("SET")
-                return AlterDatabase(database, self.options(), position=self.span(start))
+                return s.AlterDatabase(database, self.options(), position=self.span(start))
 
-    def _alter_function(self, start: int) -> AlterFunction:
+    def _alter_function(self, start: int) -> s.AlterFunction:
         temporary = self.accept("TEMPORARY")
         system = temporary and self.accept("SYSTEM")
         self.expect("FUNCTION")
         if_exists = self.if_exists()
         name = self.identifier()
         path, language = self._implementation()
-        return AlterFunction(
+        return s.AlterFunction(
             name, path, language, temporary, system, if_exists, position=self.span(start)
         )
 
-    def _catalog_action(self) -> AlterAction:
+    def _catalog_action(self) -> s.AlterAction:
         start = self.index
         match self.expect_any("SET", "RESET", "COMMENT"):
             case "SET":
-                return SetOptions(self.options(), position=self.span(start))
+                return s.SetOptions(self.options(), position=self.span(start))
             case "RESET":
-                return ResetOptions(self.option_keys(), position=self.span(start))
+                return s.ResetOptions(self.option_keys(), position=self.span(start))
             case _:
-                return SetComment(self.string(), position=self.span(start))
+                return s.SetComment(self.string(), position=self.span(start))
 
     # --- writing
 
-    def _insert(self, start: int) -> Insert:
+    def _insert(self, start: int) -> s.Insert:
         overwrite = self.expect_any("INTO", "OVERWRITE") == "OVERWRITE"
         table = self.identifier()
         hints = self.hints()
@@ -402,7 +363,7 @@ class StatementParser(ShowParser):
         if self.accept("ON"):
             self.expect("CONFLICT", "DO")
             on_conflict = self.expect_any("ERROR", "NOTHING", "DEDUPLICATE")
-        return Insert(
+        return s.Insert(
             table,
             query,
             columns,
@@ -417,7 +378,7 @@ class StatementParser(ShowParser):
         self.index = start
         self.unsupported("UPSERT", "INSERT INTO a table with a primary key updates it")
 
-    def one_insert(self) -> Insert:
+    def one_insert(self) -> s.Insert:
         """Take an INSERT."""
         start = self.index
         if self.at("UPSERT"):
@@ -425,9 +386,9 @@ class StatementParser(ShowParser):
         self.expect("INSERT")
         return self._insert(start)
 
-    def _inserts(self) -> tuple[Insert, ...]:
+    def _inserts(self) -> tuple[s.Insert, ...]:
         """Take INSERTs, a semicolon behind each, and END."""
-        inserts: list[Insert] = []
+        inserts: list[s.Insert] = []
         while not inserts or not self.accept("END"):
             inserts.append(self.one_insert())
             self.expect(";")
@@ -435,23 +396,23 @@ class StatementParser(ShowParser):
                 pass
         return tuple(inserts)
 
-    def statement_set(self) -> StatementSet:
+    def statement_set(self) -> s.StatementSet:
         """Take ``STATEMENT SET BEGIN ... END``."""
         start = self.index
         self.expect("STATEMENT", "SET", "BEGIN")
-        return StatementSet(self._inserts(), position=self.span(start))
+        return s.StatementSet(self._inserts(), position=self.span(start))
 
-    def _begin(self, start: int) -> StatementSet:
+    def _begin(self, start: int) -> s.StatementSet:
         self.expect("STATEMENT", "SET", ";")
-        return StatementSet(self._inserts(), position=self.span(start))
+        return s.StatementSet(self._inserts(), position=self.span(start))
 
     def _execute(self, start: int) -> Statement:
         if self.accept("PLAN"):
-            return ExecutePlan(self.string(), position=self.span(start))
+            return s.ExecutePlan(self.string(), position=self.span(start))
         if self.at("STATEMENT"):
             inserts = self.statement_set()
-            return StatementSet(inserts.statements, position=self.span(start))
-        return Execute(self._insert_or_query(), position=self.span(start))
+            return s.StatementSet(inserts.statements, position=self.span(start))
+        return s.Execute(self._insert_or_query(), position=self.span(start))
 
     def _insert_or_query(self) -> Statement:
         if self.at("INSERT") or self.at("UPSERT"):
@@ -487,42 +448,42 @@ class StatementParser(ShowParser):
         statement = self.statement_set() if self.at("STATEMENT") else self.one_insert()
         position = self.span(start)
         if both:
-            return CompileAndExecutePlan(path, statement, position=position)
-        return CompilePlan(path, statement, if_not_exists, position=position)
+            return s.CompileAndExecutePlan(path, statement, position=position)
+        return s.CompilePlan(path, statement, if_not_exists, position=position)
 
-    def _truncate(self, start: int) -> TruncateTable:
+    def _truncate(self, start: int) -> s.TruncateTable:
         self.expect("TABLE")
-        return TruncateTable(self.identifier(), position=self.span(start))
+        return s.TruncateTable(self.identifier(), position=self.span(start))
 
-    def _delete(self, start: int) -> Delete:
+    def _delete(self, start: int) -> s.Delete:
         self.expect("FROM")
         table = self.identifier()
         alias = self._alias()
         where = self.expression() if self.accept("WHERE") else None
-        return Delete(table, where, alias, position=self.span(start))
+        return s.Delete(table, where, alias, position=self.span(start))
 
     def _alias(self) -> Name | None:
         return self.name() if self.accept("AS") or self.at_name() else None
 
-    def _update(self, start: int) -> Update:
+    def _update(self, start: int) -> s.Update:
         table = self.identifier()
         alias = self._alias()
         self.expect("SET")
         assignments = self.listed(self._assignment)
         where = self.expression() if self.accept("WHERE") else None
-        return Update(table, assignments, where, alias, position=self.span(start))
+        return s.Update(table, assignments, where, alias, position=self.span(start))
 
-    def _assignment(self) -> Assignment:
+    def _assignment(self) -> s.Assignment:
         start = self.index
         column = self.name()
         self.expect("=")
-        return Assignment(column, self.expression(), position=self.span(start))
+        return s.Assignment(column, self.expression(), position=self.span(start))
 
     def _merge(self, start: int) -> Statement:
         self.index = start
         self.unsupported("MERGE", "INSERT INTO a table with a primary key updates it")
 
-    def _call(self, start: int) -> Call:
+    def _call(self, start: int) -> s.Call:
         begin = self.index
         name = self.identifier()
         if not self.at("("):
@@ -532,9 +493,9 @@ class StatementParser(ShowParser):
         plain = FunctionCall(call.name, call.arguments)
         if plain != call:
             self.refuse_token(begin, "a procedure takes arguments and nothing else")
-        return Call(call, position=self.span(start))
+        return s.Call(call, position=self.span(start))
 
-    def _analyze(self, start: int) -> AnalyzeTable:
+    def _analyze(self, start: int) -> s.AnalyzeTable:
         self.expect("TABLE")
         name = self.identifier()
         partition = self.partition(dynamic=True) if self.accept("PARTITION") else ()
@@ -545,57 +506,57 @@ class StatementParser(ShowParser):
             all_columns = self.accept("ALL")
             self.expect("COLUMNS")
             columns = () if all_columns else self.listed(self.name)
-        return AnalyzeTable(name, partition, columns, all_columns, position=self.span(start))
+        return s.AnalyzeTable(name, partition, columns, all_columns, position=self.span(start))
 
     # --- the session
 
     def _use(self, start: int) -> Statement:
         if self.accept("CATALOG"):
-            return UseCatalog(self.name(), position=self.span(start))
+            return s.UseCatalog(self.name(), position=self.span(start))
         if self.accept("MODULES"):
-            return UseModules(self.listed(self.name), position=self.span(start))
-        return UseDatabase(self.identifier(), position=self.span(start))
+            return s.UseModules(self.listed(self.name), position=self.span(start))
+        return s.UseDatabase(self.identifier(), position=self.span(start))
 
-    def _set(self, start: int) -> SetOption:
+    def _set(self, start: int) -> s.SetOption:
         if not self.at_string():
             self._no_bare_key()
-            return SetOption(position=self.span(start))
+            return s.SetOption(position=self.span(start))
         key = self.string()
         self.expect("=")
-        return SetOption(key, self.string(), position=self.span(start))
+        return s.SetOption(key, self.string(), position=self.span(start))
 
-    def _reset(self, start: int) -> ResetOption:
+    def _reset(self, start: int) -> s.ResetOption:
         if not self.at_string():
             self._no_bare_key()
-            return ResetOption(position=self.span(start))
-        return ResetOption(self.string(), position=self.span(start))
+            return s.ResetOption(position=self.span(start))
+        return s.ResetOption(self.string(), position=self.span(start))
 
     def _no_bare_key(self) -> None:
         if not self.at_end() and not self.at(";"):
             self.refuse("keys and values of options are strings: SET 'key' = 'value'")
 
-    def _load(self, start: int) -> LoadModule:
+    def _load(self, start: int) -> s.LoadModule:
         self.expect("MODULE")
         name = self.name()
-        return LoadModule(name, self.with_options(), position=self.span(start))
+        return s.LoadModule(name, self.with_options(), position=self.span(start))
 
-    def _unload(self, start: int) -> UnloadModule:
+    def _unload(self, start: int) -> s.UnloadModule:
         self.expect("MODULE")
-        return UnloadModule(self.name(), position=self.span(start))
+        return s.UnloadModule(self.name(), position=self.span(start))
 
     def _jar(self, start: int) -> Statement:
         self.index = start
         word = self.words[start]
         self.unsupported(f"{word} JAR", "files of Python go by the options python.files")
 
-    def _stop(self, start: int) -> StopJob:
+    def _stop(self, start: int) -> s.StopJob:
         self.expect("JOB")
         job_id = self.string()
         with_savepoint = self.accept("WITH", "SAVEPOINT")
         with_drain = with_savepoint and self.accept("WITH", "DRAIN")
         if self.at("WITH", "DRAIN"):
             self.refuse("WITH DRAIN stands behind WITH SAVEPOINT")
-        return StopJob(job_id, with_savepoint, with_drain, position=self.span(start))
+        return s.StopJob(job_id, with_savepoint, with_drain, position=self.span(start))
 
 
 _T = TypeVar("_T")

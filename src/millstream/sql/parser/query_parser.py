@@ -3,57 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from millstream.sql.parser import nodes as n
 from millstream.sql.parser.expression_parser import ExpressionParser
-from millstream.sql.parser.nodes import (
-    AfterMatch,
-    AliasedRelation,
-    CommonTable,
-    DerivedTable,
-    FunctionCall,
-    GroupingKind,
-    GroupingSet,
-    GroupingSets,
-    Hint,
-    Identifier,
-    IntervalLiteral,
-    Join,
-    JoinKind,
-    Literal,
-    MatchRecognize,
-    Measure,
-    NamedArgument,
-    NamedWindow,
-    OrderedQuery,
-    PatternAlternatives,
-    PatternDefinition,
-    PatternExclusion,
-    PatternPermutation,
-    PatternQuantifier,
-    PatternSequence,
-    PatternSubset,
-    PatternVariable,
-    RowConstructor,
-    ScalarQuery,
-    Select,
-    SelectItem,
-    SetOperation,
-    SetOperator,
-    SkipKind,
-    Star,
-    TableFunction,
-    TableQuery,
-    TableReference,
-    Unnest,
-    Values,
-    WithQuery,
-)
-from millstream.sql.parser.nodes import TableArgument as TableArgumentNode
 from millstream.sql.parser.tokens import A_NAME, A_NUMBER, A_QUERY, NUMBER, OPERATOR, QUOTED
-
-if TYPE_CHECKING:
-    from millstream.sql.parser.nodes import Expression, Name, PatternNode, Query, Relation, SortItem
 
 
 class MatchParser(ExpressionParser):
@@ -61,7 +15,7 @@ class MatchParser(ExpressionParser):
 
     __slots__ = ()
 
-    def match_recognize(self, relation: Relation, start: int) -> MatchRecognize:
+    def match_recognize(self, relation: n.Relation, start: int) -> n.MatchRecognize:
         """Take ``MATCH_RECOGNIZE (...)``, the word itself already taken.
 
         Args:
@@ -69,14 +23,8 @@ class MatchParser(ExpressionParser):
             start: The index of the first token of that.
         """
         self.expect("(")
-        partition_by: tuple[Expression, ...] = ()
-        order_by: tuple[SortItem, ...] = ()
-        if self.accept("PARTITION"):
-            self.expect("BY")
-            partition_by = self.listed(self.expression)
-        if self.accept("ORDER"):
-            self.expect("BY")
-            order_by = self.order_by()
+        partition_by = self.by("PARTITION", self.expression)
+        order_by = self.by("ORDER", self.sort_item)
         measures = self.listed(self._measure) if self.accept("MEASURES") else ()
         all_rows = self._rows_per_match()
         after_match = self._after_match() if self.accept("AFTER") else None
@@ -90,7 +38,7 @@ class MatchParser(ExpressionParser):
         self.expect("DEFINE")
         definitions = self.listed(self._definition)
         self.expect(")")
-        return MatchRecognize(
+        return n.MatchRecognize(
             relation,
             pattern,
             definitions,
@@ -106,11 +54,11 @@ class MatchParser(ExpressionParser):
             position=self.span(start),
         )
 
-    def _measure(self) -> Measure:
+    def _measure(self) -> n.Measure:
         start = self.index
         expression = self.expression()
         self.expect("AS")
-        return Measure(expression, self.name(), position=self.span(start))
+        return n.Measure(expression, self.name(), position=self.span(start))
 
     def _rows_per_match(self) -> bool | None:
         if self.accept("ONE"):
@@ -123,52 +71,52 @@ class MatchParser(ExpressionParser):
             self.unsupported("a clause on empty or unmatched rows")
         return True
 
-    def _after_match(self) -> AfterMatch:
+    def _after_match(self) -> n.AfterMatch:
         start = self.index - 1
         self.expect("MATCH", "SKIP")
         if self.accept("PAST"):
             self.expect("LAST", "ROW")
-            return AfterMatch(SkipKind.PAST_LAST_ROW, position=self.span(start))
+            return n.AfterMatch(n.SkipKind.PAST_LAST_ROW, position=self.span(start))
         self.expect("TO")
         if self.accept("NEXT"):
             self.expect("ROW")
-            return AfterMatch(SkipKind.TO_NEXT_ROW, position=self.span(start))
+            return n.AfterMatch(n.SkipKind.TO_NEXT_ROW, position=self.span(start))
         # FIRST and LAST are names as well: ``SKIP TO last`` is a variable of that name.
         word = self.accept_any("FIRST", "LAST") if self.at_name(1) else ""
-        kind = SkipKind.TO_FIRST if word == "FIRST" else SkipKind.TO_LAST
-        return AfterMatch(kind, self.name(), position=self.span(start))
+        kind = n.SkipKind.TO_FIRST if word == "FIRST" else n.SkipKind.TO_LAST
+        return n.AfterMatch(kind, self.name(), position=self.span(start))
 
-    def _within(self) -> IntervalLiteral:
+    def _within(self) -> n.IntervalLiteral:
         start = self.index
         interval = self.expression()
-        if not isinstance(interval, IntervalLiteral):
+        if not isinstance(interval, n.IntervalLiteral):
             self.refuse_span(self.span(start), "WITHIN takes an interval: INTERVAL '1' HOUR")
         return interval
 
-    def _subset(self) -> PatternSubset:
+    def _subset(self) -> n.PatternSubset:
         start = self.index
         name = self.name()
         self.expect("=")
-        return PatternSubset(name, self.parenthesized(self.name), position=self.span(start))
+        return n.PatternSubset(name, self.parenthesized(self.name), position=self.span(start))
 
-    def _definition(self) -> PatternDefinition:
+    def _definition(self) -> n.PatternDefinition:
         start = self.index
         variable = self.name()
         self.expect("AS")
-        return PatternDefinition(variable, self.expression(), position=self.span(start))
+        return n.PatternDefinition(variable, self.expression(), position=self.span(start))
 
     # --- patterns
 
-    def _alternatives(self) -> PatternNode:
+    def _alternatives(self) -> n.PatternNode:
         start = self.index
         alternatives = [self._sequence()]
         while self.accept("|"):
             alternatives.append(self._sequence())
         if len(alternatives) == 1:
             return alternatives[0]
-        return PatternAlternatives(tuple(alternatives), position=self.span(start))
+        return n.PatternAlternatives(tuple(alternatives), position=self.span(start))
 
-    def _sequence(self) -> PatternNode:
+    def _sequence(self) -> n.PatternNode:
         start = self.index
         parts = [self._quantified()]
         while self.at_name() or self.words[self.index] in {"(", "{-", "PERMUTE"}:
@@ -176,10 +124,10 @@ class MatchParser(ExpressionParser):
         return (
             parts[0]
             if len(parts) == 1
-            else PatternSequence(tuple(parts), position=self.span(start))
+            else n.PatternSequence(tuple(parts), position=self.span(start))
         )
 
-    def _quantified(self) -> PatternNode:
+    def _quantified(self) -> n.PatternNode:
         start = self.index
         pattern = self._primary_pattern()
         bounds: tuple[int, int | None]
@@ -190,7 +138,7 @@ class MatchParser(ExpressionParser):
         else:
             return pattern
         reluctant = self.accept("?")
-        return PatternQuantifier(pattern, *bounds, reluctant, position=self.span(start))
+        return n.PatternQuantifier(pattern, *bounds, reluctant, position=self.span(start))
 
     def _bounds(self) -> tuple[int, int | None]:
         start = self.index
@@ -204,7 +152,7 @@ class MatchParser(ExpressionParser):
             self.refuse_token(start, f"no number of rows is at least {low} and at most {high}")
         return low or 0, high
 
-    def _primary_pattern(self) -> PatternNode:
+    def _primary_pattern(self) -> n.PatternNode:
         start = self.index
         if self.accept("("):
             pattern = self._alternatives()
@@ -213,13 +161,13 @@ class MatchParser(ExpressionParser):
         if self.accept("{-"):
             excluded = self._alternatives()
             self.expect("-}")
-            return PatternExclusion(excluded, position=self.span(start))
+            return n.PatternExclusion(excluded, position=self.span(start))
         if self.accept("PERMUTE"):
             patterns = self.parenthesized(self._alternatives)
-            return PatternPermutation(patterns, position=self.span(start))
+            return n.PatternPermutation(patterns, position=self.span(start))
         if not self.at_name():
             self.fail_for(A_NAME)
-        return PatternVariable(self.name(), position=self.span(start))
+        return n.PatternVariable(self.name(), position=self.span(start))
 
 
 _UNSUPPORTED: Final = {
@@ -229,11 +177,11 @@ _UNSUPPORTED: Final = {
     "EXTEND": "",
 }
 _SIDES: Final = {
-    "INNER": JoinKind.INNER,
-    "LEFT": JoinKind.LEFT,
-    "RIGHT": JoinKind.RIGHT,
-    "FULL": JoinKind.FULL,
-    "CROSS": JoinKind.CROSS,
+    "INNER": n.JoinKind.INNER,
+    "LEFT": n.JoinKind.LEFT,
+    "RIGHT": n.JoinKind.RIGHT,
+    "FULL": n.JoinKind.FULL,
+    "CROSS": n.JoinKind.CROSS,
 }
 _BEHIND_RELATIONS: Final = frozenset(
     (
@@ -259,21 +207,21 @@ class RelationParser(MatchParser):
 
     __slots__ = ()
 
-    def from_clause(self) -> Relation:
+    def from_clause(self) -> n.Relation:
         """Take what stands behind FROM."""
         start = self.index
         left = self.joined()
         while self.accept(","):
             right = self.joined()
-            left = Join(left, right, JoinKind.COMMA, position=self.span(start))
+            left = n.Join(left, right, n.JoinKind.COMMA, position=self.span(start))
         return left
 
-    def joined(self) -> Relation:
+    def joined(self) -> n.Relation:
         """Take a relation and all joins behind it."""
         start = self.index
         return self._joins(self._relation(), start)
 
-    def _joins(self, left: Relation, start: int) -> Relation:
+    def _joins(self, left: n.Relation, start: int) -> n.Relation:
         while True:
             begin = self.index
             natural = self.accept("NATURAL")
@@ -288,7 +236,7 @@ class RelationParser(MatchParser):
                     self.fail()
                 self.index = begin
                 return left
-            kind = _SIDES.get(side, JoinKind.INNER)
+            kind = _SIDES.get(side, n.JoinKind.INNER)
             left = self._join(left, kind, natural, start)
 
     def refuse_apply(self, side: str) -> None:
@@ -296,10 +244,10 @@ class RelationParser(MatchParser):
         if side == "CROSS" and self.words[self.index] == "APPLY":
             self.refuse("APPLY is none of Flink's joins: write CROSS JOIN LATERAL TABLE(...)")
 
-    def _join(self, left: Relation, kind: JoinKind, natural: bool, start: int) -> Join:  # noqa: FBT001
+    def _join(self, left: n.Relation, kind: n.JoinKind, natural: bool, start: int) -> n.Join:  # noqa: FBT001
         right = self._relation()
-        condition: Expression | None = None
-        using: tuple[Name, ...] = ()
+        condition: n.Expression | None = None
+        using: tuple[n.Name, ...] = ()
         if self.accept("ON"):
             condition = self.expression()
         elif self.accept("USING"):
@@ -307,16 +255,16 @@ class RelationParser(MatchParser):
         if condition is not None or using:
             if natural:
                 self.refuse_token(self.index - 1, "a NATURAL JOIN has no ON and no USING")
-            if kind is JoinKind.CROSS:
+            if kind is n.JoinKind.CROSS:
                 self.refuse_token(self.index - 1, "a CROSS JOIN has no ON and no USING")
-        elif not natural and kind is not JoinKind.CROSS:
+        elif not natural and kind is not n.JoinKind.CROSS:
             # "INNER, LEFT, RIGHT or FULL join requires a condition", says Flink's validator.
             self.fail()
-        return Join(left, right, kind, condition, using, natural, position=self.span(start))
+        return n.Join(left, right, kind, condition, using, natural, position=self.span(start))
 
     # --- one relation
 
-    def _relation(self) -> Relation:
+    def _relation(self) -> n.Relation:
         start = self.index
         relation = self._plain_relation()
         word = self.words[self.index]
@@ -326,18 +274,18 @@ class RelationParser(MatchParser):
             relation = self.match_recognize(relation, start)
         return self._aliased(relation, start)
 
-    def _aliased(self, relation: Relation, start: int) -> Relation:
+    def _aliased(self, relation: n.Relation, start: int) -> n.Relation:
         if self.at_name():
             if self.words[self.index] in {"SEMI", "ANTI"} and self.peek() == "JOIN":
                 self.refuse(_NO_SEMI_JOIN)
             self.suggest(_BEHIND_RELATIONS)
         elif not self.accept("AS"):
             return relation
-        if isinstance(relation, Join):
+        if isinstance(relation, n.Join):
             self.refuse("a join in parentheses has no alias: its tables have")
         alias = self.name()
         columns = self.parenthesized(self.name) if self.at("(") else ()
-        aliased = AliasedRelation(relation, alias, columns, position=self.span(start))
+        aliased = n.AliasedRelation(relation, alias, columns, position=self.span(start))
         if self.accept("MATCH_RECOGNIZE"):
             return self._aliased(self.match_recognize(aliased, start), start)
         if self.at("FOR", "SYSTEM_TIME"):
@@ -346,7 +294,7 @@ class RelationParser(MatchParser):
             self.refuse("hints stand before the alias")
         return aliased
 
-    def _plain_relation(self) -> Relation:
+    def _plain_relation(self) -> n.Relation:
         start = self.index
         lateral = self.accept("LATERAL")
         if self.accept("UNNEST"):
@@ -354,12 +302,12 @@ class RelationParser(MatchParser):
             ordinality = self.accept("WITH")
             if ordinality:
                 self.expect("ORDINALITY")
-            return Unnest(arguments, ordinality, position=self.span(start))
+            return n.Unnest(arguments, ordinality, position=self.span(start))
         if self.at("TABLE", "("):
             self.index += 2
             call = self._function()
             self.expect(")")
-            return TableFunction(call, lateral, position=self.span(start))
+            return n.TableFunction(call, lateral, position=self.span(start))
         if self.at("("):
             return self._in_parentheses_relation(lateral, start)
         if lateral:
@@ -367,50 +315,50 @@ class RelationParser(MatchParser):
             self.fail()
         return self._table_or_function(start)
 
-    def _in_parentheses_relation(self, lateral: bool, start: int) -> Relation:  # noqa: FBT001
+    def _in_parentheses_relation(self, lateral: bool, start: int) -> n.Relation:  # noqa: FBT001
         self.expect("(")
         if self.at_query() and not self.at("TABLE", "("):
             query = self.query()
             self.expect(")")
-            return DerivedTable(query, lateral, position=self.span(start))
+            return n.DerivedTable(query, lateral, position=self.span(start))
         begin = self.index
         inner = self.joined()
-        if isinstance(inner, DerivedTable) and not lateral:
+        if isinstance(inner, n.DerivedTable) and not lateral:
             # Parentheses around a query: maybe the first part of a larger one.
             query = self.query_from(inner.query, begin)
             self.expect(")")
-            return DerivedTable(query, lateral, position=self.span(start))
-        if not isinstance(inner, Join) or lateral:
+            return n.DerivedTable(query, lateral, position=self.span(start))
+        if not isinstance(inner, n.Join) or lateral:
             self.refuse_span(self.span(begin), "parentheses are for queries and joins")
         self.expect(")")
         return inner
 
-    def _function(self) -> FunctionCall:
+    def _function(self) -> n.FunctionCall:
         start = self.index
         name = self.identifier()
         call = self.call(name, start)
         return replace(call, arguments=tuple(map(_as_table, call.arguments)))
 
-    def _table_or_function(self, start: int) -> Relation:
+    def _table_or_function(self, start: int) -> n.Relation:
         end = self.index
         while self.peek(end - self.index + 1) == ".":
             end += 2
         if self.peek(end - self.index + 1) == "(" and self.at_name():
-            return TableFunction(self._function(), position=self.span(start))
+            return n.TableFunction(self._function(), position=self.span(start))
         return self._table(start)
 
-    def _table(self, start: int) -> TableReference:
-        name: Identifier = self.identifier()
+    def _table(self, start: int) -> n.TableReference:
+        name: n.Identifier = self.identifier()
         hints = self.hints()
         as_of = None
         if self.accept("FOR"):
             self.expect("SYSTEM_TIME", "AS", "OF")
             as_of = self.expression()
-        return TableReference(name, hints, as_of, position=self.span(start))
+        return n.TableReference(name, hints, as_of, position=self.span(start))
 
     # --- hints
 
-    def hints(self) -> tuple[Hint, ...]:
+    def hints(self) -> tuple[n.Hint, ...]:
         """Take ``/*+ ... */`` if it comes next."""
         if not self.accept("/*+"):
             return ()
@@ -420,7 +368,7 @@ class RelationParser(MatchParser):
         self.expect("*/")
         return tuple(hints)
 
-    def _hint(self) -> Hint:
+    def _hint(self) -> n.Hint:
         start = self.index
         name = self.name().value.upper()
         arguments: list[str] = []
@@ -435,7 +383,7 @@ class RelationParser(MatchParser):
                 if not self.accept(","):
                     break
             self.expect(")")
-        return Hint(name, tuple(arguments), tuple(options), position=self.span(start))
+        return n.Hint(name, tuple(arguments), tuple(options), position=self.span(start))
 
     def _hint_argument(self) -> str:
         if self.at_string():
@@ -448,12 +396,12 @@ class RelationParser(MatchParser):
         return self.any_name().value
 
 
-def _as_table(argument: Expression) -> Expression:
+def _as_table(argument: n.Expression) -> n.Expression:
     """A query as an argument of a function of tables is a table."""
-    if isinstance(argument, NamedArgument):
+    if isinstance(argument, n.NamedArgument):
         return replace(argument, value=_as_table(argument.value))
-    if isinstance(argument, ScalarQuery):
-        return TableArgumentNode(argument.query, position=argument.position)
+    if isinstance(argument, n.ScalarQuery):
+        return n.TableArgument(argument.query, position=argument.position)
     return argument
 
 
@@ -466,37 +414,34 @@ class QueryParser(RelationParser):
 
     __slots__ = ()
 
-    def query(self) -> Query:
+    def query(self) -> n.Query:
         """Take a query, with its WITH, ORDER BY and LIMIT."""
         start = self.index
         if self.accept("WITH"):
             if self.at("RECURSIVE"):
                 self.unsupported("WITH RECURSIVE")
             tables = self.listed(self._common_table)
-            return WithQuery(tables, self._ordered(), position=self.span(start))
+            return n.WithQuery(tables, self._ordered(), position=self.span(start))
         return self._ordered()
 
-    def _common_table(self) -> CommonTable:
+    def _common_table(self) -> n.CommonTable:
         start = self.index
         name = self.name()
         columns = self.parenthesized(self.name) if self.at("(") else ()
         self.expect("AS")
         query = self.parenthesized_query()
-        return CommonTable(name, columns, query, position=self.span(start))
+        return n.CommonTable(name, columns, query, position=self.span(start))
 
-    def _ordered(self) -> Query:
+    def _ordered(self) -> n.Query:
         start = self.index
         return self._order_and_limit(self._set_operation(self._term(), 0, start), start)
 
-    def query_from(self, first: Query, start: int) -> Query:
+    def query_from(self, first: n.Query, start: int) -> n.Query:
         return self._order_and_limit(self._set_operation(first, 0, start), start)
 
-    def _order_and_limit(self, query: Query, start: int) -> Query:
-        order_by: tuple[SortItem, ...] = ()
+    def _order_and_limit(self, query: n.Query, start: int) -> n.Query:
+        order_by = self.by("ORDER", self.sort_item)
         offset = limit = None
-        if self.accept("ORDER"):
-            self.expect("BY")
-            order_by = self.order_by()
         unlimited = False
         if self.accept("LIMIT"):
             unlimited = self.accept("ALL")
@@ -515,20 +460,20 @@ class QueryParser(RelationParser):
             self.expect("ONLY")
         if not order_by and offset is None and limit is None:
             return query
-        return OrderedQuery(query, order_by, offset, limit, position=self.span(start))
+        return n.OrderedQuery(query, order_by, offset, limit, position=self.span(start))
 
-    def _count(self) -> Expression:
+    def _count(self) -> n.Expression:
         if self.at("?"):
             self.unsupported("a parameter (?)")
         if self.kinds[self.index] != NUMBER:
             self.fail_for(A_NUMBER)
         at = self.index
         number = self.literal()
-        if not isinstance(number, Literal) or not isinstance(number.value, int):
+        if not isinstance(number, n.Literal) or not isinstance(number.value, int):
             self.refuse_token(at, "a number of rows is a whole number")
         return number
 
-    def _set_operation(self, left: Query, power: int, start: int) -> Query:
+    def _set_operation(self, left: n.Query, power: int, start: int) -> n.Query:
         """Operators from left to right, INTERSECT before the others."""
         while True:
             word = self.words[self.index]
@@ -543,11 +488,11 @@ class QueryParser(RelationParser):
             quantifier = self.accept_any("ALL", "DISTINCT")
             begin = self.index
             right = self._set_operation(self._term(), binding, begin)
-            operator = SetOperator(word)
+            operator = n.SetOperator(word)
             position = self.span(start)
-            left = SetOperation(operator, quantifier == "ALL", left, right, position=position)
+            left = n.SetOperation(operator, quantifier == "ALL", left, right, position=position)
 
-    def _term(self) -> Query:
+    def _term(self) -> n.Query:
         start = self.index
         if self.accept("SELECT"):
             return self._select(start)
@@ -555,21 +500,21 @@ class QueryParser(RelationParser):
             return self.parenthesized_query()
         if self.accept("VALUES"):
             rows = self.listed(self._row)
-            return Values(rows, position=self.span(start))
+            return n.Values(rows, position=self.span(start))
         if self.accept("TABLE"):
-            return TableQuery(self.identifier(), position=self.span(start))
+            return n.TableQuery(self.identifier(), position=self.span(start))
         return self.fail_for(A_QUERY)
 
-    def _row(self) -> RowConstructor:
+    def _row(self) -> n.RowConstructor:
         start = self.index
         value = self.expression()
-        if isinstance(value, RowConstructor):
+        if isinstance(value, n.RowConstructor):
             return value
-        return RowConstructor((value,), position=self.span(start))
+        return n.RowConstructor((value,), position=self.span(start))
 
     # --- SELECT
 
-    def _select(self, start: int) -> Select:
+    def _select(self, start: int) -> n.Select:
         hints = self.hints()
         if self.at("STREAM"):
             self.refuse("every query of a stream is continuous: leave out STREAM")
@@ -577,7 +522,7 @@ class QueryParser(RelationParser):
         items = self.listed(self._item)
         if not self.accept("FROM"):
             # As in Flink, nothing stands behind the items of a query without tables.
-            return Select(items, distinct=distinct, hints=hints, position=self.span(start))
+            return n.Select(items, distinct=distinct, hints=hints, position=self.span(start))
         source = self.from_clause()
         where = self.expression() if self.accept("WHERE") else None
         group_by = None
@@ -587,7 +532,7 @@ class QueryParser(RelationParser):
         having = self.expression() if self.accept("HAVING") else None
         windows = self.listed(self._named_window) if self.accept("WINDOW") else ()
         qualify = self.expression() if self.accept("QUALIFY") else None
-        return Select(
+        return n.Select(
             items,
             source,
             where,
@@ -600,82 +545,82 @@ class QueryParser(RelationParser):
             position=self.span(start),
         )
 
-    def _item(self) -> SelectItem:
+    def _item(self) -> n.SelectItem:
         start = self.index
         if self.accept("*"):
-            return SelectItem(Star(position=self.span(start)), position=self.span(start))
+            return n.SelectItem(n.Star(position=self.span(start)), position=self.span(start))
         end = start
         while self.at_name(end - start) and self.words[end + 1] == ".":
             end += 2
         if end > start and self.words[end] == "*" and self.kinds[end] == OPERATOR:
             return self._qualified_star(end)
         expression = self.expression()
-        alias: Name | None = None
+        alias: n.Name | None = None
         if not self.at_name():
             alias = self.name() if self.accept("AS") else None
         else:
             self.suggest(_BEHIND_ITEMS)
             alias = self.name()
-        return SelectItem(expression, alias, position=self.span(start))
+        return n.SelectItem(expression, alias, position=self.span(start))
 
-    def _qualified_star(self, end: int) -> SelectItem:
+    def _qualified_star(self, end: int) -> n.SelectItem:
         start = self.index
         parts = [self.name()]
         while self.index < end - 1:
             self.expect(".")
             parts.append(self.name())
-        qualifier = Identifier(tuple(parts), position=self.span(start))
+        qualifier = n.Identifier(tuple(parts), position=self.span(start))
         self.expect(".", "*")
-        star = Star(qualifier, position=self.span(start))
-        return SelectItem(star, position=star.position)
+        star = n.Star(qualifier, position=self.span(start))
+        return n.SelectItem(star, position=star.position)
 
-    def _group_by(self) -> tuple[Expression | GroupingSet | GroupingSets, ...]:
+    def _group_by(self) -> tuple[n.Expression | n.GroupingSet | n.GroupingSets, ...]:
         if self.at("DISTINCT"):
             self.unsupported("GROUP BY DISTINCT")
         self.accept("ALL")
         return self.listed(self._grouping_element)
 
-    def _grouping_element(self) -> Expression | GroupingSet | GroupingSets:
+    def _grouping_element(self) -> n.Expression | n.GroupingSet | n.GroupingSets:
         start = self.index
         if self.at("(", ")"):
             self.index += 2
-            return GroupingSet((), position=self.span(start))
+            return n.GroupingSet((), position=self.span(start))
         sets = self._grouping_sets()
         if sets is not None:
             return sets
         element = self.expression()
-        if isinstance(element, RowConstructor):
-            return GroupingSet(element.fields, position=self.span(start))
+        if isinstance(element, n.RowConstructor):
+            return n.GroupingSet(element.fields, position=self.span(start))
         return element
 
-    def _grouping_sets(self) -> GroupingSets | None:
+    def _grouping_sets(self) -> n.GroupingSets | None:
         start = self.index
         if self.accept("GROUPING", "SETS"):
             elements = self.parenthesized(self._grouping_set)
-            return GroupingSets(GroupingKind.SETS, elements, position=self.span(start))
+            return n.GroupingSets(n.GroupingKind.SETS, elements, position=self.span(start))
         if word := self.accept_any("ROLLUP", "CUBE"):
-            kind = GroupingKind(word)
+            kind = n.GroupingKind(word)
             keys = self.parenthesized(self._rolled_up)
-            return GroupingSets(kind, keys, position=self.span(start))
+            return n.GroupingSets(kind, keys, position=self.span(start))
         return None
 
-    def _grouping_set(self) -> GroupingSet | GroupingSets:
+    def _grouping_set(self) -> n.GroupingSet | n.GroupingSets:
         element = self._grouping_element()
-        if isinstance(element, GroupingSet | GroupingSets):
+        if isinstance(element, n.GroupingSet | n.GroupingSets):
             return element
-        return GroupingSet((element,), position=element.position)
+        return n.GroupingSet((element,), position=element.position)
 
-    def _rolled_up(self) -> GroupingSet:
+    def _rolled_up(self) -> n.GroupingSet:
         start = self.index
         if self.at("(", ")"):
             self.refuse("ROLLUP and CUBE take keys: an empty set is theirs in any case")
         element = self.expression()
-        if isinstance(element, RowConstructor):
-            return GroupingSet(element.fields, position=self.span(start))
-        return GroupingSet((element,), position=self.span(start))
+        if isinstance(element, n.RowConstructor):
+            return n.GroupingSet(element.fields, position=self.span(start))
+        return n.GroupingSet((element,), position=self.span(start))
 
-    def _named_window(self) -> NamedWindow:
+    def _named_window(self) -> n.NamedWindow:
         start = self.index
         name = self.name()
         self.expect("AS")
-        return NamedWindow(name, self.window(), position=self.span(start))
+        return n.NamedWindow(name, self.window(), position=self.span(start))

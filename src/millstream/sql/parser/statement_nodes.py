@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from millstream.sql.parser.nodes import (
-    Expression,
-    Identifier,
-    Name,
-    Node,
-    Query,
-    Statement,
-)
+from millstream.sql.parser import nodes as n
 
 if TYPE_CHECKING:
-    from millstream.sql.parser.nodes import FunctionCall, Hint
     from millstream.types.logical_types import LogicalType
 
 
 # --- parts of tables
 
 
-@dataclass(frozen=True, slots=True)
-class Option(Node):
+class Option(n.Node):
     """``'key' = 'value'``."""
 
     key: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Node):
+class Column(n.Node):
     """A column of CREATE TABLE: one of the three kinds below."""
 
-    name: Name
+    name: n.Name
 
 
-@dataclass(frozen=True, slots=True)
 class PhysicalColumn(Column):
     """``name type``: kept where the table is."""
 
@@ -46,15 +34,13 @@ class PhysicalColumn(Column):
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ComputedColumn(Column):
     """``name AS expression``."""
 
-    expression: Expression
+    expression: n.Expression
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class MetadataColumn(Column):
     """``name type METADATA [FROM 'key'] [VIRTUAL]``."""
 
@@ -66,31 +52,28 @@ class MetadataColumn(Column):
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark(Node):
+class Watermark(n.Node):
     """``WATERMARK FOR column AS expression``; the column may be a field of a row."""
 
-    column: Identifier
-    expression: Expression
+    column: n.Identifier
+    expression: n.Expression
 
 
-@dataclass(frozen=True, slots=True)
-class PrimaryKey(Node):
+class PrimaryKey(n.Node):
     """``[CONSTRAINT name] PRIMARY KEY (columns) NOT ENFORCED``, or behind a column."""
 
-    columns: tuple[Name, ...]
-    name: Name | None = None
+    columns: tuple[n.Name, ...]
+    name: n.Name | None = None
     #: Only NOT ENFORCED is possible; the parser refuses the rest.
     enforced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution(Node):
+class Distribution(n.Node):
     """``DISTRIBUTED BY HASH (columns) INTO n BUCKETS``."""
 
     #: HASH or RANGE; None: not said.
     kind: str | None = None
-    columns: tuple[Name, ...] = ()
+    columns: tuple[n.Name, ...] = ()
     buckets: int | None = None
 
 
@@ -102,8 +85,7 @@ class MergingStrategy(StrEnum):
     OVERWRITING = "OVERWRITING"
 
 
-@dataclass(frozen=True, slots=True)
-class LikeOption(Node):
+class LikeOption(n.Node):
     """``INCLUDING ALL``, ``OVERWRITING OPTIONS``."""
 
     strategy: MergingStrategy
@@ -111,42 +93,39 @@ class LikeOption(Node):
     feature: str
 
 
-@dataclass(frozen=True, slots=True)
-class LikeClause(Node):
+class LikeClause(n.Node):
     """``LIKE table (options)``."""
 
-    table: Identifier
+    table: n.Identifier
     options: tuple[LikeOption, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionValue(Node):
+class PartitionValue(n.Node):
     """``day = '2024-01-31'``; without a value the partition is dynamic."""
 
-    column: Name
-    value: Expression | None = None
+    column: n.Name
+    value: n.Expression | None = None
 
 
 # --- tables
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTable(Statement):
+class CreateTable(n.Statement):
     """``CREATE [TEMPORARY] TABLE``, with LIKE or AS; [CREATE OR] REPLACE TABLE ... AS."""
 
-    name: Identifier
+    name: n.Identifier
     columns: tuple[Column, ...] = ()
     watermark: Watermark | None = None
     primary_key: PrimaryKey | None = None
     comment: str | None = None
-    partitioned_by: tuple[Name, ...] = ()
+    partitioned_by: tuple[n.Name, ...] = ()
     distribution: Distribution | None = None
     options: tuple[Option, ...] = ()
     like: LikeClause | None = None
     #: AS SELECT.
-    query: Query | None = None
+    query: n.Query | None = None
     #: Columns of AS SELECT by name alone: their order in the table.
-    query_columns: tuple[Name, ...] = ()
+    query_columns: tuple[n.Name, ...] = ()
     temporary: bool = False
     if_not_exists: bool = False
     #: REPLACE TABLE, and CREATE OR REPLACE TABLE.
@@ -155,60 +134,52 @@ class CreateTable(Statement):
     create: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DropTable(Statement):
+class DropTable(n.Statement):
     """``DROP [TEMPORARY] TABLE [IF EXISTS]``."""
 
-    name: Identifier
+    name: n.Identifier
     temporary: bool = False
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlterAction(Node):
+class AlterAction(n.Node):
     """What ALTER does: one of the actions below."""
 
 
-@dataclass(frozen=True, slots=True)
 class Rename(AlterAction):
     """``RENAME TO name``."""
 
-    to: Identifier
+    to: n.Identifier
 
 
-@dataclass(frozen=True, slots=True)
 class SetOptions(AlterAction):
     """``SET ('key' = 'value')``."""
 
     options: tuple[Option, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ResetOptions(AlterAction):
     """``RESET ('key')``."""
 
     keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class SetComment(AlterAction):
     """``COMMENT '...'``, of a catalog."""
 
     comment: str
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChange(Node):
+class ColumnChange(n.Node):
     """A column that is added or modified, and where it goes."""
 
     column: Column
     #: FIRST: before all others.
     first: bool = False
     #: AFTER: behind this one.
-    after: Name | None = None
+    after: n.Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class ChangeSchema(AlterAction):
     """``ADD (...)`` or ``MODIFY (...)``: columns, a primary key, a watermark; or a distribution."""
 
@@ -220,52 +191,44 @@ class ChangeSchema(AlterAction):
     distribution: Distribution | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class RenameColumn(AlterAction):
     """``RENAME old TO new``."""
 
-    column: Identifier
-    to: Name
+    column: n.Identifier
+    to: n.Name
 
 
-@dataclass(frozen=True, slots=True)
 class DropColumns(AlterAction):
     """``DROP column``, ``DROP (a, b)``."""
 
-    columns: tuple[Identifier, ...]
+    columns: tuple[n.Identifier, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class DropPrimaryKey(AlterAction):
     """``DROP PRIMARY KEY``."""
 
 
-@dataclass(frozen=True, slots=True)
 class DropConstraint(AlterAction):
     """``DROP CONSTRAINT name``."""
 
-    name: Name
+    name: n.Name
 
 
-@dataclass(frozen=True, slots=True)
 class DropWatermark(AlterAction):
     """``DROP WATERMARK``."""
 
 
-@dataclass(frozen=True, slots=True)
 class DropDistribution(AlterAction):
     """``DROP DISTRIBUTION``."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddedPartition(Node):
+class AddedPartition(n.Node):
     """``PARTITION (day = '2024-01-31') WITH ('key' = 'value')``."""
 
     values: tuple[PartitionValue, ...]
     options: tuple[Option, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class AddPartitions(AlterAction):
     """``ADD [IF NOT EXISTS] PARTITION (...) PARTITION (...)``."""
 
@@ -273,7 +236,6 @@ class AddPartitions(AlterAction):
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class DropPartitions(AlterAction):
     """``DROP [IF EXISTS] PARTITION (...), PARTITION (...)``."""
 
@@ -281,11 +243,10 @@ class DropPartitions(AlterAction):
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlterTable(Statement):
+class AlterTable(n.Statement):
     """``ALTER TABLE [IF EXISTS] name ...``."""
 
-    name: Identifier
+    name: n.Identifier
     action: AlterAction
     if_exists: bool = False
 
@@ -293,45 +254,40 @@ class AlterTable(Statement):
 # --- views
 
 
-@dataclass(frozen=True, slots=True)
-class ViewColumn(Node):
+class ViewColumn(n.Node):
     """A column of a view, whose name is not its query's."""
 
-    name: Name
+    name: n.Name
 
 
-@dataclass(frozen=True, slots=True)
-class CreateView(Statement):
+class CreateView(n.Statement):
     """``CREATE [TEMPORARY] VIEW [IF NOT EXISTS] name (columns) COMMENT '...' AS query``."""
 
-    name: Identifier
-    query: Query
+    name: n.Identifier
+    query: n.Query
     columns: tuple[ViewColumn, ...] = ()
     comment: str | None = None
     temporary: bool = False
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class AlterViewQuery(AlterAction):
     """``AS query``."""
 
-    query: Query
+    query: n.Query
 
 
-@dataclass(frozen=True, slots=True)
-class AlterView(Statement):
+class AlterView(n.Statement):
     """``ALTER VIEW name RENAME TO ...`` or ``AS query``."""
 
-    name: Identifier
+    name: n.Identifier
     action: AlterAction
 
 
-@dataclass(frozen=True, slots=True)
-class DropView(Statement):
+class DropView(n.Statement):
     """``DROP [TEMPORARY] VIEW [IF EXISTS]``."""
 
-    name: Identifier
+    name: n.Identifier
     temporary: bool = False
     if_exists: bool = False
 
@@ -339,11 +295,10 @@ class DropView(Statement):
 # --- functions
 
 
-@dataclass(frozen=True, slots=True)
-class CreateFunction(Statement):
+class CreateFunction(n.Statement):
     """``CREATE [TEMPORARY [SYSTEM]] FUNCTION name AS 'module.name' LANGUAGE PYTHON``."""
 
-    name: Identifier
+    name: n.Identifier
     #: What stands behind AS: for Python, ``module.name``.
     path: str
     #: JAVA, SCALA, SQL or PYTHON; None: not said, which is JAVA in Flink.
@@ -354,11 +309,10 @@ class CreateFunction(Statement):
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlterFunction(Statement):
+class AlterFunction(n.Statement):
     """``ALTER [TEMPORARY [SYSTEM]] FUNCTION [IF EXISTS] name AS 'module.name' LANGUAGE PYTHON``."""
 
-    name: Identifier
+    name: n.Identifier
     path: str
     language: str | None = None
     temporary: bool = False
@@ -366,11 +320,10 @@ class AlterFunction(Statement):
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DropFunction(Statement):
+class DropFunction(n.Statement):
     """``DROP [TEMPORARY [SYSTEM]] FUNCTION [IF EXISTS] name``."""
 
-    name: Identifier
+    name: n.Identifier
     temporary: bool = False
     system: bool = False
     if_exists: bool = False
@@ -379,207 +332,183 @@ class DropFunction(Statement):
 # --- catalogs, databases, modules
 
 
-@dataclass(frozen=True, slots=True)
-class CreateCatalog(Statement):
+class CreateCatalog(n.Statement):
     """``CREATE CATALOG [IF NOT EXISTS] name COMMENT '...' WITH (...)``."""
 
-    name: Name
+    name: n.Name
     comment: str | None = None
     options: tuple[Option, ...] = ()
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlterCatalog(Statement):
+class AlterCatalog(n.Statement):
     """``ALTER CATALOG name SET (...) | RESET (...) | COMMENT '...'``."""
 
-    name: Name
+    name: n.Name
     action: AlterAction
 
 
-@dataclass(frozen=True, slots=True)
-class DropCatalog(Statement):
+class DropCatalog(n.Statement):
     """``DROP CATALOG [IF EXISTS] name``."""
 
-    name: Name
+    name: n.Name
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CreateDatabase(Statement):
+class CreateDatabase(n.Statement):
     """``CREATE DATABASE [IF NOT EXISTS] name COMMENT '...' WITH (...)``."""
 
-    name: Identifier
+    name: n.Identifier
     comment: str | None = None
     options: tuple[Option, ...] = ()
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlterDatabase(Statement):
+class AlterDatabase(n.Statement):
     """``ALTER DATABASE name SET (...)``."""
 
-    name: Identifier
+    name: n.Identifier
     options: tuple[Option, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DropDatabase(Statement):
+class DropDatabase(n.Statement):
     """``DROP DATABASE [IF EXISTS] name [RESTRICT | CASCADE]``."""
 
-    name: Identifier
+    name: n.Identifier
     if_exists: bool = False
     cascade: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UseCatalog(Statement):
+class UseCatalog(n.Statement):
     """``USE CATALOG name``."""
 
-    name: Name
+    name: n.Name
 
 
-@dataclass(frozen=True, slots=True)
-class UseDatabase(Statement):
+class UseDatabase(n.Statement):
     """``USE [catalog.]database``."""
 
-    name: Identifier
+    name: n.Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class UseModules(Statement):
+class UseModules(n.Statement):
     """``USE MODULES a, b``."""
 
-    names: tuple[Name, ...]
+    names: tuple[n.Name, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadModule(Statement):
+class LoadModule(n.Statement):
     """``LOAD MODULE name WITH (...)``."""
 
-    name: Name
+    name: n.Name
     options: tuple[Option, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UnloadModule(Statement):
+class UnloadModule(n.Statement):
     """``UNLOAD MODULE name``."""
 
-    name: Name
+    name: n.Name
 
 
 # --- writing
 
 
-@dataclass(frozen=True, slots=True)
-class Insert(Statement):
+class Insert(n.Statement):
     """``INSERT INTO | OVERWRITE table PARTITION (...) (columns) query``."""
 
-    table: Identifier
-    query: Query
+    table: n.Identifier
+    query: n.Query
     #: In the order of the query's columns; a column may be a field of a row.
-    columns: tuple[Identifier, ...] = ()
+    columns: tuple[n.Identifier, ...] = ()
     partition: tuple[PartitionValue, ...] = ()
     overwrite: bool = False
-    hints: tuple[Hint, ...] = ()
+    hints: tuple[n.Hint, ...] = ()
     #: ``ON CONFLICT DO``: ERROR, NOTHING or DEDUPLICATE; None: not said.
     on_conflict: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StatementSet(Statement):
+class StatementSet(n.Statement):
     """``EXECUTE STATEMENT SET BEGIN ... END``, ``BEGIN STATEMENT SET; ... END``: one job."""
 
     statements: tuple[Insert, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Execute(Statement):
+class Execute(n.Statement):
     """``EXECUTE statement``: the same as the statement."""
 
-    statement: Statement
+    statement: n.Statement
 
 
-@dataclass(frozen=True, slots=True)
-class CompilePlan(Statement):
+class CompilePlan(n.Statement):
     """``COMPILE PLAN 'path' [IF NOT EXISTS] FOR statement``."""
 
     path: str
-    statement: Statement
+    statement: n.Statement
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutePlan(Statement):
+class ExecutePlan(n.Statement):
     """``EXECUTE PLAN 'path'``."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompileAndExecutePlan(Statement):
+class CompileAndExecutePlan(n.Statement):
     """``COMPILE AND EXECUTE PLAN 'path' FOR statement``."""
 
     path: str
-    statement: Statement
+    statement: n.Statement
 
 
-@dataclass(frozen=True, slots=True)
-class Delete(Statement):
+class Delete(n.Statement):
     """``DELETE FROM table AS alias WHERE ...``."""
 
-    table: Identifier
-    where: Expression | None = None
-    alias: Name | None = None
+    table: n.Identifier
+    where: n.Expression | None = None
+    alias: n.Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment(Node):
+class Assignment(n.Node):
     """``column = value`` of UPDATE."""
 
-    column: Name
-    value: Expression
+    column: n.Name
+    value: n.Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Update(Statement):
+class Update(n.Statement):
     """``UPDATE table AS alias SET ... WHERE ...``."""
 
-    table: Identifier
+    table: n.Identifier
     assignments: tuple[Assignment, ...]
-    where: Expression | None = None
-    alias: Name | None = None
+    where: n.Expression | None = None
+    alias: n.Name | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateTable(Statement):
+class TruncateTable(n.Statement):
     """``TRUNCATE TABLE name``."""
 
-    name: Identifier
+    name: n.Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class AnalyzeTable(Statement):
+class AnalyzeTable(n.Statement):
     """``ANALYZE TABLE t PARTITION (...) COMPUTE STATISTICS FOR COLUMNS a, b | FOR ALL COLUMNS``."""
 
-    name: Identifier
+    name: n.Identifier
     partition: tuple[PartitionValue, ...] = ()
-    columns: tuple[Name, ...] = ()
+    columns: tuple[n.Name, ...] = ()
     all_columns: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Statement):
+class Call(n.Statement):
     """``CALL procedure(...)``."""
 
-    call: FunctionCall
+    call: n.FunctionCall
 
 
 # --- looking
 
 
-@dataclass(frozen=True, slots=True)
-class NamePattern(Node):
+class NamePattern(n.Node):
     """``[NOT] LIKE | ILIKE 'pattern'`` of SHOW."""
 
     pattern: str
@@ -609,69 +538,61 @@ class ShowKind(StrEnum):
     COLUMNS = "COLUMNS"
 
 
-@dataclass(frozen=True, slots=True)
-class Show(Statement):
+class Show(n.Statement):
     """``SHOW TABLES [FROM database] [LIKE 'pattern']`` and its sisters."""
 
     kind: ShowKind
     #: What stands behind FROM or IN: a catalog or database; the table of COLUMNS.
-    scope: Identifier | None = None
+    scope: n.Identifier | None = None
     pattern: NamePattern | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ShowPartitions(Statement):
+class ShowPartitions(n.Statement):
     """``SHOW PARTITIONS table [PARTITION (...)]``."""
 
-    table: Identifier
+    table: n.Identifier
     partition: tuple[PartitionValue, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ShowCreate(Statement):
+class ShowCreate(n.Statement):
     """``SHOW CREATE TABLE name``."""
 
     #: TABLE, VIEW, CATALOG, MODEL, MATERIALIZED TABLE or CONNECTION.
     kind: str
-    name: Identifier
+    name: n.Identifier
 
 
-@dataclass(frozen=True, slots=True)
-class Describe(Statement):
+class Describe(n.Statement):
     """``DESCRIBE [EXTENDED] name``, ``DESCRIBE CATALOG | DATABASE | FUNCTION ...``."""
 
     #: TABLE (a view too), CATALOG, DATABASE, FUNCTION, MODEL, CONNECTION or JOB.
     kind: str
-    name: Identifier
+    name: n.Identifier
     extended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Explain(Statement):
+class Explain(n.Statement):
     """``EXPLAIN [details | PLAN FOR] statement``."""
 
-    statement: Statement
+    statement: n.Statement
     #: ESTIMATED_COST, CHANGELOG_MODE, JSON_EXECUTION_PLAN, PLAN_ADVICE.
     details: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SetOption(Statement):
+class SetOption(n.Statement):
     """``SET 'key' = 'value'``; SET alone lists what is set."""
 
     key: str | None = None
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResetOption(Statement):
+class ResetOption(n.Statement):
     """``RESET 'key'``; RESET alone resets all."""
 
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StopJob(Statement):
+class StopJob(n.Statement):
     """``STOP JOB 'id' [WITH SAVEPOINT] [WITH DRAIN]``."""
 
     job_id: str

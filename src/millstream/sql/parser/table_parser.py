@@ -5,46 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from millstream.sql.parser import statement_nodes as s
 from millstream.sql.parser.query_parser import QueryParser
-from millstream.sql.parser.statement_nodes import (
-    AddedPartition,
-    AddPartitions,
-    AlterTable,
-    AlterView,
-    AlterViewQuery,
-    ChangeSchema,
-    Column,
-    ColumnChange,
-    ComputedColumn,
-    CreateTable,
-    CreateView,
-    Distribution,
-    DropColumns,
-    DropConstraint,
-    DropDistribution,
-    DropPartitions,
-    DropPrimaryKey,
-    DropWatermark,
-    LikeClause,
-    LikeOption,
-    MergingStrategy,
-    MetadataColumn,
-    Option,
-    PartitionValue,
-    PhysicalColumn,
-    PrimaryKey,
-    Rename,
-    RenameColumn,
-    ResetOptions,
-    SetOptions,
-    ViewColumn,
-    Watermark,
-)
 from millstream.sql.parser.tokens import NUMBER
 
 if TYPE_CHECKING:
     from millstream.sql.parser.nodes import Expression, Name
-    from millstream.sql.parser.statement_nodes import AlterAction
     from millstream.types.logical_types import LogicalType
 
 _FEATURES: Final = (
@@ -63,12 +29,12 @@ _FEATURES: Final = (
 class _Schema:
     """What has been taken of a table's columns so far."""
 
-    columns: list[ColumnChange] = field(default_factory=list)
+    columns: list[s.ColumnChange] = field(default_factory=list)
     #: Names without a type, of AS SELECT.
     names: list[Name] = field(default_factory=list)
-    watermark: Watermark | None = None
-    primary_key: PrimaryKey | None = None
-    distribution: Distribution | None = None
+    watermark: s.Watermark | None = None
+    primary_key: s.PrimaryKey | None = None
+    distribution: s.Distribution | None = None
 
 
 class TableParser(QueryParser):
@@ -90,11 +56,11 @@ class TableParser(QueryParser):
         """Take ``COMMENT '...'`` if it comes next."""
         return self.string() if self.accept("COMMENT") else None
 
-    def with_options(self) -> tuple[Option, ...]:
+    def with_options(self) -> tuple[s.Option, ...]:
         """Take ``WITH ('key' = 'value')`` if it comes next."""
         return self.options() if self.accept("WITH") else ()
 
-    def options(self) -> tuple[Option, ...]:
+    def options(self) -> tuple[s.Option, ...]:
         """Take ``('key' = 'value', ...)``."""
         self.expect("(")
         if self.accept(")"):
@@ -103,27 +69,27 @@ class TableParser(QueryParser):
         self.expect(")")
         return options
 
-    def _option(self) -> Option:
+    def _option(self) -> s.Option:
         start = self.index
         key = self.string()
         self.expect("=")
-        return Option(key, self.string(), position=self.span(start))
+        return s.Option(key, self.string(), position=self.span(start))
 
-    def partition(self, *, dynamic: bool = False) -> tuple[PartitionValue, ...]:
+    def partition(self, *, dynamic: bool = False) -> tuple[s.PartitionValue, ...]:
         """Take ``(day = '2024-01-31', ...)``.
 
         Args:
             dynamic: Whether a column may have no value.
         """
 
-        def value() -> PartitionValue:
+        def value() -> s.PartitionValue:
             start = self.index
             column = self.name()
             if dynamic and not self.at("="):
                 self.tried("=")
-                return PartitionValue(column, position=self.span(start))
+                return s.PartitionValue(column, position=self.span(start))
             self.expect("=")
-            return PartitionValue(column, self._signed_literal(), position=self.span(start))
+            return s.PartitionValue(column, self._signed_literal(), position=self.span(start))
 
         return self.parenthesized(value)
 
@@ -137,7 +103,7 @@ class TableParser(QueryParser):
 
     # --- CREATE TABLE
 
-    def create_table(self, start: int, *, temporary: bool, replace_: bool) -> CreateTable:
+    def create_table(self, start: int, *, temporary: bool, replace_: bool) -> s.CreateTable:
         """Take what stands behind TABLE."""
         if_not_exists = self.if_not_exists()
         name = self.identifier()
@@ -161,7 +127,7 @@ class TableParser(QueryParser):
             self.refuse("REPLACE TABLE takes its rows from a query: AS SELECT ... is missing")
         if query is None and schema.names and columns is not None:
             self.refuse_span(columns, "columns without a type are for CREATE TABLE ... AS SELECT")
-        return CreateTable(
+        return s.CreateTable(
             name,
             tuple(change.column for change in schema.columns),
             schema.watermark,
@@ -179,7 +145,7 @@ class TableParser(QueryParser):
             position=self.span(start),
         )
 
-    def replace_table(self, start: int) -> CreateTable:
+    def replace_table(self, start: int) -> s.CreateTable:
         """Take what stands behind REPLACE."""
         temporary = self.accept("TEMPORARY")
         self.expect("TABLE")
@@ -203,7 +169,7 @@ class TableParser(QueryParser):
             column = self.identifier()
             self.expect("AS")
             expression = self.expression()
-            schema.watermark = Watermark(column, expression, position=self.span(start))
+            schema.watermark = s.Watermark(column, expression, position=self.span(start))
         elif self.words[start] in {"CONSTRAINT", "PRIMARY", "UNIQUE"}:
             self._constraint(schema, None)
         else:
@@ -212,16 +178,16 @@ class TableParser(QueryParser):
             change = self._column(schema)
             schema.columns.append(self._placed(change, start) if altered else change)
 
-    def _column(self, schema: _Schema) -> ColumnChange:
+    def _column(self, schema: _Schema) -> s.ColumnChange:
         start = self.index
         name = self.name()
         if self.at("."):
             self.unsupported("a field of a row as a column", "name the whole column")
-        column: Column
+        column: s.Column
         if self.accept("AS"):
             expression = self.expression()
             comment = self.comment()
-            column = ComputedColumn(name, expression, comment, position=self.span(start))
+            column = s.ComputedColumn(name, expression, comment, position=self.span(start))
         else:
             self.tried("AS")
             type_ = self.type()
@@ -233,14 +199,14 @@ class TableParser(QueryParser):
                     if self.at("METADATA"):
                         self.refuse("a METADATA column is not part of a key")
                 comment = self.comment()
-                column = PhysicalColumn(name, type_, comment, position=self.span(start))
-        return ColumnChange(column, position=self.span(start))
+                column = s.PhysicalColumn(name, type_, comment, position=self.span(start))
+        return s.ColumnChange(column, position=self.span(start))
 
-    def _metadata(self, name: Name, type_: LogicalType, start: int) -> MetadataColumn:
+    def _metadata(self, name: Name, type_: LogicalType, start: int) -> s.MetadataColumn:
         key = self.string() if self.accept("FROM") else None
         virtual = self.accept("VIRTUAL")
         comment = self.comment()
-        return MetadataColumn(name, type_, key, virtual, comment, position=self.span(start))
+        return s.MetadataColumn(name, type_, key, virtual, comment, position=self.span(start))
 
     def _constraint(self, schema: _Schema, column: Name | None) -> None:
         start = self.index
@@ -257,9 +223,9 @@ class TableParser(QueryParser):
         position = self.span(start)
         if schema.primary_key is not None:
             self.refuse_span(position, "a table has one primary key")
-        schema.primary_key = PrimaryKey(columns, name, position=position)
+        schema.primary_key = s.PrimaryKey(columns, name, position=position)
 
-    def _distribution(self) -> Distribution:
+    def _distribution(self) -> s.Distribution:
         start = self.index
         kind: str | None = None
         columns: tuple[Name, ...] = ()
@@ -276,39 +242,41 @@ class TableParser(QueryParser):
             if buckets == 0:
                 self.refuse_token(self.index - 1, "there is at least 1 bucket")
             self.expect("BUCKETS")
-        return Distribution(kind, columns, buckets, position=self.span(start))
+        return s.Distribution(kind, columns, buckets, position=self.span(start))
 
-    def _like(self) -> LikeClause:
+    def _like(self) -> s.LikeClause:
         start = self.index
         table = self.identifier()
-        options: list[LikeOption] = []
+        options: list[s.LikeOption] = []
         if self.accept("("):
             while not options or not self.accept(")"):
                 begin = self.index
                 strategy = self.expect_any("INCLUDING", "EXCLUDING", "OVERWRITING")
                 feature = self.expect_any(*_FEATURES)
-                option = LikeOption(MergingStrategy(strategy), feature, position=self.span(begin))
+                option = s.LikeOption(
+                    s.MergingStrategy(strategy), feature, position=self.span(begin)
+                )
                 options.append(option)
-        return LikeClause(table, tuple(options), position=self.span(start))
+        return s.LikeClause(table, tuple(options), position=self.span(start))
 
     # --- ALTER TABLE
 
-    def alter_table(self, start: int) -> AlterTable:
+    def alter_table(self, start: int) -> s.AlterTable:
         """Take what stands behind ALTER TABLE."""
         if_exists = self.if_exists()
         name = self.identifier()
         action = self._table_action()
-        return AlterTable(name, action, if_exists, position=self.span(start))
+        return s.AlterTable(name, action, if_exists, position=self.span(start))
 
-    def _table_action(self) -> AlterAction:
+    def _table_action(self) -> s.AlterAction:
         start = self.index
         word = self.expect_any("RENAME", "SET", "RESET", "ADD", "MODIFY", "DROP")
         if word == "RENAME":
             return self._rename(start)
         if word == "SET":
-            return SetOptions(self.options(), position=self.span(start))
+            return s.SetOptions(self.options(), position=self.span(start))
         if word == "RESET":
-            return ResetOptions(self._reset_keys(), position=self.span(start))
+            return s.ResetOptions(self._reset_keys(), position=self.span(start))
         if word == "DROP":
             return self._drop(start)
         if word == "ADD" and (self.at("PARTITION") or self.at("IF", "NOT", "EXISTS")):
@@ -335,15 +303,15 @@ class TableParser(QueryParser):
             self.refuse_span(self.span(start), message)
         return keys
 
-    def _rename(self, start: int) -> AlterAction:
+    def _rename(self, start: int) -> s.AlterAction:
         if self.accept("TO"):
-            return Rename(self.identifier(), position=self.span(start))
+            return s.Rename(self.identifier(), position=self.span(start))
         column = self.identifier()
         self.expect("TO")
         to = self.name()
-        return RenameColumn(column, to, position=self.span(start))
+        return s.RenameColumn(column, to, position=self.span(start))
 
-    def _change_schema(self, start: int, *, modify: bool) -> ChangeSchema:
+    def _change_schema(self, start: int, *, modify: bool) -> s.ChangeSchema:
         schema = _Schema()
         if self.accept("("):
             self._schema_element(schema, altered=True)
@@ -354,7 +322,7 @@ class TableParser(QueryParser):
             schema.distribution = self._distribution()
         else:
             self._schema_element(schema, altered=True)
-        return ChangeSchema(
+        return s.ChangeSchema(
             modify,
             tuple(schema.columns),
             schema.watermark,
@@ -363,50 +331,50 @@ class TableParser(QueryParser):
             position=self.span(start),
         )
 
-    def _placed(self, change: ColumnChange, start: int) -> ColumnChange:
+    def _placed(self, change: s.ColumnChange, start: int) -> s.ColumnChange:
         if self.accept("FIRST"):
-            return ColumnChange(change.column, first=True, position=self.span(start))
+            return s.ColumnChange(change.column, first=True, position=self.span(start))
         if self.accept("AFTER"):
-            return ColumnChange(change.column, after=self.name(), position=self.span(start))
+            return s.ColumnChange(change.column, after=self.name(), position=self.span(start))
         return change
 
-    def _add_partitions(self, start: int) -> AddPartitions:
+    def _add_partitions(self, start: int) -> s.AddPartitions:
         if_not_exists = self.if_not_exists()
-        partitions: list[AddedPartition] = []
+        partitions: list[s.AddedPartition] = []
         while not partitions or self.at("PARTITION"):
             begin = self.index
             self.expect("PARTITION")
             values = self.partition()
             options = self.with_options()
-            partitions.append(AddedPartition(values, options, position=self.span(begin)))
-        return AddPartitions(tuple(partitions), if_not_exists, position=self.span(start))
+            partitions.append(s.AddedPartition(values, options, position=self.span(begin)))
+        return s.AddPartitions(tuple(partitions), if_not_exists, position=self.span(start))
 
-    def _drop(self, start: int) -> AlterAction:
+    def _drop(self, start: int) -> s.AlterAction:
         if self.at("PARTITION") or self.at("IF", "EXISTS"):
             if_exists = self.if_exists()
 
-            def dropped() -> tuple[PartitionValue, ...]:
+            def dropped() -> tuple[s.PartitionValue, ...]:
                 self.expect("PARTITION")
                 return self.partition()
 
             partitions = self.listed(dropped)
-            return DropPartitions(partitions, if_exists, position=self.span(start))
+            return s.DropPartitions(partitions, if_exists, position=self.span(start))
         if self.accept("PRIMARY"):
             self.expect("KEY")
-            return DropPrimaryKey(position=self.span(start))
+            return s.DropPrimaryKey(position=self.span(start))
         if self.accept("CONSTRAINT"):
-            return DropConstraint(self.name(), position=self.span(start))
+            return s.DropConstraint(self.name(), position=self.span(start))
         if self.accept("WATERMARK"):
-            return DropWatermark(position=self.span(start))
+            return s.DropWatermark(position=self.span(start))
         if self.accept("DISTRIBUTION"):
-            return DropDistribution(position=self.span(start))
+            return s.DropDistribution(position=self.span(start))
         several = self.at("(")
         columns = self.parenthesized(self.identifier) if several else (self.identifier(),)
-        return DropColumns(columns, position=self.span(start))
+        return s.DropColumns(columns, position=self.span(start))
 
     # --- views
 
-    def create_view(self, start: int, *, temporary: bool) -> CreateView:
+    def create_view(self, start: int, *, temporary: bool) -> s.CreateView:
         """Take what stands behind VIEW."""
         if_not_exists = self.if_not_exists()
         name = self.identifier()
@@ -414,22 +382,22 @@ class TableParser(QueryParser):
         comment = self.comment()
         self.expect("AS")
         query = self.query()
-        return CreateView(
+        return s.CreateView(
             name, query, columns, comment, temporary, if_not_exists, position=self.span(start)
         )
 
-    def _view_column(self) -> ViewColumn:
+    def _view_column(self) -> s.ViewColumn:
         start = self.index
-        return ViewColumn(self.name(), position=self.span(start))
+        return s.ViewColumn(self.name(), position=self.span(start))
 
-    def alter_view(self, start: int) -> AlterView:
+    def alter_view(self, start: int) -> s.AlterView:
         """Take what stands behind ALTER VIEW."""
         name = self.identifier()
         begin = self.index
-        action: AlterAction
+        action: s.AlterAction
         if self.expect_any("RENAME", "AS") == "AS":
-            action = AlterViewQuery(self.query(), position=self.span(begin))
+            action = s.AlterViewQuery(self.query(), position=self.span(begin))
         else:
             self.expect("TO")
-            action = Rename(self.identifier(), position=self.span(begin))
-        return AlterView(name, action, position=self.span(start))
+            action = s.Rename(self.identifier(), position=self.span(begin))
+        return s.AlterView(name, action, position=self.span(start))

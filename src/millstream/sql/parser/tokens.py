@@ -560,6 +560,13 @@ class TokenStream:
         self.expect(")")
         return items
 
+    def by(self, word: str, item: Callable[[], _T]) -> tuple[_T, ...]:
+        """Take the items of ``PARTITION BY`` or ``ORDER BY`` if it comes next."""
+        if not self.accept(word):
+            return ()
+        self.expect("BY")
+        return self.listed(item)
+
     # --- places and errors
 
     def span(self, start: int) -> Position:

@@ -5,63 +5,30 @@ from __future__ import annotations
 import datetime as dt
 import re
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from millstream.errors import ProgramError
-from millstream.sql.parser.nodes import IntervalQualifier, Literal, TimeUnit
+from millstream.sql.parser import nodes as n
 from millstream.sql.parser.tokens import A_TYPE, TokenStream
+from millstream.types import logical_types as lt
 from millstream.types.bitmaps import BitmapType, VariantType
-from millstream.types.logical_types import (
-    MAX_DECIMAL_PRECISION,
-    MAX_LENGTH,
-    ArrayType,
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntType,
-    LocalZonedTimestampType,
-    LogicalType,
-    MapType,
-    MultisetType,
-    NullType,
-    RawType,
-    RowField,
-    RowType,
-    SmallIntType,
-    TimestampType,
-    TimeType,
-    TinyIntType,
-    VarBinaryType,
-    VarCharType,
-    YearMonthIntervalType,
-)
 from millstream.types.structured_types import StructuredType, is_class_name
 
-if TYPE_CHECKING:
-    from millstream.sql.parser.nodes import Position
-
-
-_PLAIN: Final[dict[str, LogicalType]] = {
-    "BOOLEAN": BooleanType(),
-    "TINYINT": TinyIntType(),
-    "SMALLINT": SmallIntType(),
-    "INT": IntType(),
-    "INTEGER": IntType(),
-    "BIGINT": BigIntType(),
-    "FLOAT": FloatType(),
-    "REAL": FloatType(),
-    "DATE": DateType(),
-    "STRING": VarCharType(MAX_LENGTH),
-    "BYTES": VarBinaryType(MAX_LENGTH),
+_PLAIN: Final[dict[str, lt.LogicalType]] = {
+    "BOOLEAN": lt.BooleanType(),
+    "TINYINT": lt.TinyIntType(),
+    "SMALLINT": lt.SmallIntType(),
+    "INT": lt.IntType(),
+    "INTEGER": lt.IntType(),
+    "BIGINT": lt.BigIntType(),
+    "FLOAT": lt.FloatType(),
+    "REAL": lt.FloatType(),
+    "DATE": lt.DateType(),
+    "STRING": lt.VarCharType(lt.MAX_LENGTH),
+    "BYTES": lt.VarBinaryType(lt.MAX_LENGTH),
     "BITMAP": BitmapType(),
     "VARIANT": VariantType(),
-    "NULL": NullType(),
+    "NULL": lt.NullType(),
 }
 _CONSTRUCTED: Final = frozenset(
     """
@@ -78,18 +45,18 @@ _ODBC_TYPES: Final = frozenset(
 )
 _UNSUPPORTED: Final = frozenset({"ANY"})
 _UNITS: Final = {
-    **{unit.value: unit for unit in TimeUnit},
-    **{f"{unit.value}S": unit for unit in TimeUnit},
+    **{unit.value: unit for unit in n.TimeUnit},
+    **{f"{unit.value}S": unit for unit in n.TimeUnit},
 }
 _FINER: Final = {
-    TimeUnit.YEAR: (TimeUnit.MONTH,),
-    TimeUnit.DAY: (TimeUnit.HOUR, TimeUnit.MINUTE, TimeUnit.SECOND),
-    TimeUnit.HOUR: (TimeUnit.MINUTE, TimeUnit.SECOND),
-    TimeUnit.MINUTE: (TimeUnit.SECOND,),
+    n.TimeUnit.YEAR: (n.TimeUnit.MONTH,),
+    n.TimeUnit.DAY: (n.TimeUnit.HOUR, n.TimeUnit.MINUTE, n.TimeUnit.SECOND),
+    n.TimeUnit.HOUR: (n.TimeUnit.MINUTE, n.TimeUnit.SECOND),
+    n.TimeUnit.MINUTE: (n.TimeUnit.SECOND,),
 }
 _ODBC_INTERVALS: Final = {
-    f"INTERVAL_{unit}": IntervalQualifier(unit)
-    for unit in (*_FINER, TimeUnit.MONTH, TimeUnit.SECOND)
+    f"INTERVAL_{unit}": n.IntervalQualifier(unit)
+    for unit in (*_FINER, n.TimeUnit.MONTH, n.TimeUnit.SECOND)
 }
 _MAX_FRACTION: Final = 9
 _MAX_PRECISION: Final = 10
@@ -100,12 +67,12 @@ class TypeParser(TokenStream):
 
     __slots__ = ()
 
-    def type(self) -> LogicalType:
+    def type(self) -> lt.LogicalType:
         """Take a type, with ``NULL`` or ``NOT NULL`` behind it."""
         type_ = self.type_without_nullability()
         return self._nullability(type_)
 
-    def type_without_nullability(self) -> LogicalType:
+    def type_without_nullability(self) -> lt.LogicalType:
         """Take a type as CAST has it: parts may be NOT NULL, the whole may not."""
         start = self.index
         try:
@@ -113,7 +80,7 @@ class TypeParser(TokenStream):
             while self.at("ARRAY") or self.at("MULTISET") or self._at_not_null_collection():
                 type_ = self._nullability(type_)
                 kind = self.expect_any("ARRAY", "MULTISET")
-                type_ = ArrayType(type_) if kind == "ARRAY" else MultisetType(type_)
+                type_ = lt.ArrayType(type_) if kind == "ARRAY" else lt.MultisetType(type_)
         except ProgramError as error:
             if type(error) is not ProgramError:
                 raise
@@ -121,7 +88,7 @@ class TypeParser(TokenStream):
             self.refuse_span(self.span(start), str(error))
         return type_
 
-    def odbc_type(self) -> LogicalType:
+    def odbc_type(self) -> lt.LogicalType:
         """Take ``SQL_INTEGER`` or ``INTEGER``, or an interval of one unit."""
         at = self.index
         word = self.words[at].removeprefix("SQL_")
@@ -138,13 +105,13 @@ class TypeParser(TokenStream):
         ahead = 1 if self.at("NULL") else 2 if self.at("NOT", "NULL") else 0
         return bool(ahead) and self.peek(ahead) in {"ARRAY", "MULTISET"}
 
-    def _nullability(self, type_: LogicalType) -> LogicalType:
+    def _nullability(self, type_: lt.LogicalType) -> lt.LogicalType:
         if self.accept("NOT", "NULL"):
             return type_.not_null()
         self.accept("NULL")
         return type_
 
-    def _plain_type(self) -> LogicalType:
+    def _plain_type(self) -> lt.LogicalType:
         word = self.words[self.index]
         if word in _UNSUPPORTED:
             self.unsupported(f"the type {word}")
@@ -156,11 +123,11 @@ class TypeParser(TokenStream):
         plain = _PLAIN.get(word)
         return plain if plain is not None else self._with_parameters(word)
 
-    def _with_parameters(self, word: str) -> LogicalType:
+    def _with_parameters(self, word: str) -> lt.LogicalType:
         match word:
             case "DOUBLE":
                 self.accept("PRECISION")
-                return DoubleType()
+                return lt.DoubleType()
             case "DECIMAL" | "DEC" | "NUMERIC":
                 return self._decimal()
             case "CHAR" | "CHARACTER" | "VARCHAR" | "BINARY" | "VARBINARY":
@@ -170,15 +137,15 @@ class TypeParser(TokenStream):
             case _:
                 return self._composite(word)
 
-    def _sized(self, word: str) -> LogicalType:
+    def _sized(self, word: str) -> lt.LogicalType:
         varying = word.startswith("VAR") or self.accept("VARYING")
         # Without a length, the varying types are STRING and BYTES.
-        length = self._length(MAX_LENGTH if varying else 1)
+        length = self._length(lt.MAX_LENGTH if varying else 1)
         if "BINARY" in word:
-            return VarBinaryType(length) if varying else BinaryType(length)
-        return VarCharType(length) if varying else CharType(length)
+            return lt.VarBinaryType(length) if varying else lt.BinaryType(length)
+        return lt.VarCharType(length) if varying else lt.CharType(length)
 
-    def _composite(self, word: str) -> LogicalType:
+    def _composite(self, word: str) -> lt.LogicalType:
         if word == "ROW":
             return self._row_type()
         if word == "RAW":
@@ -189,10 +156,10 @@ class TypeParser(TokenStream):
         if word == "MAP":
             key = self.type()
             self.expect(",")
-            result: LogicalType = MapType(key, self.type())
+            result: lt.LogicalType = lt.MapType(key, self.type())
         else:
             element = self.type()
-            result = ArrayType(element) if word == "ARRAY" else MultisetType(element)
+            result = lt.ArrayType(element) if word == "ARRAY" else lt.MultisetType(element)
         self.expect(">")
         return result
 
@@ -203,57 +170,57 @@ class TypeParser(TokenStream):
         self.expect(")")
         return length
 
-    def _decimal(self) -> LogicalType:
+    def _decimal(self) -> lt.LogicalType:
         if not self.accept("("):
-            return DecimalType(10, 0)
+            return lt.DecimalType(10, 0)
         precision, scale = self.integer(), 0
         if self.accept(","):
             scale = self.integer()
         self.expect(")")
-        return DecimalType(precision, scale)
+        return lt.DecimalType(precision, scale)
 
-    def _time(self, word: str) -> LogicalType:
+    def _time(self, word: str) -> lt.LogicalType:
         precision = None
         if self.accept("("):
             precision = self.integer()
             self.expect(")")
         if word == "TIME":
             self.accept("WITHOUT", "TIME", "ZONE")
-            return TimeType(0 if precision is None else precision)
+            return lt.TimeType(0 if precision is None else precision)
         precision = 6 if precision is None else precision
         if word == "TIMESTAMP_LTZ" or self.accept("WITH", "LOCAL", "TIME", "ZONE"):
-            return LocalZonedTimestampType(precision)
+            return lt.LocalZonedTimestampType(precision)
         if self.at("WITH", "TIME", "ZONE"):
             self.unsupported(
                 "TIMESTAMP WITH TIME ZONE", "take TIMESTAMP_LTZ (TIMESTAMP WITH LOCAL TIME ZONE)"
             )
         self.accept("WITHOUT", "TIME", "ZONE")
-        return TimestampType(precision)
+        return lt.TimestampType(precision)
 
-    def _row_type(self) -> LogicalType:
+    def _row_type(self) -> lt.LogicalType:
         if self.accept("<>"):
-            return RowType(())
+            return lt.RowType(())
         close = ">" if self.accept("<") else ")"
         if close == ")":
             self.expect("(")
         if self.accept(close):
-            return RowType(())
-        return RowType(self._fields(close))
+            return lt.RowType(())
+        return lt.RowType(self._fields(close))
 
-    def _structured(self) -> LogicalType:
+    def _structured(self) -> lt.LogicalType:
         self.expect("<")
         start = self.index
         class_name = self.string()
         if not is_class_name(class_name):
             self.refuse_span(self.span(start), f"'{class_name}' cannot name a class")
-        fields: tuple[RowField, ...] = ()
+        fields: tuple[lt.RowField, ...] = ()
         if self.accept(",") and not self.at(">"):
             fields = self._fields(">")
         else:
             self.expect(">")
         return StructuredType(fields, class_name=class_name)
 
-    def _fields(self, close: str) -> tuple[RowField, ...]:
+    def _fields(self, close: str) -> tuple[lt.RowField, ...]:
         start = self.index
         fields = self.listed(self._field)
         self.expect(close)
@@ -263,29 +230,29 @@ class TypeParser(TokenStream):
             self.refuse_span(self.span(start), f"the row has two fields of the name {twice}")
         return fields
 
-    def _field(self) -> RowField:
+    def _field(self) -> lt.RowField:
         name = self.name().value
         type_ = self.type()
-        return RowField(name, type_, self.string() if self.at_string() else None)
+        return lt.RowField(name, type_, self.string() if self.at_string() else None)
 
-    def _raw(self) -> LogicalType:
+    def _raw(self) -> lt.LogicalType:
         self.expect("(")
         class_name = self.string()
         self.expect(",")
         self.string()
         self.expect(")")
-        return RawType(class_name)
+        return lt.RawType(class_name)
 
     # --- intervals
 
-    def interval_qualifier(self) -> IntervalQualifier:
+    def interval_qualifier(self) -> n.IntervalQualifier:
         """Take ``DAY(3) TO SECOND(6)``."""
         begin = self.index
         start = self._unit()
         precision = fraction = end = None
         if self.accept("("):
             precision = self.integer()
-            if start is TimeUnit.SECOND and self.accept(","):
+            if start is n.TimeUnit.SECOND and self.accept(","):
                 fraction = self.integer()
             self.expect(")")
         if start in _FINER and self.accept("TO"):
@@ -293,7 +260,7 @@ class TypeParser(TokenStream):
             if end not in _FINER[start]:
                 finer = " or ".join(_FINER[start])
                 self.refuse_token(self.index - 1, f"an interval of {start} goes to {finer}")
-            if end is TimeUnit.SECOND and self.accept("("):
+            if end is n.TimeUnit.SECOND and self.accept("("):
                 fraction = self.integer()
                 self.expect(")")
         position = self.span(begin)
@@ -301,13 +268,13 @@ class TypeParser(TokenStream):
             self.refuse_span(position, f"an interval has 1 to {_MAX_PRECISION} digits")
         if fraction is not None and fraction > _MAX_FRACTION:
             self.refuse_span(position, f"seconds have 0 to {_MAX_FRACTION} digits")
-        return IntervalQualifier(start, end, precision, fraction, position=position)
+        return n.IntervalQualifier(start, end, precision, fraction, position=position)
 
-    def _unit(self) -> TimeUnit:
+    def _unit(self) -> n.TimeUnit:
         unit = _UNITS.get(self.accept_any(*_UNITS))
         return self.fail() if unit is None else unit
 
-    def interval_type(self) -> LogicalType:
+    def interval_type(self) -> lt.LogicalType:
         """Take what stands behind INTERVAL in CAST."""
         qualifier = self.interval_qualifier()
         resolution = qualifier.start.value
@@ -324,23 +291,23 @@ class TypeParser(TokenStream):
             self.refuse_span(qualifier.position or self.span(self.index - 1), str(error))
 
 
-def _interval_type(qualifier: IntervalQualifier, resolution: str) -> LogicalType:
+def _interval_type(qualifier: n.IntervalQualifier, resolution: str) -> lt.LogicalType:
     precision = qualifier.precision or 2
     if qualifier.is_year_month:
-        return YearMonthIntervalType(resolution, precision)
+        return lt.YearMonthIntervalType(resolution, precision)
     fraction = 6 if qualifier.fraction is None else qualifier.fraction
-    return DayTimeIntervalType(resolution, precision, fraction)
+    return lt.DayTimeIntervalType(resolution, precision, fraction)
 
 
-_INT: Final = IntType(nullable=False)
-_BIGINT: Final = BigIntType(nullable=False)
-_DOUBLE: Final = DoubleType(nullable=False)
+_INT: Final = lt.IntType(nullable=False)
+_BIGINT: Final = lt.BigIntType(nullable=False)
+_DOUBLE: Final = lt.DoubleType(nullable=False)
 _MAX_INT: Final = 2**31 - 1
 _MAX_BIGINT: Final = 2**63 - 1
-_EXACT: Final = Context(prec=2 * MAX_DECIMAL_PRECISION)
+_EXACT: Final = Context(prec=2 * lt.MAX_DECIMAL_PRECISION)
 
 
-def numeric_literal(text: str, position: Position) -> Literal:
+def numeric_literal(text: str, position: n.Position) -> n.Literal:
     """The literal that a number is.
 
     Raises:
@@ -351,21 +318,21 @@ def numeric_literal(text: str, position: Position) -> Literal:
         if value in {float("inf"), float("-inf")}:
             message = f"the number {text} does not fit into a DOUBLE"
             raise ValueError(message)
-        return Literal(value, _DOUBLE, position=position)
+        return n.Literal(value, _DOUBLE, position=position)
     whole, _, fraction = text.partition(".")
     digits = (whole + fraction).lstrip("0")
     precision = max(len(digits), len(fraction), 1)
-    if precision > MAX_DECIMAL_PRECISION:
-        message = f"a number has at most {MAX_DECIMAL_PRECISION} digits, this one {precision}"
+    if precision > lt.MAX_DECIMAL_PRECISION:
+        message = f"a number has at most {lt.MAX_DECIMAL_PRECISION} digits, this one {precision}"
         raise ValueError(message)
     if fraction:
-        type_: LogicalType = DecimalType(precision, len(fraction), nullable=False)
-        return Literal(_EXACT.create_decimal(text), type_, position=position)
+        type_: lt.LogicalType = lt.DecimalType(precision, len(fraction), nullable=False)
+        return n.Literal(_EXACT.create_decimal(text), type_, position=position)
     number = int(whole)
     if number <= _MAX_BIGINT:
-        return Literal(number, _INT if number <= _MAX_INT else _BIGINT, position=position)
-    type_ = DecimalType(precision, 0, nullable=False)
-    return Literal(Decimal(number), type_, position=position)
+        return n.Literal(number, _INT if number <= _MAX_INT else _BIGINT, position=position)
+    type_ = lt.DecimalType(precision, 0, nullable=False)
+    return n.Literal(Decimal(number), type_, position=position)
 
 
 # --- dates and times
@@ -387,7 +354,7 @@ _FORMATS: Final = {
 }
 
 
-def temporal(kind: str, text: str) -> tuple[str, LogicalType]:
+def temporal(kind: str, text: str) -> tuple[str, lt.LogicalType]:
     """The text and the type of a date, a time or a timestamp.
 
     Args:
@@ -420,40 +387,40 @@ def temporal(kind: str, text: str) -> tuple[str, LogicalType]:
     return f"{date} {time}".strip(), _temporal_type(kind, digits)
 
 
-def _temporal_type(kind: str, digits: int) -> LogicalType:
+def _temporal_type(kind: str, digits: int) -> lt.LogicalType:
     if kind == "DATE":
-        return DateType(nullable=False)
+        return lt.DateType(nullable=False)
     if kind == "TIME":
-        return TimeType(digits, nullable=False)
+        return lt.TimeType(digits, nullable=False)
     if kind == "TIMESTAMP":
-        return TimestampType(digits, nullable=False)
-    return LocalZonedTimestampType(digits, nullable=False)
+        return lt.TimestampType(digits, nullable=False)
+    return lt.LocalZonedTimestampType(digits, nullable=False)
 
 
 # --- intervals
 
 _MILLIS: Final = {
-    TimeUnit.WEEK: 7 * 86_400_000,
-    TimeUnit.DAY: 86_400_000,
-    TimeUnit.HOUR: 3_600_000,
-    TimeUnit.MINUTE: 60_000,
-    TimeUnit.SECOND: 1_000,
+    n.TimeUnit.WEEK: 7 * 86_400_000,
+    n.TimeUnit.DAY: 86_400_000,
+    n.TimeUnit.HOUR: 3_600_000,
+    n.TimeUnit.MINUTE: 60_000,
+    n.TimeUnit.SECOND: 1_000,
 }
-_MONTHS: Final = {TimeUnit.YEAR: 12, TimeUnit.QUARTER: 3, TimeUnit.MONTH: 1}
+_MONTHS: Final = {n.TimeUnit.YEAR: 12, n.TimeUnit.QUARTER: 3, n.TimeUnit.MONTH: 1}
 #: Units of an interval of several, in order, with what stands before each but the first.
 _SERIES: Final = (
-    (TimeUnit.YEAR, ""),
-    (TimeUnit.MONTH, "-"),
-    (TimeUnit.DAY, ""),
-    (TimeUnit.HOUR, " "),
-    (TimeUnit.MINUTE, ":"),
-    (TimeUnit.SECOND, ":"),
+    (n.TimeUnit.YEAR, ""),
+    (n.TimeUnit.MONTH, "-"),
+    (n.TimeUnit.DAY, ""),
+    (n.TimeUnit.HOUR, " "),
+    (n.TimeUnit.MINUTE, ":"),
+    (n.TimeUnit.SECOND, ":"),
 )
 _LARGEST: Final = {
-    TimeUnit.MONTH: 11,
-    TimeUnit.HOUR: 23,
-    TimeUnit.MINUTE: 59,
-    TimeUnit.SECOND: 59,
+    n.TimeUnit.MONTH: 11,
+    n.TimeUnit.HOUR: 23,
+    n.TimeUnit.MINUTE: 59,
+    n.TimeUnit.SECOND: 59,
 }
 _EXAMPLES: Final = {
     "YEAR TO MONTH": "'1-6'",
@@ -467,7 +434,7 @@ _EXAMPLES: Final = {
 }
 
 
-def interval_value(text: str, qualifier: IntervalQualifier) -> int:
+def interval_value(text: str, qualifier: n.IntervalQualifier) -> int:
     """Months or milliseconds of an interval.
 
     Args:
@@ -479,7 +446,8 @@ def interval_value(text: str, qualifier: IntervalQualifier) -> int:
     """
     units = _units(qualifier)
     pattern = "".join(
-        (sign if index else "") + (r"(\d+(?:\.\d{0,9})?)" if unit is TimeUnit.SECOND else r"(\d+)")
+        (sign if index else "")
+        + (r"(\d+(?:\.\d{0,9})?)" if unit is n.TimeUnit.SECOND else r"(\d+)")
         for index, (unit, sign) in enumerate(units)
     )
     match = re.fullmatch(r"\s*([+-]?)" + pattern + r"\s*", text, re.ASCII)
@@ -499,7 +467,7 @@ def interval_value(text: str, qualifier: IntervalQualifier) -> int:
     return -total if match[1] == "-" else total
 
 
-def _units(qualifier: IntervalQualifier) -> list[tuple[TimeUnit, str]]:
+def _units(qualifier: n.IntervalQualifier) -> list[tuple[n.TimeUnit, str]]:
     if qualifier.end is None:
         return [(qualifier.start, "")]
     order = [unit for unit, _ in _SERIES]

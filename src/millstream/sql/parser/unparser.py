@@ -22,20 +22,7 @@ from millstream.sql.parser.expression_parser import (
     SIGN_POWER,
 )
 from millstream.sql.parser.tokens import RESERVED, RESERVED_FUNCTIONS, quote
-from millstream.types.logical_types import (
-    BigIntType,
-    BinaryType,
-    BooleanType,
-    CharType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    IntType,
-    LogicalType,
-    NullType,
-    YearMonthIntervalType,
-    escape_identifier,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -220,7 +207,7 @@ def _value(value: Any, at_least: int = _LOOSEST, between: str = ", ") -> str:
         return between.join([_value(each, at_least) for each in value])
     if isinstance(value, n.Node):
         return unparse(value, at_least)
-    return _type_text(value) if isinstance(value, LogicalType) else str(value)
+    return _type_text(value) if isinstance(value, lt.LogicalType) else str(value)
 
 
 # -- types and literals --------------------------------------------------------------------------
@@ -230,11 +217,11 @@ _DEFAULT_FRACTION: Final = 6
 _MAX_INT: Final = 2**31 - 1
 
 
-def _type_text(type_: LogicalType) -> str:
+def _type_text(type_: lt.LogicalType) -> str:
     """A type as the parser reads it."""
-    if isinstance(type_, YearMonthIntervalType):
+    if isinstance(type_, lt.YearMonthIntervalType):
         return _interval_text(type_.units, type_.precision, _DEFAULT_FRACTION)
-    if isinstance(type_, DayTimeIntervalType):
+    if isinstance(type_, lt.DayTimeIntervalType):
         return _interval_text(type_.units, type_.day_precision, type_.fractional_precision)
     return type_.as_serializable_string()
 
@@ -250,7 +237,7 @@ def _interval_text(resolution: str, digits: int, fraction: int) -> str:
 
 def _literal(node: n.Literal) -> str:
     text, type_ = _LITERALS[type(node.value)](node.value), node.type
-    if node.value is None and isinstance(type_, BooleanType):
+    if node.value is None and isinstance(type_, lt.BooleanType):
         return "UNKNOWN"
     return text if _is_natural(node.value, type_) else f"CAST({text} AS {_type_text(type_)})"
 
@@ -291,23 +278,23 @@ _LITERALS: Final[dict[type, Callable[[Any], str]]] = {
     bytes: lambda value: f"X'{value.hex().upper()}'",
 }
 #: Type of a value -> the type that the parser gives its text, whatever the value.
-_NATURAL: Final[dict[type, type[LogicalType]]] = {
-    type(None): NullType,
-    bool: BooleanType,
-    float: DoubleType,
-    Decimal: DecimalType,
+_NATURAL: Final[dict[type, type[lt.LogicalType]]] = {
+    type(None): lt.NullType,
+    bool: lt.BooleanType,
+    float: lt.DoubleType,
+    Decimal: lt.DecimalType,
 }
 
 
-def _is_natural(value: object, type_: LogicalType) -> bool:
+def _is_natural(value: object, type_: lt.LogicalType) -> bool:
     """Whether the parser gives the text of this value this type."""
     if isinstance(value, str):
-        return type_ == CharType(len(value), nullable=False)
+        return type_ == lt.CharType(len(value), nullable=False)
     if isinstance(value, bytes):
-        return type_ == BinaryType(len(value), nullable=False)
+        return type_ == lt.BinaryType(len(value), nullable=False)
     if type(value) is int:
         small = abs(value) <= _MAX_INT
-        return isinstance(type_, IntType if small else BigIntType)
+        return isinstance(type_, lt.IntType if small else lt.BigIntType)
     return isinstance(type_, _NATURAL[type(value)])
 
 
@@ -464,7 +451,7 @@ def _quantifier(node: n.PatternQuantifier) -> str:
 
 
 _SPECIAL: Final[dict[type, Callable[[Any], str]]] = {
-    n.Name: lambda node: escape_identifier(node.value),
+    n.Name: lambda node: lt.escape_identifier(node.value),
     n.Literal: _literal,
     n.TemporalLiteral: _temporal_literal,
     n.IntervalLiteral: _interval_literal,

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.expressions.evaluator import is_deterministic
 from millstream.expressions.nodes import Call, InputReference, Literal, walk
 from millstream.sql.planner import logical as lp
-from millstream.sql.planner import physical
-from millstream.sql.planner.aggregates import can_be_split
-from millstream.sql.planner.calcs import conjuncts
+from millstream.sql.planner.aggregates import Expand, GroupAggregate
+from millstream.sql.planner.calcs import Calc, Exchange, conjuncts
 from millstream.sql.planner.formatting import aggregate_text, expression_text
+from millstream.sql.planner.joins import Join
 from millstream.sql.planner.logical import JoinType
-from millstream.sql.planner.physical import LookupJoin, TemporalSort
+from millstream.sql.planner.lookup_joins import LookupJoin
+from millstream.sql.planner.physical import TwoInputs, nodes_of
+from millstream.sql.planner.ranks import Deduplicate, Limit, Rank
+from millstream.sql.planner.scans import TableSourceScan, ValuesScan
+from millstream.sql.planner.sorts import TemporalSort
+from millstream.sql.planner.table_functions import Correlate
 from millstream.types import logical_types as lt
 from millstream.types.text_values import double_text
 
@@ -23,7 +28,8 @@ if TYPE_CHECKING:
 
     from millstream.expressions.nodes import Expression
     from millstream.sql.planner.logical import LogicalNode
-    from millstream.sql.planner.physical import PhysicalNode, SinkNode
+    from millstream.sql.planner.physical import PhysicalNode
+    from millstream.sql.planner.sinks import SinkNode
     from millstream.types.logical_types import LogicalType
 
 
@@ -71,8 +77,8 @@ def advice_on(plans: Sequence[PhysicalNode], *, mini_batch: bool, one_phase: boo
     found = Advice()
     options = [] if mini_batch else ["'table.exec.mini-batch.enabled' to 'true'"]
     options += ["'table.optimizer.agg-phase-strategy' to 'AUTO'"] if one_phase else []
-    for node in physical.nodes_of(plans):
-        if isinstance(node, physical.GroupAggregate) and not node.two_phase and can_be_split(node):
+    for node in nodes_of(plans):
+        if isinstance(node, GroupAggregate) and not node.two_phase and node.can_be_split:
             found.say(node, _TWO_PHASES.format(", ".join(options)))
         columns = _unsure(node)
         if columns:
@@ -88,13 +94,13 @@ def _unsure(node: PhysicalNode) -> list[str]:
         names = node.row.names[len(node.input.row) :]
         return [f"{name}(looked up in {node.identifier.object_name})" for name in names]
     pairs: list[tuple[str, Expression]] = []
-    if isinstance(node, physical.Calc):
+    if isinstance(node, Calc):
         pairs += zip(node.row.names, node.projections, strict=True)
         if node.condition is not None:
             pairs.append(("the filter", node.condition))
-    elif isinstance(node, physical.Join) and node.condition is not None:
+    elif isinstance(node, Join) and node.condition is not None:
         pairs.append(("the condition", node.condition))
-    elif isinstance(node, physical.Correlate):
+    elif isinstance(node, Correlate):
         width = len(node.input.row)
         pairs += [(name, each) for name in node.row.names[width:] for each in node.arguments]
     return [
@@ -200,23 +206,23 @@ def estimate(node: PhysicalNode, known: dict[int, tuple[float, Cost]]) -> tuple[
 
 
 def _rows(node: Any, below: list[float]) -> float:
-    if isinstance(node, physical.TwoInputs):
+    if isinstance(node, TwoInputs):
         return _joined_rows(node, *below)
     for kind, count in _ROWS.items():
         if isinstance(node, kind):
             return count(node, sum(below))
-    if isinstance(node, physical.TableSourceScan) and node.known_rows is not None:
+    if isinstance(node, TableSourceScan) and node.known_rows is not None:
         return max(float(node.known_rows), 1.0)
     return sum(below) if below else _TABLE
 
 
-def _ranked_rows(node: physical.Rank, below: float) -> float:
+def _ranked_rows(node: Rank, below: float) -> float:
     if node.partition:
         return below * _RANKED
     return min(float(node.end - node.start + 1), below)
 
 
-def _joined_rows(node: physical.TwoInputs, left: float, right: float) -> float:
+def _joined_rows(node: TwoInputs, left: float, right: float) -> float:
     part = _EQUAL ** len(node.left_keys) * _selectivity(node.condition)
     matched = (left + right) * part if node.left_keys else left * right * part
     if node.join.left_only:
@@ -247,20 +253,20 @@ def _selectivity(condition: Expression | None) -> float:
 def _own_cost(node: Any, rows: float, below: float) -> Cost:
     """The cost of a node by itself; ``rows`` that it gives, ``below`` that it takes."""
     if not node.inputs:
-        is_table = not isinstance(node, physical.ValuesScan)
+        is_table = not isinstance(node, ValuesScan)
         return Cost(rows, rows, rows * _width(node.row)) if is_table else Cost(rows, 1.0)
-    if isinstance(node, physical.Calc):
+    if isinstance(node, Calc):
         computed = [
             each for each in node.projections if not isinstance(each, InputReference | Literal)
         ]
         return Cost(rows, rows * len(computed))
-    if isinstance(node, physical.Exchange):
+    if isinstance(node, Exchange):
         moved = _HASHED * len(node.keys) if node.keys else _SENT
         return Cost(below, below * (_SERIALISED + moved), network=below * _width(node.row))
-    if isinstance(node, physical.Join):
+    if isinstance(node, Join):
         return Cost(_JOINED, _JOINED)
     most = max(rows, below)
-    if isinstance(node, TemporalSort) or (isinstance(node, physical.Rank) and not node.partition):
+    if isinstance(node, TemporalSort) or (isinstance(node, Rank) and not node.partition):
         return Cost(rows, _COMPARED * most * math.log(max(most, 1.0)) * len(node.order))
     return Cost(most, most)
 
@@ -278,12 +284,12 @@ def _width(kind: LogicalType) -> int:
 
 #: Rows of nodes that do not give as many as they take.
 _ROWS: Final[dict[type[PhysicalNode], Callable[[Any, float], float]]] = {
-    physical.ValuesScan: lambda node, _: float(len(node.rows)),
-    physical.Calc: lambda node, below: below * _selectivity(node.condition),
-    physical.Expand: lambda node, below: below * len(node.sets),
-    physical.Rank: _ranked_rows,
-    physical.Deduplicate: lambda _, below: below * _RANKED,
-    physical.Limit: lambda node, below: min(float(node.limit), below),
+    ValuesScan: lambda node, _: float(len(node.rows)),
+    Calc: lambda node, below: below * _selectivity(node.condition),
+    Expand: lambda node, below: below * len(node.sets),
+    Rank: _ranked_rows,
+    Deduplicate: lambda _, below: below * _RANKED,
+    Limit: lambda node, below: min(float(node.limit), below),
 }
 
 

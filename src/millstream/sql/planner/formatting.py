@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millstream.expressions.nodes import Expression
-    from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
+    from millstream.runtime.operators.table.specs import AggregateCall
+    from millstream.sql.planner.logical import OverCall, SortKey
     from millstream.types.logical_types import RowType
 
 
@@ -109,6 +110,11 @@ def length_text(millis: int) -> str:
         if millis % size == 0 and millis:
             return f"{millis // size} {unit}"
     return f"{millis} ms"
+
+
+def lengths_text(*lengths: int | None) -> str:
+    """Those of some lengths that there are, each behind a comma."""
+    return "".join(f", {length_text(each)}" for each in lengths if each)
 
 
 def frame_text(call: OverCall) -> str:

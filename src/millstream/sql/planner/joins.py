@@ -1,90 +1,269 @@
-"""Rules for regular, interval, temporal and lookup joins: pushdown, keys and time bounds."""
+"""Regular, interval and temporal joins: pushdown, keys and time bounds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import Call, InputReference, Literal
-from millstream.sql.planner import physical
+from millstream.runtime.operators.table.join import JoinFactory
+from millstream.runtime.operators.table.joins_by_time import (
+    IntervalJoinFactory,
+    TemporalJoinFactory,
+)
+from millstream.runtime.operators.table.specs import JoinSide
+from millstream.sql.planner import logical as lp
+from millstream.sql.planner import physical as pp
 from millstream.sql.planner.calcs import (
+    Calc,
     Converts,
+    Exchange,
     calc,
-    columns_of,
     conjunction,
     conjuncts,
     exchange,
-    is_deterministic,
     is_rowtime,
     keeps_time,
-    keeps_time_attribute,
     moved,
-    reads_once,
+    plain,
     substituted,
 )
-from millstream.sql.planner.changelog import kinds_of, smallest, upsert_keys
-from millstream.sql.planner.formatting import expression_text
-from millstream.sql.planner.logical import (
-    FilterNode,
-    JoinNode,
-    JoinType,
-    LogicalNode,
-    ProjectNode,
-    ScanNode,
-    TemporalJoinNode,
-    WatermarkNode,
-    references,
-    row_of,
-)
-from millstream.sql.planner.physical import IntervalJoin, LookupJoin, TemporalJoin
+from millstream.sql.planner.formatting import columns_text, length_text, right_name
+from millstream.sql.planner.lookup_joins import lookup_join, nullable
+from millstream.sql.planner.ranks import Deduplicate
+from millstream.sql.planner.scans import ChangelogNormalize, Scan
+from millstream.sql.planner.watermarks import WatermarkAssigner
 from millstream.sql.planner.windows import window_join
-from millstream.types.logical_types import (
-    BigIntType,
-    DayTimeIntervalType,
-    IntType,
-    LocalZonedTimestampType,
-    SmallIntType,
-    TimestampKind,
-    TimestampType,
-    TinyIntType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.expressions.nodes import Expression
-    from millstream.sql.planner.physical import PhysicalNode
-    from millstream.types.logical_types import LogicalType, RowType
+    from millstream.graph.transformation import Transformation
 
 
-def plain(kind: LogicalType) -> LogicalType:
-    """The type of a column where it is no time attribute any more."""
-    if isinstance(kind, TimestampType | LocalZonedTimestampType) and kind.is_time_attribute:
-        return kind.with_parameters(kind=TimestampKind.REGULAR)
-    return kind
+class Join(pp.TwoInputs):
+    """A regular join."""
+
+    #: How each side is unique, for EXPLAIN; set by the changelog planning.
+    side_texts: tuple[str, str] = ("NoUniqueKey", "NoUniqueKey")
+    #: Milliseconds, of a hint; None: as the option says.
+    state_ttls: tuple[int | None, int | None] = (None, None)
+    #: Whether the changes of a key within a batch are folded.
+    mini_batch: bool = False
+
+    is_shared = True
+    is_pruned = True
+    goes_by_columns = True
+
+    def details(self) -> str:
+        left, right = self.side_texts
+        mini_batch = ", miniBatch=[true]" if self.mini_batch else ""
+        return (
+            f"joinType=[{self.join.value}], where=[{self.where()}], "
+            f"select=[{self.fields_text()}], leftInputSpec=[{left}], "
+            f"rightInputSpec=[{right}]{mini_batch}{self._ttl_text()}"
+        )
+
+    def _ttl_text(self) -> str:
+        given = zip(("LEFT", "RIGHT"), self.state_ttls, strict=True)
+        shown = [f"{side}={length_text(ttl)}" for side, ttl in given if ttl is not None]
+        return f", stateTtlHints=[{', '.join(shown)}]" if shown else ""
+
+    def keeps_time(self, column: int) -> bool:
+        del column
+        return False
+
+    def change_types(self) -> frozenset[str]:
+        below = super().change_types()
+        return below if self.join in {lp.JoinType.INNER, lp.JoinType.SEMI} else pp.ALL_CHANGES
+
+    def planned(self, planner: pp.PlansChanges, required: str) -> pp.PhysicalNode | None:
+        inputs: list[pp.PhysicalNode | None] = []
+        texts = []
+        sides = zip(self.inputs, (self.left_keys, self.right_keys), strict=True)
+        for side, (each, join_keys) in enumerate(sides):
+            keys = each.unique_keys()
+            texts.append(_side_text(keys, join_keys))
+            has_updates = "U" in pp.kinds_of(each)
+            wanted = pp.AFTER if required == pp.AFTER else pp.BOTH
+            if required == pp.AFTER and has_updates:
+                contains = any(set(join_keys) <= key for key in keys)
+                if not contains or self._may_leave(side):
+                    return None
+            inputs.append(planner.visit(each, wanted if has_updates else pp.NO_UPDATES))
+        return planner.made(self, inputs, required, side_texts=tuple(texts))
+
+    def _may_leave(self, side: int) -> bool:
+        """Whether an update of a side may end a pair: without -U nobody would know."""
+        if self.condition is None:
+            return False
+        is_one_row = self.join is lp.JoinType.LEFT and any(
+            key <= set(self.right_keys) for key in self.inputs[1].unique_keys()
+        )
+        return side == 1 or not is_one_row
+
+    def kept_by(self, side: int) -> Iterable[int]:
+        """The columns of an input by which it finds the rows that it keeps."""
+        width = len(self.inputs[0].row)
+        if not self.inputs[side].unique_keys():
+            return (pp.ROW, *range(len(self.inputs[side].row)))
+        of_condition = set() if self.condition is None else pp.columns_of(self.condition)
+        if side:
+            own = (each - width for each in of_condition if each >= width)
+            return (pp.ROW, *self.right_keys, *own)
+        return (pp.ROW, *self.left_keys, *(each for each in of_condition if each < width))
+
+    def unsure(
+        self, below: Sequence[frozenset[int]], is_unsure: Callable[[Expression, Any], bool]
+    ) -> frozenset[int]:
+        del is_unsure
+        width = len(self.inputs[0].row)
+        right = () if self.join.left_only else (each + width for each in below[1] - {pp.ROW})
+        return below[0] | frozenset(right)
+
+    def operator(self, lowering: pp.Lowers) -> Transformation:
+        default, keys = lowering.options.state_ttl, (self.left_keys, self.right_keys)
+        left, right = (
+            JoinSide(own, pp.smallest(each.unique_keys()))
+            for own, each in zip(keys, self.inputs, strict=True)
+        )
+        ttls = [default if hint is None else hint for hint in self.state_ttls]
+        factory = lowering.factory(
+            JoinFactory, self, left=left, right=right, left_ttl=ttls[0], right_ttl=ttls[1]
+        )
+        return lowering.two(self, factory, single=not self.left_keys)
 
 
-def _filtered(node: LogicalNode, parts: list[Expression]) -> LogicalNode:
+def _side_text(keys: Any, join_keys: tuple[int, ...]) -> str:
+    if any(key <= set(join_keys) for key in keys):
+        return "JoinKeyContainsUniqueKey"
+    return "HasUniqueKey" if keys else "NoUniqueKey"
+
+
+class IntervalJoin(pp.TwoInputs):
+    """Pairs of rows whose times are near each other."""
+
+    left_time: pp.Column
+    right_time: pp.Column
+    #: Milliseconds: right - left lies between them.
+    lower: int
+    upper: int
+    is_rowtime: bool
+
+    takes_inserts = True
+    is_shared = True
+    place = (
+        "{join.name} [{left_keys}] [{right_keys}] {filter_nulls} ({left_time!r}, {right_time!r}) "
+        "{lower} {upper} [{condition}] [{inputs}]"
+    )
+    state: ClassVar[pp.Parts] = {
+        **pp.TwoInputs.state,
+        "times": ("*left_time", "*right_time"),
+        "bounds": "{lower} ms to {upper} ms",
+    }
+
+    def details(self) -> str:
+        bounds = (
+            f"isRowTime={str(self.is_rowtime).lower()}, leftLowerBound={-self.upper}, "
+            f"leftUpperBound={-self.lower}, leftTimeIndex={self.left_time}, "
+            f"rightTimeIndex={self.right_time}"
+        )
+        return (
+            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self.where()}], "
+            f"select=[{self.fields_text()}]"
+        )
+
+    @property
+    def goes_by_clock(self) -> bool:
+        return not self.is_rowtime
+
+    def operator(self, lowering: pp.Lowers) -> Transformation:
+        factory = lowering.factory(IntervalJoinFactory, self)
+        single = not self.left_keys
+        return lowering.two(self, factory, single=single, ticks=not self.is_rowtime)
+
+
+class TemporalJoin(pp.TwoInputs):
+    """Each row of the left with the version of the right at its event time."""
+
+    left_time: pp.Column
+    right_time: pp.Column
+
+    place = (
+        "{join.name} [{left_keys}] [{right_keys}] {filter_nulls} ({left_time!r}, {right_time!r}) "
+        "[{condition}] [{inputs}]"
+    )
+    state: ClassVar[pp.Parts] = {**pp.TwoInputs.state, "times": ("*left_time", "*right_time")}
+
+    def details(self) -> str:
+        left, right = (each.row for each in self.inputs)
+        ours = columns_text(left, self.left_keys)
+        theirs = ", ".join(right_name(left, right, each) for each in self.right_keys)
+        condition = (
+            f"__TEMPORAL_JOIN_CONDITION({left.names[self.left_time]}, "
+            f"{right_name(left, right, self.right_time)}, "
+            f"__TEMPORAL_JOIN_CONDITION_PRIMARY_KEY({theirs}), "
+            f"__TEMPORAL_JOIN_LEFT_KEY({ours}), __TEMPORAL_JOIN_RIGHT_KEY({theirs}))"
+        )
+        where = self.where(condition)
+        return f"joinType=[{self.join.value}], where=[{where}], select=[{self.fields_text()}]"
+
+    def keeps_time(self, column: int) -> bool:
+        return column < len(self.inputs[0].row) and self.inputs[0].keeps_time(column)
+
+    def unique_keys(self) -> pp.Keys:
+        return self.inputs[0].unique_keys()
+
+    def change_types(self) -> frozenset[str]:
+        super().change_types()
+        # What is taken back later would meet another version than it did when it came.
+        pp.check_takes("The left of TemporalJoin", self.inputs[0], pp.INSERTS)
+        return pp.kinds_of(self.inputs[0])
+
+    def planned(self, planner: pp.PlansChanges, required: str) -> pp.PhysicalNode | None:
+        # A version ends when the next begins: the row before it has nothing to say.
+        sides = zip(self.inputs, (pp.NO_UPDATES, pp.AFTER), strict=True)
+        return planner.made(self, [planner.visit(each, want) for each, want in sides], required)
+
+    def operator(self, lowering: pp.Lowers) -> Transformation:
+        return lowering.two(self, lowering.factory(TemporalJoinFactory, self), single=False)
+
+
+def compact_join_changes(plans: list[pp.Plan]) -> list[pp.Plan]:
+    """Mark the joins as those that compact the changes of a mini-batch."""
+    for node in pp.nodes_of(plans):
+        if isinstance(node, Join):
+            node.mini_batch = True
+    return plans
+
+
+def _filtered(node: lp.LogicalNode, parts: list[Expression]) -> lp.LogicalNode:
     condition = conjunction(parts)
     if condition is None:
         return node
-    return FilterNode(row=node.row, input=node, condition=condition)
+    return lp.FilterNode(row=node.row, input=node, condition=condition)
 
 
-def pushed(node: FilterNode) -> LogicalNode | None:
+def pushed(node: lp.FilterNode) -> lp.LogicalNode | None:
     """A filter over a join, as far as it can go into and below the join; None if it cannot."""
     below = node.input
-    if isinstance(below, TemporalJoinNode) and below.kind is JoinType.INNER:
+    if isinstance(below, lp.TemporalJoinNode) and below.kind is lp.JoinType.INNER:
         parts = [*conjuncts(below.condition), *conjuncts(node.condition)]
         return replace(below, condition=conjunction(parts))
-    if not isinstance(below, JoinNode):
+    if not isinstance(below, lp.JoinNode):
         return None
     width = len(below.left.row)
     left, right, both = sorted_parts(conjuncts(node.condition), width)
-    inner = below.kind is JoinType.INNER
-    to_left = left if inner or below.kind in {JoinType.LEFT, JoinType.SEMI, JoinType.ANTI} else []
-    to_right = right if inner or below.kind is JoinType.RIGHT else []
+    inner = below.kind is lp.JoinType.INNER
+    to_left = (
+        left
+        if inner or below.kind in {lp.JoinType.LEFT, lp.JoinType.SEMI, lp.JoinType.ANTI}
+        else []
+    )
+    to_right = right if inner or below.kind is lp.JoinType.RIGHT else []
     into = both if inner else []
     if not (to_left or to_right or into):
         return None
@@ -108,7 +287,7 @@ def sorted_parts(
     """Those over the left alone, over the right alone, and the rest."""
     left, right, both = [], [], []
     for each in parts:
-        columns = columns_of(each)
+        columns = pp.columns_of(each)
         if columns and max(columns) < width:
             left.append(each)
         elif columns and min(columns) >= width:
@@ -121,7 +300,7 @@ def sorted_parts(
 class Sides:
     """The inputs of a join, with the columns that its keys need."""
 
-    def __init__(self, left: PhysicalNode, right: PhysicalNode) -> None:
+    def __init__(self, left: pp.PhysicalNode, right: pp.PhysicalNode) -> None:
         self.width = len(left.row)
         self.rows = [left.row, right.row]
         self.nodes = [left, right]
@@ -145,7 +324,7 @@ class Sides:
         return True
 
     def _side(self, expression: Expression) -> int | None:
-        columns = columns_of(expression)
+        columns = pp.columns_of(expression)
         if columns and max(columns) < self.width:
             return 0
         return 1 if columns and min(columns) >= self.width else None
@@ -158,22 +337,27 @@ class Sides:
             extra.append(expression)
         return len(self.rows[side]) + extra.index(expression)
 
-    def inputs(self) -> list[PhysicalNode]:
+    def inputs(self) -> list[pp.PhysicalNode]:
         """The inputs with computed keys behind their columns."""
         return [self._input(side) for side in (0, 1)]
 
-    def exchanged(self) -> tuple[PhysicalNode, PhysicalNode]:
+    def exchanged(self) -> tuple[pp.PhysicalNode, pp.PhysicalNode]:
         """The inputs, with the rows of each key in one task."""
         left, right = self.inputs()
         return exchange(left, tuple(self.keys[0])), exchange(right, tuple(self.keys[1]))
 
-    def _input(self, side: int) -> PhysicalNode:
+    def _input(self, side: int) -> pp.PhysicalNode:
         below, extra = self.nodes[side], self._extra[side]
         if not extra:
             return below
         names = [*below.row.names, *(f"$k{number}" for number in range(len(extra)))]
-        columns: list[Expression] = [*references(below.row), *extra]
-        return calc(below, columns, row_of(names, [each.type for each in columns]))
+        columns: list[Expression] = [*lp.references(below.row), *extra]
+        return calc(below, columns, lp.row_of(names, [each.type for each in columns]))
+
+    def keep_times(self, columns: Sequence[int]) -> bool:
+        """Whether a column of each side is a time attribute still."""
+        pairs = zip(self.nodes, columns, strict=True)
+        return all(each.keeps_time(column) for each, column in pairs)
 
     @property
     def has_extra(self) -> bool:
@@ -185,19 +369,19 @@ class Sides:
         shift = len(self._extra[0])
         if expression is None or not shift:
             return expression
-        columns: list[Expression] = list(references(self.rows[0]))
-        columns += [moved(each, self.width + shift) for each in references(self.rows[1])]
+        columns: list[Expression] = list(lp.references(self.rows[0]))
+        columns += [moved(each, self.width + shift) for each in lp.references(self.rows[1])]
 
         return substituted(expression, columns)
 
 
-def join(converter: Converts, node: Any) -> PhysicalNode:
+def join(converter: Converts, node: Any) -> pp.PhysicalNode:
     """A regular join, or one of windows or intervals."""
     width = len(node.left.row)
     left_only, right_only, both = sorted_parts(conjuncts(node.condition), width)
     left, right = node.left, node.right
     kind = node.kind
-    if kind in {JoinType.INNER, JoinType.RIGHT, JoinType.SEMI}:
+    if kind in {lp.JoinType.INNER, lp.JoinType.RIGHT, lp.JoinType.SEMI}:
         left, left_only = _filtered(left, left_only), []
     if not kind.keeps_right:
         right = _filtered(right, [moved(each, -width) for each in right_only])
@@ -220,7 +404,7 @@ def join(converter: Converts, node: Any) -> PhysicalNode:
     return _regular_join(node, sides, conjunction(rest))
 
 
-def _window_join(node: Any, sides: Sides, condition: Expression | None) -> PhysicalNode | None:
+def _window_join(node: Any, sides: Sides, condition: Expression | None) -> pp.PhysicalNode | None:
     inputs = sides.inputs()
     row = _regular_row(node, inputs)
     moved_ = sides.moved(condition)
@@ -228,14 +412,14 @@ def _window_join(node: Any, sides: Sides, condition: Expression | None) -> Physi
     return None if made is None else without_extra(node, made, sides, len(inputs[0].row))
 
 
-def _regular_row(node: Any, inputs: Sequence[PhysicalNode]) -> RowType:
+def _regular_row(node: Any, inputs: Sequence[pp.PhysicalNode]) -> lt.RowType:
     row = inputs[0].row if node.kind.left_only else _row(inputs, node.kind)
-    return row_of(row.names, [plain(each) for each in row.children])
+    return lp.row_of(row.names, [plain(each) for each in row.children])
 
 
-def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> PhysicalNode:
+def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> pp.PhysicalNode:
     inputs = sides.exchanged()
-    made: PhysicalNode = physical.Join(
+    made: pp.PhysicalNode = Join(
         row=_regular_row(node, inputs),
         inputs=inputs,
         join=node.kind,
@@ -248,23 +432,20 @@ def _regular_join(node: Any, sides: Sides, condition: Expression | None) -> Phys
     return without_extra(node, made, sides, len(inputs[0].row))
 
 
-def _row(inputs: Sequence[PhysicalNode], kind: JoinType) -> RowType:
+def _row(inputs: Sequence[pp.PhysicalNode], kind: lp.JoinType) -> lt.RowType:
     """The columns of both; a side that may be missing has no times to go by."""
-    types: list[LogicalType] = []
+    types: list[lt.LogicalType] = []
     for each, may_miss in zip(inputs, (kind.keeps_right, kind.keeps_left), strict=True):
         found = list(each.row.children)
         types += [nullable(one) for one in found] if may_miss else found
-    return row_of([*inputs[0].row.names, *inputs[1].row.names], types)
+    return lp.row_of([*inputs[0].row.names, *inputs[1].row.names], types)
 
 
-def nullable(kind: LogicalType) -> LogicalType:
-    """The type of a column of a side that may be missing."""
-    return plain(kind).with_nullability(True)  # noqa: FBT003
-
-
-def without_extra(node: Any, made: PhysicalNode, sides: Sides, left_width: int) -> PhysicalNode:
+def without_extra(
+    node: Any, made: pp.PhysicalNode, sides: Sides, left_width: int
+) -> pp.PhysicalNode:
     """A join without the computed keys, and with the names that the query knows."""
-    shown = references(made.row)
+    shown = lp.references(made.row)
     if sides.has_extra:
         columns = shown
         shown = columns[: sides.width]
@@ -272,13 +453,13 @@ def without_extra(node: Any, made: PhysicalNode, sides: Sides, left_width: int) 
             shown += columns[left_width : left_width + len(sides.rows[1])]
     elif made.row.names == node.row.names:
         return made
-    return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
+    return calc(made, shown, lp.row_of(node.row.names, [each.type for each in shown]))
 
 
 # -- interval joins ------------------------------------------------------------------------------
 
 
-def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalNode | None:
+def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> pp.PhysicalNode | None:
     """A join with bounds of time; None if it has none.
 
     Equal event times are keys, too, so that few rows are looked at; what time it is, is not known
@@ -301,7 +482,7 @@ def _interval_join(node: Any, sides: Sides, rest: list[Expression]) -> PhysicalN
     for (left, right), (lower, upper) in bounds.items():
         if lower is None or upper is None or len(bounds) > 1:
             continue
-        if not all(map(keeps_time_attribute, sides.nodes, (left, right))):
+        if not sides.keep_times((left, right)):
             continue
         if equal is not None and is_rowtime(sides.rows[0].fields[left].type):
             sides.take(equal)
@@ -332,8 +513,8 @@ def _equal_times(parts: Sequence[Expression], sides: Sides) -> Expression | None
     part, (columns, _, _) = timed[0]
     if not isinstance(part, Call) or part.function != "=":
         return None
-    keeps = all(map(keeps_time_attribute, sides.nodes, columns))
-    inserts = all(kinds_of(each) == frozenset("I") for each in sides.nodes)
+    keeps = sides.keep_times(columns)
+    inserts = all(pp.kinds_of(each) == frozenset("I") for each in sides.nodes)
     return part if keeps and inserts else None
 
 
@@ -356,8 +537,8 @@ def _bound(  # noqa: PLR0911 - one per form
         return None
     columns = one[0], other[0] - sides.width
     kinds = sides.rows[0].fields[columns[0]].type, sides.rows[1].fields[columns[1]].type
-    attributes = {getattr(kind, "kind", TimestampKind.REGULAR) for kind in kinds}
-    if len(attributes) > 1 or TimestampKind.REGULAR in attributes:
+    attributes = {getattr(kind, "kind", lt.TimestampKind.REGULAR) for kind in kinds}
+    if len(attributes) > 1 or lt.TimestampKind.REGULAR in attributes:
         return None
     # left + a OP right + b: right - left OP' a - b
     difference = one[1] - other[1]
@@ -382,7 +563,7 @@ def _time(expression: Expression) -> tuple[int, int] | None:
         if (
             found is not None
             and isinstance(length, Literal)
-            and isinstance(length.type, DayTimeIntervalType)
+            and isinstance(length.type, lt.DayTimeIntervalType)
             and isinstance(length.value, int)
         ):
             return found[0], found[1] + (
@@ -391,172 +572,11 @@ def _time(expression: Expression) -> tuple[int, int] | None:
     return None
 
 
-def lookup_join(converter: Converts, node: Any) -> PhysicalNode:
-    """Each row of the left with the rows of the right as they are now.
-
-    Raises:
-        ValidationError: the right cannot be asked for rows, or not by these columns.
-    """
-    scan, projections, conditions = _looked_up(node.right)
-    left = converter.convert(node.left)
-    width = len(left.row)
-    keys, rest = _keys(conjuncts(node.condition), width, projections, scan)
-    if not keys:
-        shown = scan.identifier.as_summary_string()
-        message = (
-            f"Temporal table join requires an equality condition on fields of table [{shown}], as "
-            "they are, with a column of the left table or a constant."
-        )
-        raise ValidationError(message)
-    lookup = scan.source.lookup(list(keys))
-    if lookup is None:
-        raise ValidationError(_no_lookup(scan))
-    inputs, columns = _asking(left, list(keys.values()))
-    shift = len(inputs.row) - width
-    keeps = node.kind is JoinType.LEFT
-    right = [nullable(each) if keeps else plain(each) for each in node.right.row.children]
-    row = row_of([*inputs.row.names, *node.right.row.names], [*inputs.row.children, *right])
-    primary = scan.table.schema.key_columns
-    made: PhysicalNode = LookupJoin(
-        row=row,
-        inputs=(inputs,),
-        join=node.kind,
-        identifier=scan.identifier,
-        table=scan.table,
-        lookup=lookup,
-        table_row=scan.row,
-        names=tuple(keys),
-        keys=tuple(columns),
-        texts=tuple(expression_text(each) for each in keys.values()),
-        right_row=row_of(node.right.row.names, [each.type for each in projections]),
-        projections=tuple(projections),
-        table_condition=conjunction(conditions),
-        condition=_behind(conjunction(rest), references(row), width, shift),
-        # What answers by one connection alone is not asked side by side, whatever the hint says.
-        hint=node.lookup if lookup.has_connections else replace(node.lookup, is_async=False),
-        is_one_row=bool(primary) and set(primary) <= set(keys),
-    )
-    every = references(made.row)
-    shown_columns = [*every[:width], *every[width + shift :]]
-    return calc(made, shown_columns, row_of(node.row.names, [each.type for each in shown_columns]))
+_INTEGERS: Final = (lt.TinyIntType, lt.SmallIntType, lt.IntType, lt.BigIntType)
+_NEEDS: Final = "Event-Time Temporal Table Join requires both primary key and row time attribute"
 
 
-def _looked_up(node: LogicalNode) -> tuple[ScanNode, list[Expression], list[Expression]]:
-    """The table below projections and filters, the columns over it, and the filters."""
-    steps: list[Any] = []
-    below = node
-    while isinstance(below, ProjectNode | FilterNode | WatermarkNode):
-        steps.append(below)
-        below = below.input
-    if not isinstance(below, ScanNode):
-        message = (
-            "Processing-time temporal join is not supported yet: FOR SYSTEM_TIME AS OF a "
-            "processing time takes a table whose connector can look rows up, and views that "
-            "filter and compute over it."
-        )
-        raise ValidationError(message)
-    columns: list[Expression] = list(references(below.row))
-    conditions: list[Expression] = []
-    for each in reversed(steps):
-        _check_reads(each, columns)
-        if isinstance(each, FilterNode):
-            conditions.append(substituted(each.condition, columns))
-        elif isinstance(each, ProjectNode):
-            columns = [substituted(one, columns) for one in each.expressions]
-    if any(column.is_metadata() for column in below.table.schema.columns):
-        shown = below.identifier.as_summary_string()
-        message = f"Table '{shown}' has METADATA columns, which rows that are looked up have not."
-        raise ValidationError(message)
-    return below, columns, conditions
-
-
-def _check_reads(step: Any, columns: list[Expression]) -> None:
-    """Refuse what would compute a column of the table once for each who reads it.
-
-    Raises:
-        ValidationError: such a column is not deterministic.
-    """
-    is_filter = isinstance(step, FilterNode)
-    readers = [step.condition] if is_filter else getattr(step, "expressions", ())
-    if not reads_once(readers, columns, most=0 if is_filter else 1):
-        message = (
-            "A column over a table that is looked up which is not deterministic and read in "
-            "several places is not in this release; compute it after the join."
-        )
-        raise ValidationError(message)
-
-
-def _no_lookup(scan: ScanNode) -> str:
-    name = scan.table.options.get("connector")
-    return (
-        f"Table '{scan.identifier.as_summary_string()}': connector '{name}' cannot look rows up by "
-        "keys, which FOR SYSTEM_TIME AS OF a processing time needs."
-    )
-
-
-def _keys(
-    parts: list[Expression], width: int, projections: list[Expression], scan: ScanNode
-) -> tuple[dict[str, Expression], list[Expression]]:
-    """For columns of the table what they are equal to, and what is left of the condition."""
-    keys: dict[str, Expression] = {}
-    rest = []
-    for part in parts:
-        found = _key(part, width, projections)
-        if found is not None:
-            column, value = found
-            field = scan.row.fields[column]
-            if field.name not in keys and field.type.to_arrow() == value.type.to_arrow():
-                keys[field.name] = value
-                continue
-        rest.append(part)
-    return keys, rest
-
-
-def _key(
-    part: Expression, width: int, projections: list[Expression]
-) -> tuple[int, Expression] | None:
-    if not isinstance(part, Call) or part.function != "=":
-        return None
-    one, other = part.arguments
-    for column, value in ((one, other), (other, one)):
-        if not isinstance(column, InputReference) or column.index < width:
-            continue
-        origin = projections[column.index - width]
-        from_left = all(each < width for each in columns_of(value)) and is_deterministic(value)
-        if isinstance(origin, InputReference) and from_left:
-            return origin.index, value
-    return None
-
-
-def _asking(left: PhysicalNode, values: list[Expression]) -> tuple[PhysicalNode, list[int]]:
-    """The left with the values that are asked for, and where they stand."""
-    columns: list[Expression] = list(references(left.row))
-    places = []
-    for value in values:
-        if value not in columns:
-            columns.append(value)
-        places.append(columns.index(value))
-    extra = len(columns) - len(left.row)
-    if not extra:
-        return left, places
-    names = [*left.row.names, *(f"$k{number}" for number in range(extra))]
-    return calc(left, columns, row_of(names, [each.type for each in columns])), places
-
-
-def _behind(
-    condition: Expression | None, columns: list[InputReference], width: int, shift: int
-) -> Expression | None:
-    """A condition over both sides, with the computed keys of the left between them."""
-    if condition is None:
-        return None
-    return substituted(condition, [*columns[:width], *columns[width + shift :]])
-
-
-_INTEGERS = (TinyIntType, SmallIntType, IntType, BigIntType)
-_NEEDS = "Event-Time Temporal Table Join requires both primary key and row time attribute"
-
-
-def temporal_join(converter: Converts, node: Any) -> PhysicalNode:
+def temporal_join(converter: Converts, node: Any) -> pp.PhysicalNode:
     """Each row of the left with the version of the right at its time.
 
     Raises:
@@ -587,15 +607,15 @@ def temporal_join(converter: Converts, node: Any) -> PhysicalNode:
     return without_extra(node, made, sides, len(inputs[0].row))
 
 
-def _temporal_joins_row(left: RowType, right: RowType, kind: JoinType) -> RowType:
-    keeps = kind is JoinType.LEFT
+def _temporal_joins_row(left: lt.RowType, right: lt.RowType, kind: lp.JoinType) -> lt.RowType:
+    keeps = kind is lp.JoinType.LEFT
     types = [nullable(each) if keeps else plain(each) for each in right.children]
-    return row_of([*left.names, *right.names], [*left.children, *types])
+    return lp.row_of([*left.names, *right.names], [*left.children, *types])
 
 
-def _times(left: PhysicalNode, right: PhysicalNode, time: int) -> int:
+def _times(left: pp.PhysicalNode, right: pp.PhysicalNode, time: int) -> int:
     """The time attribute of the right, once both are looked at."""
-    if not keeps_time_attribute(left, time):
+    if not left.keeps_time(time):
         message = (
             "FOR SYSTEM_TIME AS OF takes a time attribute of the left table, but "
             f"'{left.row.names[time]}' comes through a regular join or DISTINCT, where a time "
@@ -605,7 +625,7 @@ def _times(left: PhysicalNode, right: PhysicalNode, time: int) -> int:
     found = [
         index
         for index, each in enumerate(right.row.children)
-        if is_rowtime(each) and keeps_time_attribute(right, index)
+        if is_rowtime(each) and right.keeps_time(index)
     ]
     if not found:
         message = f"{_NEEDS} in versioned table, but no row time attribute can be found."
@@ -628,13 +648,13 @@ def _times(left: PhysicalNode, right: PhysicalNode, time: int) -> int:
 # -- keys ----------------------------------------------------------------------------------------
 
 
-def _key_parts(parts: list[Expression], width: int, right: PhysicalNode) -> list[Expression]:
+def _key_parts(parts: list[Expression], width: int, right: pp.PhysicalNode) -> list[Expression]:
     """The equalities that say which versions belong to a row: one per column of the right's key.
 
     Others are conditions on the version; as keys they would keep a version whose successor
     differs in them.
     """
-    known = upsert_keys(right)
+    known = right.unique_keys()
     if not known:
         message = (
             "Temporal Table Join requires primary key in versioned table, but no primary key can "
@@ -646,9 +666,9 @@ def _key_parts(parts: list[Expression], width: int, right: PhysicalNode) -> list
         column = _equal_column(part, width)
         if column is not None:
             by_column.setdefault(column, part)
-    key = smallest(frozenset(each for each in known if each and each <= set(by_column)))
+    key = pp.smallest(frozenset(each for each in known if each and each <= set(by_column)))
     if key is None:
-        names = ", ".join(right.row.names[each] for each in smallest(known) or ())
+        names = ", ".join(right.row.names[each] for each in pp.smallest(known) or ())
         shown = "true" if not parts else " AND ".join(map(str, parts))
         message = (
             f"Temporal table's primary key [{names}] must be included in the equivalence "
@@ -663,7 +683,7 @@ def _equal_column(part: Expression, width: int) -> int | None:
     if not isinstance(part, Call) or part.function not in {"=", "IS NOT DISTINCT FROM"}:
         return None
     for one, other in (part.arguments, reversed(part.arguments)):
-        columns, plain_one = columns_of(other), _widened(one)
+        columns, plain_one = pp.columns_of(other), _widened(one)
         is_left = bool(columns) and max(columns) < width
         if is_left and isinstance(plain_one, InputReference) and plain_one.index >= width:
             return plain_one.index - width
@@ -685,22 +705,22 @@ def _widened(expression: Expression) -> Expression:
 # -- versions ------------------------------------------------------------------------------------
 
 
-def _versions(node: PhysicalNode) -> PhysicalNode:
+def _versions(node: pp.PhysicalNode) -> pp.PhysicalNode:
     """The rows that are versions, as they come: each ends the one before it, whatever that was.
 
     Raises:
         ValidationError: rows go by what was there before.
     """
-    if kinds_of(node) == frozenset("I"):
+    if pp.kinds_of(node) == frozenset("I"):
         return node
-    if isinstance(node, physical.Deduplicate) and node.keep_last and node.rowtime is not None:
+    if isinstance(node, Deduplicate) and node.keep_last and node.rowtime is not None:
         return _read(node.input)
-    if isinstance(node, physical.ChangelogNormalize):
+    if isinstance(node, ChangelogNormalize):
         return _read(node.input)
-    if isinstance(node, physical.TableSourceScan | physical.DataStreamScan):
+    if isinstance(node, Scan):
         return node
-    computes = isinstance(node, physical.Calc) and node.condition is None
-    if computes or isinstance(node, physical.WatermarkAssigner):
+    computes = isinstance(node, Calc) and node.condition is None
+    if computes or isinstance(node, WatermarkAssigner):
         return replace(node, inputs=(_versions(node.input),), kinds=None)
     message = (
         "The right of a temporal join is a table with a PRIMARY KEY, or a view of the last row "
@@ -711,6 +731,6 @@ def _versions(node: PhysicalNode) -> PhysicalNode:
     raise ValidationError(message)
 
 
-def _read(node: PhysicalNode) -> PhysicalNode:
+def _read(node: pp.PhysicalNode) -> pp.PhysicalNode:
     """What an exchange reads."""
-    return node.input if isinstance(node, physical.Exchange) else node
+    return node.input if isinstance(node, Exchange) else node

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, dataclass_transform
 
 from millstream.expressions.nodes import InputReference
 from millstream.types.logical_types import RowField, RowType
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from millstream.expressions.nodes import Expression
-    from millstream.expressions.user_functions import UserAggregate
     from millstream.graph.transformation import Transformation
     from millstream.runtime.operators.table.match import RowPattern, Slot
+    from millstream.runtime.operators.table.specs import AggregateCall
     from millstream.sql.catalog.connectors import TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.objects import CatalogTable
@@ -91,20 +91,6 @@ class SortKey:
     nulls_first: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateCall:
-    """An aggregate over columns of the input."""
-
-    function: str
-    arguments: tuple[int, ...]
-    type: LogicalType
-    #: A BOOLEAN column: only rows where it is true count.
-    filter: int | None = None
-    distinct: bool = False
-    #: The function, if it is a user's; ``function`` is its name then.
-    user: UserAggregate | None = None
-
-
 #: The expression of watermarks that come with the rows.
 SOURCE_WATERMARK: Final = "SOURCE_WATERMARK"
 
@@ -123,8 +109,17 @@ class OverCall:
     following: int | float | Decimal | None = 0
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LogicalNode:
+@dataclass_transform(
+    frozen_default=True, eq_default=False, kw_only_default=True, field_specifiers=(field,)
+)
+class _Relation:
+    """Makes frozen dataclasses of the classes below it."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, eq=False, kw_only=True)(cls)
+
+
+class LogicalNode(_Relation):
     """A node; compared by identity, so that a query used twice is planned once."""
 
     row: RowType
@@ -135,7 +130,6 @@ class LogicalNode:
         return ()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ScanNode(LogicalNode):
     """Reads a table: its physical and metadata columns."""
 
@@ -145,7 +139,6 @@ class ScanNode(LogicalNode):
     is_temporary: bool = False
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class StreamScanNode(LogicalNode):
     """Reads a stream of the program."""
 
@@ -159,15 +152,15 @@ class StreamScanNode(LogicalNode):
     rowtime: int | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ValuesNode(LogicalNode):
     """Rows of the statement itself: values as ``expressions/nodes.py`` has them."""
 
     rows: tuple[tuple[object, ...], ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _OneInput(LogicalNode):
+class OneInput(LogicalNode):
+    """What nodes with one input have in common."""
+
     input: LogicalNode
 
     @property
@@ -176,30 +169,35 @@ class _OneInput(LogicalNode):
         return (self.input,)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ProjectNode(_OneInput):
+class ProjectNode(OneInput):
     """Expressions over each row."""
 
     expressions: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FilterNode(_OneInput):
+def project(
+    plan: LogicalNode, expressions: Iterable[Expression], names: Iterable[str]
+) -> ProjectNode:
+    """Compute columns over each row of a plan."""
+    made = tuple(expressions)
+    row = row_of(names, [each.type for each in made])
+    return ProjectNode(row=row, input=plan, expressions=made)
+
+
+class FilterNode(OneInput):
     """Keeps rows for which a condition is true."""
 
     condition: Expression
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WatermarkNode(_OneInput):
+class WatermarkNode(OneInput):
     """Makes a column the event time, and watermarks of an expression."""
 
     rowtime: int
     expression: Expression
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AggregateNode(_OneInput):
+class AggregateNode(OneInput):
     """One row per key: the key's columns, then the aggregates."""
 
     keys: tuple[int, ...]
@@ -212,16 +210,14 @@ class AggregateNode(_OneInput):
     state_ttl: int | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DistinctNode(_OneInput):
+class DistinctNode(OneInput):
     """Each row once."""
 
     #: As of AggregateNode.
     state_ttl: int | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WindowNode(_OneInput):
+class WindowNode(OneInput):
     """A window TVF: each row with window_start, window_end and window_time behind it."""
 
     #: TUMBLE, HOP, CUMULATE or SESSION.
@@ -241,8 +237,7 @@ class WindowNode(_OneInput):
         return self.input.row.fields[self.time].type
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OverNode(_OneInput):
+class OverNode(OneInput):
     """Aggregates over the rows around each row, behind its columns."""
 
     partition: tuple[int, ...]
@@ -250,8 +245,7 @@ class OverNode(_OneInput):
     calls: tuple[OverCall, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ChangelogNode(_OneInput):
+class ChangelogNode(OneInput):
     """Changes as rows with a code, or rows with a code as changes."""
 
     #: The column of the codes in the input; None: changes become rows.
@@ -260,8 +254,7 @@ class ChangelogNode(_OneInput):
     codes: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MatchNode(_OneInput):
+class MatchNode(OneInput):
     """One row for each match of a pattern of rows: the partition's columns, then the measures."""
 
     partition: tuple[int, ...]
@@ -275,7 +268,6 @@ class MatchNode(_OneInput):
     slots: tuple[Slot, ...]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class JoinNode(LogicalNode):
     """Pairs of rows for which a condition over both is true."""
 
@@ -320,7 +312,6 @@ class LookupHint:
         return "".join(parts)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class TemporalJoinNode(LogicalNode):
     """Each row of the left with the version of the right at its time."""
 
@@ -339,8 +330,7 @@ class TemporalJoinNode(LogicalNode):
         return (self.left, self.right)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CorrelateNode(_OneInput):
+class CorrelateNode(OneInput):
     """Each row with the rows that a table function makes of it."""
 
     #: UNNEST, or the name of a function.
@@ -350,7 +340,6 @@ class CorrelateNode(_OneInput):
     with_ordinality: bool = False
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class UnionNode(LogicalNode):
     """All rows of all inputs."""
 
@@ -362,8 +351,7 @@ class UnionNode(LogicalNode):
         return self.members
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LimitNode(_OneInput):
+class LimitNode(OneInput):
     """The first rows, in an order if there is one."""
 
     order: tuple[SortKey, ...] = field(default=())

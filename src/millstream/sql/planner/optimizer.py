@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from millstream.configuration import options
 from millstream.contracts.source import Boundedness
 from millstream.errors import ValidationError
-from millstream.sql.planner import physical
-from millstream.sql.planner.aggregates import aggregate_in_two_phases, compact_join_changes
-from millstream.sql.planner.calcs import exchange, is_rowtime
-from millstream.sql.planner.changelog import SinkRules, check_determinism, kinds_of, plan_changes
-from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical import FinalRows, IntervalJoin, SinkNode, WindowAggregate
-from millstream.sql.planner.pruning import prune_columns, prune_partitions, share_subplans
+from millstream.sql.planner.aggregates import aggregate_in_two_phases
+from millstream.sql.planner.calcs import exchange
+from millstream.sql.planner.changelog import check_determinism, plan_changes
+from millstream.sql.planner.joins import compact_join_changes
+from millstream.sql.planner.physical import INSERTS, kinds_of, nodes_of
+from millstream.sql.planner.pruning import prune_columns, share_subplans
+from millstream.sql.planner.scans import DataStreamScan, TableSourceScan, prune_partitions
+from millstream.sql.planner.sinks import SinkNode, SinkRules
+from millstream.sql.planner.sorts import FinalRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,23 +81,23 @@ def plan_batch(plans: Plans) -> Plans:
         ValidationError: a table is unbounded or not insert-only, or a node uses processing time.
     """
     made = []
-    for node in physical.nodes_of(plans):
+    for node in nodes_of(plans):
         _check_batch(node)
     for sink in plans:
         below = sink.input
-        if kinds_of(below) != frozenset("I"):
+        if kinds_of(below) != INSERTS:
             below = FinalRows(row=below.row, inputs=(exchange(below, None),))
         made.append(replace(sink, inputs=(below,)))
     return made
 
 
 def _check_batch(node: PhysicalNode) -> None:
-    if isinstance(node, physical.TableSourceScan):
+    if isinstance(node, TableSourceScan):
         _check_table(node)
-    elif isinstance(node, physical.DataStreamScan) and node.given != frozenset("I"):
+    elif isinstance(node, DataStreamScan) and node.given != INSERTS:
         message = f"Stream '{node.name}' is not insert-only, which batch mode requires."
         raise ValidationError(message)
-    elif _uses_processing_time(node):
+    elif node.goes_by_clock:
         message = (
             f"{node.kind} by processing time is not supported in batch mode, in which time stands "
             "still until the input ends."
@@ -106,7 +108,7 @@ def _check_batch(node: PhysicalNode) -> None:
         any_node.state_ttl = None  # the final result does not expire
 
 
-def _check_table(node: physical.TableSourceScan) -> None:
+def _check_table(node: TableSourceScan) -> None:
     name = node.identifier.as_summary_string()
     if node.source.create().boundedness is not Boundedness.BOUNDED:
         message = (
@@ -114,19 +116,10 @@ def _check_table(node: physical.TableSourceScan) -> None:
             "is unbounded."
         )
         raise ValidationError(message)
-    if node.source.changes != frozenset("I"):
+    if node.source.changes != INSERTS:
         message = (
             "Querying a table in batch mode is currently only possible for INSERT-only table "
             f"sources. But the source for table '{name}' produces other changelog messages than "
             "just INSERT."
         )
         raise ValidationError(message)
-
-
-def _uses_processing_time(node: PhysicalNode) -> bool:
-    if isinstance(node, physical.WindowTableFunction):
-        return not is_rowtime(node.input.row.fields[node.time].type)
-    if isinstance(node, Match):
-        return not is_rowtime(node.input.row.fields[node.order[0].column].type)
-    timed = isinstance(node, WindowAggregate | IntervalJoin)
-    return timed and not getattr(node, "is_rowtime", True)

@@ -1,50 +1,251 @@
-"""Nodes of the physical plan, each with its change types and its text for EXPLAIN."""
+"""Nodes of the physical plan: what all of them have in common.
+
+The module of an operator has its node and the rule that makes it.  A node's fields say what it
+does, and their types what they are: columns of its input, an order, aggregates, a condition.  From
+the fields follow the columns that it reads, the node over fewer columns, the uid of its operator,
+what is recorded of its state, its form in compiled plans and the parameters of its operator.  A
+node declares what differs from that, and its traits: keys, change types, time attributes.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
-
-from millstream.sql.planner.formatting import (
-    aggregate_text,
-    columns_text,
-    expression_text,
-    frame_text,
-    length_text,
-    order_text,
-    partial_name,
-    ranked_text,
-    right_name,
-    window_text,
+from dataclasses import dataclass, field, fields, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
 )
-from millstream.sql.planner.logical import JoinType, LookupHint
+
+from millstream.errors import ValidationError
+from millstream.expressions.context import AsyncCalls
+from millstream.expressions.nodes import InputReference, transform, walk
+from millstream.runtime.operators.table.specs import AggregateCall
+from millstream.sql.planner.formatting import expression_text, right_name
+from millstream.sql.planner.logical import JoinType, OverCall, SortKey
+from millstream.types.logical_types import RowType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from millstream.expressions.context import EvaluationContext
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
-    from millstream.sql.catalog.connectors import TableLookup, TableSink, TableSource
-    from millstream.sql.catalog.identifiers import ObjectIdentifier
-    from millstream.sql.catalog.objects import CatalogTable
-    from millstream.sql.catalog.schema import Column
-    from millstream.sql.planner.logical import AggregateCall, OverCall, SortKey
-    from millstream.types.logical_types import RowType
+    from millstream.sql.planner.window_columns import WindowColumns
+    from millstream.types.types import TypeInformation
+
+    #: Types of fields that name columns of a node's input; a field whose name begins with
+    #: ``right`` those of its second one.  Expressions are over the columns of all inputs.
+    Column: TypeAlias = int
+    Columns: TypeAlias = tuple[int, ...]
+    ColumnPair: TypeAlias = tuple[int, int]
+    Order: TypeAlias = tuple[SortKey, ...]
+    Calls: TypeAlias = tuple[AggregateCall, ...]
+    OverCalls: TypeAlias = tuple[OverCall, ...]
+    Computed: TypeAlias = Expression
+    Condition: TypeAlias = Expression | None
+
+    Narrowed: TypeAlias = tuple["PhysicalNode", list[int]]
+    Parts: TypeAlias = Mapping[str, str | tuple[str, ...]]
+    Plan = TypeVar("Plan", bound="PhysicalNode")
+    _T = TypeVar("_T")
+
+#: Which operator of a node: its own, or what stands before a sink.
+OPERATOR: Final = "operator"
+MATERIALIZER: Final = "materializer"
+#: Sets of columns, each of which is unique.
+Keys = frozenset[frozenset[int]]
+NO_KEYS: Final[Keys] = frozenset()
+#: Change types: inserts, updates and deletes.
+INSERTS: Final = frozenset("I")
+ALL_CHANGES: Final = frozenset("IUD")
+#: What updates look like: with the row before, the row after alone, or there are none.
+BOTH: Final = "both"
+AFTER: Final = "after"
+NO_UPDATES: Final = "none"
+#: Of a node of which nobody reads a column: rows are counted all the same.
+SOME: Final = frozenset({0})
+#: Stands among columns where it is not sure that there is the row at all.
+ROW: Final = -1
+
+_COMPUTED: Final = frozenset({"Computed", "Condition"})
+_OF_COLUMNS: Final = _COMPUTED | {"Column", "Columns", "ColumnPair", "Order", "Calls", "OverCalls"}
+_WORDS: Final = {"U": "update", "D": "delete"}
 
 
-@dataclass(eq=False, kw_only=True)
-class PhysicalNode:
+@dataclass(frozen=True)
+class LoweringOptions:
+    """Options of the session that operators are made with; times in milliseconds."""
+
+    time_zone: str = "UTC"
+    state_ttl: int = 0
+    mini_batch: bool = False
+    idle_timeout: int | None = None
+    drop_nulls: bool = False
+    #: Whether what is written is brought to the length of its column.
+    trim_pad: bool = False
+    query_start: int = 0
+    job_parameters: dict[str, str] = field(default_factory=dict)
+    async_calls: AsyncCalls = field(default_factory=AsyncCalls)
+
+
+class Lowers(Protocol):
+    """What nodes need of the lowering to make their operators."""
+
+    options: LoweringOptions
+    evaluation: EvaluationContext
+
+    def stream(self, node: PhysicalNode) -> Transformation:
+        """The transformation of a node."""
+
+    def factory(self, kind: Callable[..., _T], node: PhysicalNode, **more: Any) -> _T:
+        """The factory of an operator, whose parameters are fields of the node and options."""
+
+    def order(self, order: Sequence[SortKey]) -> tuple[Any, ...]:
+        """An order as the runtime takes it."""
+
+    def aggregates(
+        self, calls: Sequence[AggregateCall], *, retracts: bool = False, merges: bool = False
+    ) -> tuple[Any, ...]:
+        """Aggregates as the runtime takes them."""
+
+    def source(self, node: PhysicalNode | None, name: str, source: Any) -> Transformation:
+        """A source, of a table or without one of its statement."""
+
+    def one(
+        self,
+        name: str,
+        factory: Any,
+        below: Transformation,
+        output: RowType | TypeInformation,
+        *,
+        of: PhysicalNode | None = None,
+        operator: str = OPERATOR,
+        single: bool | None = None,
+        ticks: bool = False,
+    ) -> Transformation:
+        """An operator; ``single`` None: as parallel as what it reads, so that order is kept."""
+
+    def two(
+        self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
+    ) -> Transformation:
+        """The operator of a node with two inputs."""
+
+    def stateful(
+        self,
+        node: PhysicalNode,
+        factory: Any,
+        *,
+        single: bool,
+        ticks: bool = False,
+        below: Transformation | None = None,
+    ) -> Transformation:
+        """The operator of a node, with a uid of what that does."""
+
+    def union(self, node: PhysicalNode, members: Sequence[Transformation]) -> Transformation:
+        """The rows of several streams."""
+
+    def keyed(self, keys: Sequence[int], below: Transformation) -> Transformation:
+        """The rows of one key in one task; without keys all rows in one."""
+
+    def are_times_read(self, node: PhysicalNode) -> bool:
+        """Whether anybody who reads a node's rows may read the timestamps beside them."""
+
+
+class Origins(Protocol):
+    """What columns are made of, down to the columns of tables."""
+
+    def columns(self, node: PhysicalNode) -> list[str]:
+        """The columns of a node."""
+
+    def sides(self, node: PhysicalNode) -> list[str]:
+        """The columns of all inputs of a node, with the number of the input in front."""
+
+    def text(self, expression: Expression | None, below: Sequence[str]) -> str:
+        """An expression over such columns."""
+
+    def call(self, node: PhysicalNode, call: AggregateCall) -> str:
+        """An aggregate over the input of a node."""
+
+    def short(self, text: str) -> str:
+        """A text, or its hash if it is long."""
+
+
+class PlansChanges(Protocol):
+    """What nodes need of the pass that plans updates."""
+
+    def visit(self, node: PhysicalNode, required: str) -> PhysicalNode | None:
+        """The node with its change types; None if it cannot give updates that way."""
+
+    def made(
+        self,
+        node: PhysicalNode,
+        inputs: Sequence[PhysicalNode | None],
+        required: str,
+        **more: Any,
+    ) -> PhysicalNode | None:
+        """The node over planned inputs; None if one of them is."""
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+class _Relation:
+    """Makes dataclasses of the classes below it, and knows them by their names."""
+
+    types: ClassVar[dict[str, Any]] = {}
+    kind: ClassVar[str] = ""
+    #: The types of fields, without their module and None, and the fields that name columns.
+    field_types: ClassVar[dict[str, str]] = {}
+    column_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__dict__.get("kind", cls.__name__)
+        made = cls.types[cls.__name__] = dataclass(eq=False, kw_only=True)(cls)
+        types = ((each.name, str(each.type).removesuffix(" | None")) for each in fields(made))
+        cls.field_types = {name: each.rpartition(".")[2] for name, each in types}
+        named = (name for name, each in cls.field_types.items() if each in _OF_COLUMNS)
+        cls.column_fields = tuple(named)
+
+
+class PhysicalNode(_Relation):
     """A node of the physical plan."""
 
     row: RowType
     inputs: tuple[PhysicalNode, ...] = ()
     #: Which kinds of changes it gives: I, UB, UA, D; set by the planner.
-    changes: frozenset[str] = field(default=frozenset({"I"}))
+    changes: frozenset[str] = field(default=INSERTS)
     #: Which of I, U, D it gives, once somebody has asked.
     kinds: frozenset[str] | None = field(default=None, repr=False)
 
-    kind: ClassVar[str] = ""
+    #: What its operator is, for the uid: fields between braces are what they are made of, down to
+    #: columns of tables, and ``inputs`` all columns of the inputs.  Empty: it only filters,
+    #: computes or deals out rows.
+    place: ClassVar[str] = ""
+    #: What is recorded of its state, in the same form; a field behind a star is its parts.
+    state: ClassVar[Parts] = {}
+    #: Whether it takes inserts alone.
+    takes_inserts: ClassVar[bool] = False
+    #: Whether its rows have the keys of its input.
+    passes_keys: ClassVar[bool] = False
+    #: Whether changes come through it as they are, so that another node makes them.
+    passes_changes: ClassVar[bool] = False
+    #: Whether updates of its input have the row before; otherwise as it is asked for its own.
+    needs_before: ClassVar[bool] = False
+    #: Whether columns that differ when a row is retracted are in its rows as well.
+    passes_unsure: ClassVar[bool] = False
+    #: Whether it can be in compiled plans.
+    is_written: ClassVar[bool] = True
+    #: Whether equal nodes of several queries become one.
+    is_shared: ClassVar[bool] = False
+    #: Whether it reads the columns alone that its fields name and that are read of it.
+    is_pruned: ClassVar[bool] = False
+    #: Whether it also reads the keys of its inputs, by which it tells changes apart.
+    reads_keys: ClassVar[bool] = True
+    #: Whether it reads no timestamps of rows, and passes none on.
+    goes_by_columns: ClassVar[bool] = False
 
     @property
     def input(self) -> PhysicalNode:
@@ -60,6 +261,8 @@ class PhysicalNode:
     def update_before(self) -> bool:
         """Whether it gives -U before each +U."""
         return "UB" in self.changes
+
+    # -- EXPLAIN ---------------------------------------------------------------------------------
 
     def details(self) -> str:
         """What EXPLAIN shows between the parentheses."""
@@ -79,6 +282,254 @@ class PhysicalNode:
         """The names of its columns."""
         return ", ".join(self.row.names)
 
+    # -- columns ---------------------------------------------------------------------------------
+
+    def needed(self, wanted: set[int]) -> list[set[int]]:
+        """The columns of its inputs that it reads if some of its own are wanted."""
+        read, first = set(wanted), 0
+        for name in self.column_fields:
+            shift = len(self.inputs[0].row) if name.startswith("right") else 0
+            read |= {each + shift for each in named_columns(getattr(self, name))}
+        found = []
+        for each in self.inputs:
+            width = len(each.row)
+            own = {column - first for column in read if first <= column < first + width}
+            if self.reads_keys:
+                own.update(*each.unique_keys())
+            found.append((own or {*SOME}) if self.is_pruned else set(range(width)))
+            first += width
+        return found
+
+    def narrowed(self, wanted: set[int], narrow: Callable[[PhysicalNode], Narrowed]) -> Narrowed:
+        """The node over narrower inputs, and which of its columns it has then.
+
+        Args:
+            wanted: columns of its own that are read.
+            narrow: gives the same of an input.
+        """
+        del wanted
+        every, first = list(range(len(self.row))), 0
+        made = [narrow(each) for each in self.inputs]
+        inputs = tuple(node for node, _ in made)
+        if all(new is old for new, old in zip(inputs, self.inputs, strict=True)):
+            return self, every
+        if not self.is_pruned:
+            return replace(self, inputs=inputs, kinds=None), every
+        both: list[int] = []
+        for (_, kept), old in zip(made, self.inputs, strict=True):
+            both += [column + first for column in kept]
+            first += len(old.row)
+        changed = {}
+        for name in self.column_fields:
+            is_computed = self.field_types[name] in _COMPUTED
+            side = both if is_computed else made[name.startswith("right")][1]
+            changed[name] = with_columns(getattr(self, name), side.index)
+        shown = [column for column in (*both, *every[first:]) if column < len(self.row)]
+        row = some_fields(self.row, shown)
+        return replace(self, row=row, inputs=inputs, kinds=None, **changed), shown
+
+    def keeps_time(self, column: int) -> bool:
+        """Whether a column, which was a time attribute when it was bound, is one still."""
+        del column
+        return True
+
+    def windows(self) -> WindowColumns | None:
+        """The windows of its rows; None if they are in none."""
+        return None
+
+    @property
+    def goes_by_clock(self) -> bool:
+        """Whether what it gives depends on processing time."""
+        return False
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def unique_keys(self) -> Keys:
+        """The keys of its rows."""
+        return self.input.unique_keys() if self.passes_keys else NO_KEYS
+
+    def change_types(self) -> frozenset[str]:
+        """Which of I (inserts), U (updates) and D (deletes) it gives.
+
+        Raises:
+            ValidationError: it does not take what an input gives.
+        """
+        below = [kinds_of(each) for each in self.inputs]
+        for each in self.inputs if self.takes_inserts else ():
+            check_takes(self.kind, each, INSERTS)
+        return frozenset().union(*below) if below else INSERTS
+
+    def planned(self, planner: PlansChanges, required: str) -> PhysicalNode | None:
+        """The node with change types on it and below; None if it cannot give updates that way.
+
+        Args:
+            planner: plans the inputs.
+            required: what its updates must look like.
+        """
+        wanted = BOTH if self.needs_before else required
+        return planner.made(self, [planner.visit(each, wanted) for each in self.inputs], required)
+
+    def kept_by(self, side: int) -> Iterable[int]:
+        """The columns of an input by which it finds the rows that it keeps."""
+        del side
+        return ()
+
+    def unsure(
+        self, below: Sequence[frozenset[int]], is_unsure: Callable[[Expression, Any], bool]
+    ) -> frozenset[int]:
+        """The columns that may be others when a row is retracted.
+
+        Args:
+            below: those of its inputs, one of which may give retractions.
+            is_unsure: whether an expression over such columns gives others then.
+        """
+        del is_unsure
+        return frozenset().union(*below) if self.passes_unsure else frozenset()
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def words(self, origins: Origins) -> str:
+        """What its operator is, of which the uid is made; empty: nothing of its own."""
+        return f"{self.kind} {self.place.format_map(Said(self, origins))}" if self.place else ""
+
+    def all_words(self, origins: Origins) -> str:
+        """The same with what does not belong to its state."""
+        return self.words(origins)
+
+    def recorded(self, origins: Origins) -> dict[str, tuple[str, ...]]:
+        """What its state is made of, part by part."""
+        said = Said(self, origins, is_state=True)
+        found = {}
+        for name, parts in self.state.items():
+            texts: list[str] = []
+            for part in (parts,) if isinstance(parts, str) else parts:
+                texts += said.parts(part[1:]) if part[0] == "*" else [part.format_map(said)]
+            found[name] = tuple(texts)
+        return found
+
+    def made_of(self, origins: Origins) -> list[str]:
+        """What its columns are made of, as far as it does not add them itself."""
+        if self.inputs:
+            return [*origins.columns(self.input)]
+        return [f"{each.name} {type_text(each.type)}" for each in self.row.fields]
+
+    def operator(self, lowering: Lowers) -> Transformation:
+        """Its operator."""
+        raise NotImplementedError
+
+
+class Said:
+    """The fields of a node in words: columns as what they are made of."""
+
+    def __init__(self, node: PhysicalNode, origins: Origins, *, is_state: bool = False) -> None:
+        self._node = node
+        self._origins = origins
+        self._is_state = is_state
+
+    def __getitem__(self, name: str) -> Any:
+        is_columns = name in self._node.column_fields
+        if name == "inputs":
+            columns = map(self._origins.columns, self._node.inputs)
+            return "; ".join(", ".join(each) for each in columns)
+        return ", ".join(self.parts(name)) if is_columns else getattr(self._node, name)
+
+    def parts(self, name: str) -> list[str]:
+        """The parts of a field: texts of columns, of what is ordered by, of aggregates."""
+        node, origins = self._node, self._origins
+        if name == "inputs":
+            return [text for each in node.inputs for text in origins.columns(each)]
+        value = getattr(node, name)
+        if value is None:
+            return []
+        if node.field_types.get(name, "") in _COMPUTED:
+            read = node.inputs[0] if node.inputs else node
+            below = origins.sides(node) if len(node.inputs) > 1 else origins.columns(read)
+            return [origins.text(value, below)]
+        names = origins.columns(node.inputs[name.startswith("right")])
+        values = value if isinstance(value, tuple) else (value,)
+        return [self._part(each, names) for each in values]
+
+    def _part(self, value: Any, names: Sequence[str]) -> str:
+        if isinstance(value, SortKey) and self._is_state:
+            return f"{names[value.column]} {'DESC' if value.descending else 'ASC'}"
+        if isinstance(value, SortKey):
+            return f"{names[value.column]} {value.descending} {value.nulls_first}"
+        if isinstance(value, OverCall):
+            text = self._origins.call(self._node, value.call)
+            return f"{text} over {_frame(value)}" if self._is_state else text
+        if isinstance(value, AggregateCall):
+            return self._origins.call(self._node, value)
+        return str(names[value])
+
+
+def _frame(call: OverCall) -> str:
+    start = "UNBOUNDED" if call.preceding is None else call.preceding
+    end = "" if call.following == 0 else f" to {call.following}"
+    return f"{'ROWS' if call.is_rows else 'RANGE'} {start}{end}"
+
+
+def type_text(kind: Any) -> str:
+    """A type without whether it is nullable, which a filter may change."""
+    return str(kind.with_nullability(True).as_summary_string())  # noqa: FBT003
+
+
+# -- fields --------------------------------------------------------------------------------------
+
+
+def named_columns(value: Any) -> set[int]:  # noqa: PLR0911 - a table
+    """The columns that the value of a field names."""
+    match value:
+        case None:
+            return set()
+        case int():
+            return {value}
+        case SortKey():
+            return {value.column}
+        case OverCall():
+            return named_columns(value.call)
+        case AggregateCall():
+            return {*value.arguments} | named_columns(value.filter)
+        case tuple():
+            return {column for each in value for column in named_columns(each)}
+        case _:
+            return columns_of(value)
+
+
+def with_columns(value: Any, place: Callable[[int], int]) -> Any:  # noqa: PLR0911 - a table
+    """The value of a field with its columns at other places."""
+    match value:
+        case None:
+            return None
+        case int():
+            return place(value)
+        case SortKey():
+            return replace(value, column=place(value.column))
+        case OverCall():
+            return replace(value, call=with_columns(value.call, place))
+        case AggregateCall():
+            arguments = tuple(map(place, value.arguments))
+            return replace(value, arguments=arguments, filter=with_columns(value.filter, place))
+        case tuple():
+            return tuple(with_columns(each, place) for each in value)
+
+    def change(each: Any) -> Any:
+        return replace(each, index=place(each.index)) if isinstance(each, InputReference) else each
+
+    return transform(value, change)
+
+
+def columns_of(expression: Expression) -> set[int]:
+    """The columns that an expression reads."""
+    return {each.index for each in walk(expression) if isinstance(each, InputReference)}
+
+
+def some_fields(row: RowType, kept: Sequence[int]) -> RowType:
+    """A row with some of its columns."""
+    return RowType(tuple(row.fields[each] for each in kept), nullable=row.is_nullable)
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
 
 def nodes_of(plans: Sequence[PhysicalNode]) -> list[PhysicalNode]:
     """Return every node of some plans once, each after the nodes that read it."""
@@ -97,363 +548,104 @@ def nodes_of(plans: Sequence[PhysicalNode]) -> list[PhysicalNode]:
     return found[::-1]
 
 
-@dataclass(eq=False, kw_only=True)
-class TableSourceScan(PhysicalNode):
-    """Reads a table."""
-
-    identifier: ObjectIdentifier
-    table: CatalogTable
-    source: TableSource
-    #: What is true of the partitions that are read, over the columns; None: all are.
-    partitions: Expression | None = None
-    #: What a catalog was told, for estimates of costs alone; None: nothing, or it was not asked.
-    known_rows: int | None = None
-    kind: ClassVar[str] = "TableSourceScan"
-
-    def details(self) -> str:
-        path = ", ".join(self.identifier.parts)
-        if self.partitions is not None:
-            path += f", partitions=[{expression_text(self.partitions)}]"
-        read = self.read_columns
-        if len(read) < len(self.table.schema.read):
-            columns = ", ".join(each.name for each in read if not each.is_metadata())
-            path += f", project=[{columns}]"
-            if self.source.metadata():
-                keys = ", ".join(each.key for each in read if each.is_metadata())
-                path += f", metadata=[{keys}]"
-        return f"table=[[{path}]], fields=[{self.fields_text()}]"
-
-    @property
-    def read_columns(self) -> list[Column]:
-        """The table's columns that the scan gives."""
-        return [each for each in self.table.schema.read if self.row.index_of(each.name) >= 0]
+def key_of(columns: Iterable[int]) -> Keys:
+    """The keys of rows with one key."""
+    return frozenset({frozenset(columns)})
 
 
-@dataclass(eq=False, kw_only=True)
-class DataStreamScan(PhysicalNode):
-    """Reads a stream of the program."""
-
-    transformation: Transformation
-    name: str
-    given: frozenset[str]
-    key: tuple[int, ...] = ()
-    rowtime: int | None = None
-    kind: ClassVar[str] = "DataStreamScan"
-
-    def details(self) -> str:
-        return f"table=[[{self.name}]], fields=[{self.fields_text()}]"
+def smallest(keys: Keys) -> tuple[int, ...] | None:
+    """The key with the fewest columns; None if there is none."""
+    return min((tuple(sorted(key)) for key in keys), key=lambda key: (len(key), key), default=None)
 
 
-@dataclass(eq=False, kw_only=True)
-class ValuesScan(PhysicalNode):
-    """Gives rows of the statement."""
+def kinds_of(node: PhysicalNode) -> frozenset[str]:
+    """Which of I (inserts), U (updates) and D (deletes) a node gives.
 
-    rows: tuple[tuple[object, ...], ...]
-    kind: ClassVar[str] = "Values"
-
-    def details(self) -> str:
-        from millstream.expressions.nodes import Literal
-
-        shown = []
-        for row in self.rows:
-            values = zip(row, self.row.children, strict=True)
-            texts = (expression_text(Literal(value, kind)) for value, kind in values)
-            shown.append("{ " + ", ".join(texts) + " }")
-        return f"tuples=[[{', '.join(shown)}]]"
-
-
-@dataclass(eq=False, kw_only=True)
-class Calc(PhysicalNode):
-    """Filters rows, then computes columns."""
-
-    projections: tuple[Expression, ...]
-    condition: Expression | None = None
-    kind: ClassVar[str] = "Calc"
-
-    def details(self) -> str:
-        names = zip(self.projections, self.row.names, strict=True)
-        shown = [
-            text if (text := expression_text(each)) == name else f"{text} AS {name}"
-            for each, name in names
-        ]
-        where = ""
-        if self.condition is not None:
-            where = f", where=[{expression_text(self.condition)}]"
-        return f"select=[{', '.join(shown)}]{where}"
-
-
-@dataclass(eq=False, kw_only=True)
-class WatermarkAssigner(PhysicalNode):
-    """Makes event time."""
-
-    rowtime: int
-    expression: Expression
-    kind: ClassVar[str] = "WatermarkAssigner"
-
-    def details(self) -> str:
-        name = self.row.names[self.rowtime]
-        return f"rowtime=[{name}], watermark=[{expression_text(self.expression)}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class Exchange(PhysicalNode):
-    """Brings rows of one key to one task."""
-
-    #: None: all rows to one task.
-    keys: tuple[int, ...] | None
-    kind: ClassVar[str] = "Exchange"
-
-    def details(self) -> str:
-        if not self.keys:
-            return "distribution=[single]"
-        return f"distribution=[hash[{columns_text(self.row, self.keys)}]]"
-
-
-@dataclass(eq=False, kw_only=True)
-class DropUpdateBefore(PhysicalNode):
-    """Drops -U."""
-
-    kind: ClassVar[str] = "DropUpdateBefore"
-
-
-@dataclass(eq=False, kw_only=True)
-class ChangelogNormalize(PhysicalNode):
-    """Makes a full changelog of upserts."""
-
-    keys: tuple[int, ...]
-    kind: ClassVar[str] = "ChangelogNormalize"
-
-    def details(self) -> str:
-        return f"key=[{columns_text(self.row, self.keys)}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class TwoPhaseAggregate(PhysicalNode):
-    """An aggregate by key that may be computed in part ahead of its exchange."""
-
-    keys: tuple[int, ...]
-    #: Whether each batch, or its slices of windows, is aggregated by itself ahead of the exchange.
-    two_phase: bool = False
-    _shown: Exchange | None = field(default=None, repr=False)
-
-    @abstractmethod
-    def local(self) -> PhysicalNode:
-        """The aggregate ahead of the exchange."""
-
-    @property
-    def group_text(self) -> str:
-        """The keys, as EXPLAIN shows them."""
-        return f"groupBy=[{columns_text(self.input.row, self.keys)}], " if self.keys else ""
-
-    @property
-    def shown_kind(self) -> str:
-        return f"Global{self.kind}" if self.two_phase else self.kind
-
-    @property
-    def shown_inputs(self) -> tuple[PhysicalNode, ...]:
-        """In two phases, the exchange is of what the local aggregate gives."""
-        if not self.two_phase:
-            return self.inputs
-        if self._shown is None:
-            keys = tuple(range(len(self.keys))) or None
-            self._shown = Exchange(row=self.row, inputs=(self.local(),), keys=keys)
-        return (self._shown,)
-
-
-@dataclass(eq=False, kw_only=True)
-class GroupAggregate(TwoPhaseAggregate):
-    """One row per key: keys, then aggregates."""
-
-    calls: tuple[AggregateCall, ...]
-    kind: ClassVar[str] = "GroupAggregate"
-
-    #: Milliseconds, of a hint; None: as the option says.
-    state_ttl: int | None = None
-
-    def local(self) -> PhysicalNode:
-        return LocalGroupAggregate(
-            row=self.input.row, inputs=self.input.inputs, keys=self.keys, calls=self.calls
-        )
-
-    def details(self) -> str:
-        below = self.input.row
-        names = self.row.names[len(self.keys) :]
-        shown = [below.names[key] for key in self.keys]
-        suffix = "" if self.input.is_insert_only else "_RETRACT"
-        calls = [aggregate_text(call, below, suffix) for call in self.calls]
-        if self.two_phase:
-            calls = [
-                f"{call.function}{suffix}({partial_name(call, number)})"
-                for number, call in enumerate(self.calls)
-            ]
-        shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=True)]
-        ttl = "" if self.state_ttl is None else f", stateTtlHints=[{length_text(self.state_ttl)}]"
-        return f"{self.group_text}select=[{', '.join(shown)}]{ttl}"
-
-
-@dataclass(eq=False, kw_only=True)
-class LocalGroupAggregate(PhysicalNode):
-    """The aggregates of each batch by itself, ahead of the exchange.
-
-    It is only shown: what it does is a part of the aggregate that it belongs to.
+    Raises:
+        ValidationError: it does not take what an input gives.
     """
-
-    keys: tuple[int, ...]
-    calls: tuple[AggregateCall, ...]
-    kind: ClassVar[str] = "LocalGroupAggregate"
-
-    def details(self) -> str:
-        below = self.input.row
-        group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
-        suffix = "" if self.input.is_insert_only else "_RETRACT"
-        shown = [below.names[key] for key in self.keys]
-        shown += [
-            f"{aggregate_text(call, below, suffix)} AS {partial_name(call, number)}"
-            for number, call in enumerate(self.calls)
-        ]
-        if suffix:
-            shown.append("COUNT_RETRACT(*) AS count1$")
-        return f"{group}select=[{', '.join(shown)}]"
+    if node.kinds is None:
+        node.kinds = node.change_types()
+    return node.kinds
 
 
-@dataclass(eq=False, kw_only=True)
-class Expand(PhysicalNode):
-    """Each row once per grouping set, with NULL for the keys that are not in it."""
-
-    #: For each set: positions of its keys.
-    sets: tuple[tuple[int, ...], ...]
-    keys: tuple[int, ...]
-    kind: ClassVar[str] = "Expand"
-
-    def details(self) -> str:
-        names = self.input.row.names
-        shown = ", ".join("{" + ", ".join(names[each] for each in part) + "}" for part in self.sets)
-        return f"projects=[{shown}]"
+def given_changes(kinds: frozenset[str], updates: str) -> frozenset[str]:
+    """Change types as a changelog has them."""
+    found = set(kinds - {"U"})
+    if "U" in kinds:
+        found |= {"UB", "UA"} if updates == BOTH else {"UA"}
+    return frozenset(found)
 
 
-@dataclass(eq=False, kw_only=True)
-class WindowTableFunction(PhysicalNode):
-    """Adds window_start, window_end and window_time to each row, once per window."""
-
-    window: str
-    time: int
-    size: int
-    step: int | None
-    offset: int
-    partition: tuple[int, ...] = ()
-    kind: ClassVar[str] = "WindowTableFunction"
-
-    def window_text(self) -> str:
-        """The window as Flink writes it."""
-        return window_text(
-            self.window,
-            self.input.row,
-            self.time,
-            self.size,
-            self.step,
-            self.offset,
-            self.partition,
-        )
-
-    def details(self) -> str:
-        return f"window=[{self.window_text()}]"
+def only_adds(node: PhysicalNode) -> bool:
+    """Whether all inputs of a node give inserts alone."""
+    return all(kinds_of(each) == INSERTS for each in node.inputs)
 
 
-@dataclass(eq=False, kw_only=True)
-class Deduplicate(PhysicalNode):
-    """The first or last row per key."""
+def check_takes(reader: str, node: PhysicalNode, taken: Iterable[str], remedy: str = "") -> None:
+    """Refuse a plan in which ``reader`` would get changes that it does not take.
 
-    keys: tuple[int, ...]
-    #: None: by arrival.
-    rowtime: int | None
-    keep_last: bool
-    kind: ClassVar[str] = "Deduplicate"
+    Args:
+        reader: what people call it.
+        node: what it reads.
+        taken: the kinds of changes that it takes.
+        remedy: what would have it take others.
 
-    def details(self) -> str:
-        keep = "LastRow" if self.keep_last else "FirstRow"
-        order = "PROCTIME" if self.rowtime is None else "ROWTIME"
-        return f"keep=[{keep}], key=[{columns_text(self.row, self.keys)}], order=[{order}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class Rank(PhysicalNode):
-    """The rows of each partition whose number is in a range."""
-
-    function: str
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    start: int
-    end: int
-    outputs_rank: bool
-    #: append, retract or update fast; set by the changelog planning.
-    strategy: str = "retract"
-    #: For update fast.
-    row_key: tuple[int, ...] = ()
-    kind: ClassVar[str] = "Rank"
-
-    def details(self) -> str:
-        below = self.input.row
-        strategies = {
-            "append": "AppendFastStrategy",
-            "retract": "RetractStrategy",
-            "update fast": f"UpdateFastStrategy[{columns_text(below, self.row_key)}]",
-        }
-        return f"strategy=[{strategies[self.strategy]}], {ranked_text(self, self.input.row)}"
+    Raises:
+        ValidationError: names the node that makes the changes.
+    """
+    unwanted = kinds_of(node) - set(taken)
+    if not unwanted:
+        return
+    words = " and ".join(sorted((_WORDS[each] for each in unwanted), reverse=True))
+    culprit = maker_of(node, unwanted)
+    message = (
+        f"{reader} doesn't support consuming {words} changes which is produced by node "
+        f"{culprit.kind}({culprit.details()}){remedy and '; '}{remedy}"
+    )
+    raise ValidationError(message)
 
 
-@dataclass(eq=False, kw_only=True)
-class Limit(PhysicalNode):
-    """The first rows as they come."""
-
-    offset: int
-    limit: int
-    kind: ClassVar[str] = "Limit"
-
-    def details(self) -> str:
-        return f"offset=[{self.offset}], fetch=[{self.limit}]"
+def maker_of(node: PhysicalNode, unwanted: frozenset[str]) -> PhysicalNode:
+    """The node furthest from the sink by which the changes come in."""
+    while node.passes_changes:
+        node = next(each for each in node.inputs if kinds_of(each) & unwanted)
+    return node
 
 
-@dataclass(eq=False, kw_only=True)
-class OverAggregate(PhysicalNode):
-    """Aggregates over the rows around each row."""
-
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    calls: tuple[OverCall, ...]
-    #: Over a changelog, or in another order than that of time: rows that are given may change.
-    updating: bool = False
-    #: When all rows are there, over any frame.
-    batch: bool = False
-    kind: ClassVar[str] = "OverAggregate"
-
-    def details(self) -> str:
-        below = self.input.row
-        parts = []
-        if self.partition:
-            parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
-        if self.order:
-            parts.append(f"orderBy=[{order_text(below, self.order)}]")
-        parts.append(f"window=[{frame_text(self.calls[0])}]")
-        names = self.row.names[len(below) :]
-        shown = list(below.names)
-        shown += [
-            f"{aggregate_text(each.call, below, '')} AS {name}"
-            for each, name in zip(self.calls, names, strict=True)
-        ]
-        return ", ".join([*parts, f"select=[{', '.join(shown)}]"])
+# -- joins ---------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False, kw_only=True)
 class TwoInputs(PhysicalNode):
     """What joins of two streams have in common."""
 
     join: JoinType
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
+    left_keys: Columns
+    right_keys: Columns
     #: Over both sides, beside the keys.
-    condition: Expression | None
+    condition: Condition
     #: For each pair of keys whether NULL equals nothing.
     filter_nulls: tuple[bool, ...]
+
+    place = "{join.name} [{left_keys}] [{right_keys}] {filter_nulls} [{condition}] [{inputs}]"
+    state: ClassVar[Parts] = {
+        "kind": "{join.value}",
+        "left keys": "*left_keys",
+        "right keys": "*right_keys",
+        "condition": "*condition",
+        "left columns": "*left_columns",
+        "right columns": "*right_columns",
+    }
+
+    @property
+    def left_columns(self) -> Columns:
+        """All columns of the left."""
+        return tuple(range(len(self.inputs[0].row)))
+
+    @property
+    def right_columns(self) -> Columns:
+        """All columns of the right."""
+        return tuple(range(len(self.inputs[1].row)))
 
     def where(self, *more: str) -> str:
         """The condition, and what else belongs to it."""
@@ -469,368 +661,31 @@ class TwoInputs(PhysicalNode):
             return "true"
         return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
 
-
-@dataclass(eq=False, kw_only=True)
-class Join(TwoInputs):
-    """A regular join."""
-
-    kind: ClassVar[str] = "Join"
-    #: How each side is unique, for EXPLAIN; set by the changelog planning.
-    side_texts: tuple[str, str] = ("NoUniqueKey", "NoUniqueKey")
-    #: Milliseconds, of a hint; None: as the option says.
-    state_ttls: tuple[int | None, int | None] = (None, None)
-    #: Whether the changes of a key within a batch are folded.
-    mini_batch: bool = False
-
-    def details(self) -> str:
-        left, right = self.side_texts
-        mini_batch = ", miniBatch=[true]" if self.mini_batch else ""
-        return (
-            f"joinType=[{self.join.value}], where=[{self.where()}], "
-            f"select=[{self.fields_text()}], leftInputSpec=[{left}], "
-            f"rightInputSpec=[{right}]{mini_batch}{self._ttl_text()}"
-        )
-
-    def _ttl_text(self) -> str:
-        given = zip(("LEFT", "RIGHT"), self.state_ttls, strict=True)
-        shown = [f"{side}={length_text(ttl)}" for side, ttl in given if ttl is not None]
-        return f", stateTtlHints=[{', '.join(shown)}]" if shown else ""
-
-
-@dataclass(eq=False, kw_only=True)
-class Correlate(PhysicalNode):
-    """Each row with what a table function makes of it."""
-
-    function: str
-    arguments: tuple[Expression, ...]
-    join: JoinType
-    with_ordinality: bool = False
-    kind: ClassVar[str] = "Correlate"
-
-    def details(self) -> str:
-        inside = ", ".join(map(expression_text, self.arguments))
-        join = "INNER" if self.join is JoinType.INNER else "LEFT"
-        return (
-            f"invocation=[{self.function}({inside})], select=[{self.fields_text()}], "
-            f"joinType=[{join}]"
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class Union(PhysicalNode):
-    """All rows of all inputs."""
-
-    kind: ClassVar[str] = "Union"
-
-    def details(self) -> str:
-        return f"all=[true], union=[{self.fields_text()}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class SinkNode(PhysicalNode):
-    """Writes."""
-
-    #: ``default_catalog.default_database.t``, or what takes the rows.
-    name: str
-    #: None: a result for the program.
-    sink: TableSink | None
-    #: The table; None: what takes the rows is none.
-    identifier: ObjectIdentifier | None = None
-    table: CatalogTable | None = None
-    #: The partition that is replaced, as far as the statement says it; None: rows are added.
-    overwrite: tuple[tuple[str, object], ...] | None = None
-    #: Positions of the primary key.
-    key: tuple[int, ...] = ()
-    materialize: bool = False
-    #: The upsert key of the input, for the materializer.
-    upsert_key: tuple[int, ...] | None = None
-    #: ``ON CONFLICT DO``: ERROR, NOTHING or DEDUPLICATE; None: the statement has no such clause.
-    conflict: str | None = None
-    kind: ClassVar[str] = "Sink"
-
-    def details(self) -> str:
-        extra = ", upsertMaterialize=[true]" if self.materialize else ""
-        extra += "" if self.conflict is None else f", conflictStrategy=[{self.conflict}]"
-        extra += "" if self.overwrite is None else ", overwrite=[true]"
-        return f"table=[{self.name}], fields=[{self.fields_text()}]{extra}"
-
-
-@dataclass(eq=False, kw_only=True)
-class FinalRows(PhysicalNode):
-    """The rows that are there when the input is over, once each, as inserts."""
-
-    order: tuple[SortKey, ...] = ()
-    offset: int = 0
-    kind: ClassVar[str] = "FinalRows"
-
-    @property
-    def shown_kind(self) -> str:
-        return "Sort" if self.order else self.kind
-
-    def details(self) -> str:
-        parts = []
-        if self.order:
-            parts.append(f"orderBy=[{order_text(self.row, self.order)}]")
-        if self.offset:
-            parts.append(f"offset=[{self.offset}]")
-        return ", ".join([*parts, f"select=[{self.fields_text()}]"])
-
-
-@dataclass(eq=False, kw_only=True)
-class ChangelogFunction(PhysicalNode):
-    """Changes as rows with a code, or rows with a code as changes."""
-
-    #: The column of the codes in the input; None: changes become rows.
-    column: int | None
-    #: Kinds of changes, by their names, with a code; a code stands once if it is read.
-    codes: tuple[tuple[str, str], ...]
-    kind: ClassVar[str] = "ProcessTableFunction"
-
-    @property
-    def function(self) -> str:
-        """Its name in SQL."""
-        return "TO_CHANGELOG" if self.column is None else "FROM_CHANGELOG"
-
-    def details(self) -> str:
-        codes = ", ".join(f"{kind}={code}" for kind, code in self.codes)
-        return f"invocation=[{self.function}({codes})], select=[{self.fields_text()}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class LookupJoin(PhysicalNode):
-    """Each row of the left with the rows of a table outside as it is now."""
-
-    join: JoinType
-    identifier: ObjectIdentifier
-    table: CatalogTable
-    lookup: TableLookup
-    #: The columns that the table gives, and those that it is asked by.
-    table_row: RowType
-    names: tuple[str, ...]
-    #: The columns of the left with the values.
-    keys: tuple[int, ...]
-    #: What the keys are, for people.
-    texts: tuple[str, ...]
-    #: Over the columns of the table: the columns of the right, and which rows count.
-    right_row: RowType
-    projections: tuple[Expression, ...]
-    table_condition: Expression | None
-    #: Over both sides, beside the keys.
-    condition: Expression | None
-    #: Whether there is at most one row for a key.
-    is_one_row: bool
-    hint: LookupHint = field(default=LookupHint())
-    kind: ClassVar[str] = "LookupJoin"
-
-    def details(self) -> str:
-        pairs = zip(self.names, self.texts, strict=True)
-        path = self.identifier.as_summary_string()
-        if len(self.table_row) < len(self.table.schema.stored):
-            path += f", project=[{', '.join(self.table_row.names)}]"
-        parts = [
-            f"table=[{path}]",
-            f"joinType=[{self.join.value}]",
-            f"lookup=[{', '.join(f'{name}={text}' for name, text in pairs)}]",
-        ]
-        if self.table_condition is not None:
-            parts.append(f"where=[{expression_text(self.table_condition)}]")
-        if self.condition is not None:
-            parts.append(f"joinCondition=[{expression_text(self.condition)}]")
-        return ", ".join([*parts, f"select=[{self.fields_text()}]"]) + self.hint.text
-
-
-@dataclass(eq=False, kw_only=True)
-class IntervalJoin(TwoInputs):
-    """Pairs of rows whose times are near each other."""
-
-    left_time: int
-    right_time: int
-    #: Milliseconds: right - left lies between them.
-    lower: int
-    upper: int
-    is_rowtime: bool
-    kind: ClassVar[str] = "IntervalJoin"
-
-    def details(self) -> str:
-        bounds = (
-            f"isRowTime={str(self.is_rowtime).lower()}, leftLowerBound={-self.upper}, "
-            f"leftUpperBound={-self.lower}, leftTimeIndex={self.left_time}, "
-            f"rightTimeIndex={self.right_time}"
-        )
-        return (
-            f"joinType=[{self.join.value}], windowBounds=[{bounds}], where=[{self.where()}], "
-            f"select=[{self.fields_text()}]"
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class TemporalJoin(TwoInputs):
-    """Each row of the left with the version of the right at its event time."""
-
-    left_time: int
-    right_time: int
-    kind: ClassVar[str] = "TemporalJoin"
-
-    def details(self) -> str:
-        left, right = (each.row for each in self.inputs)
-        ours = columns_text(left, self.left_keys)
-        theirs = ", ".join(right_name(left, right, each) for each in self.right_keys)
-        condition = (
-            f"__TEMPORAL_JOIN_CONDITION({left.names[self.left_time]}, "
-            f"{right_name(left, right, self.right_time)}, "
-            f"__TEMPORAL_JOIN_CONDITION_PRIMARY_KEY({theirs}), "
-            f"__TEMPORAL_JOIN_LEFT_KEY({ours}), __TEMPORAL_JOIN_RIGHT_KEY({theirs}))"
-        )
-        where = self.where(condition)
-        return f"joinType=[{self.join.value}], where=[{where}], select=[{self.fields_text()}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class TemporalSort(PhysicalNode):
-    """Rows that are only added, in order of event time, then of other columns."""
-
-    order: tuple[SortKey, ...]
-    kind: ClassVar[str] = "TemporalSort"
-
-    def details(self) -> str:
-        return f"orderBy=[{order_text(self.row, self.order)}]"
-
-
-@dataclass(frozen=True)
-class WindowSpec:
-    """How windows lie, and by what time; lengths in milliseconds."""
-
-    kind: str
-    size: int
-    step: int | None
-    offset: int
-    is_rowtime: bool
-    #: Whether they go by the clock of the session's time zone.
-    has_zone: bool
-
-    def text(self, row: RowType, start: int, end: int) -> str:
-        """Windows that are columns of a row, as Flink writes them."""
-        parts = [f"win_start=[{row.names[start]}]", f"win_end=[{row.names[end]}]"]
-        words = {"HOP": ("size", "slide"), "CUMULATE": ("max_size", "step"), "SESSION": ("gap", "")}
-        size, step = words.get(self.kind, ("size", ""))
-        parts.append(f"{size}=[{length_text(self.size)}]")
-        if step:
-            parts.append(f"{step}=[{length_text(self.step or 0)}]")
-        if self.offset:
-            parts.append(f"offset=[{length_text(self.offset)}]")
-        return f"{self.kind}({', '.join(parts)})"
-
-
-@dataclass(eq=False, kw_only=True)
-class WindowAggregate(TwoPhaseAggregate):
-    """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
-
-    window: str
-    time: int
-    size: int
-    step: int | None
-    offset: int
-    calls: tuple[AggregateCall, ...]
-    #: window_start, window_end, window_time behind the aggregates, in this order.
-    properties: tuple[str, ...]
-    #: Whether the input has the windows' columns already: (start, end).
-    attached: tuple[int, int] | None = None
-    is_rowtime: bool = True
-    kind: ClassVar[str] = "WindowAggregate"
-
-    def local(self) -> PhysicalNode:
-        return LocalWindowAggregate(row=self.input.row, inputs=self.input.inputs, aggregate=self)
-
-    def window_text(self) -> str:
-        """The window by the columns of the input, as Flink writes it."""
-        below = self.input.row
-        if self.attached is None:
-            keys = self.keys if self.window == "SESSION" else ()
-            lengths = (self.size, self.step, self.offset)
-            return window_text(self.window, below, self.time, *lengths, keys)
-        start, end = (below.names[each] for each in self.attached)
-        return f"{self.window}(win_start=[{start}], win_end=[{end}])"
-
-    def details(self) -> str:
-        below = self.input.row
-        shown = [below.names[key] for key in self.keys]
-        names = self.row.names[len(self.keys) :]
-        calls = [aggregate_text(call, below, "") for call in self.calls]
-        window = self.window_text()
-        if self.two_phase:
-            calls = [
-                f"{call.function}({partial_name(call, at)})" for at, call in enumerate(self.calls)
-            ]
-            if self.attached is None:
-                time = f"time_col=[{below.names[self.time]}]"
-                window = window.replace(time, "slice_end=[$slice_end]", 1)
-            else:
-                window = f"{self.window}(win_end=[$window_end])"
-        shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=False)]
-        shown += [
-            f"{each} AS {name}"
-            for each, name in zip(self.properties, names[len(self.calls) :], strict=True)
-        ]
-        return f"{self.group_text}window=[{window}], select=[{', '.join(shown)}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class LocalWindowAggregate(PhysicalNode):
-    """The aggregates of the slices of each batch by itself, ahead of the exchange.
-
-    It is only shown: what it does is a part of the aggregate that it belongs to.
-    """
-
-    aggregate: WindowAggregate
-    kind: ClassVar[str] = "LocalWindowAggregate"
-
-    def details(self) -> str:
-        whole = self.aggregate
-        shown = [self.row.names[key] for key in whole.keys]
-        shown += [
-            f"{aggregate_text(call, self.row, '')} AS {partial_name(call, number)}"
-            for number, call in enumerate(whole.calls)
-        ]
-        end = "$slice_end" if whole.attached is None else "$window_end"
-        shown.append(f"slice_end('w$) AS {end}")
-        window = whole.window_text()
-        return f"{whole.group_text}window=[{window}], select=[{', '.join(shown)}]"
-
-
-@dataclass(eq=False, kw_only=True)
-class WindowJoin(TwoInputs):
-    """Pairs of rows of one window."""
-
-    spec: WindowSpec
-    #: window_start and window_end of either side.
-    left_window: tuple[int, int]
-    right_window: tuple[int, int]
-    kind: ClassVar[str] = "WindowJoin"
-
-    def details(self) -> str:
-        left, right = (each.row for each in self.inputs)
-        return (
-            f"leftWindow=[{self.spec.text(left, *self.left_window)}], "
-            f"rightWindow=[{self.spec.text(right, *self.right_window)}], "
-            f"joinType=[{self.join.value}], where=[{self.where()}], select=[{self.fields_text()}]"
-        )
-
-
-@dataclass(eq=False, kw_only=True)
-class WindowRank(PhysicalNode):
-    """The rows of each partition and window whose number is in a range."""
-
-    spec: WindowSpec
-    window: tuple[int, int]
-    function: str
-    #: Beside the window.
-    partition: tuple[int, ...]
-    order: tuple[SortKey, ...]
-    start: int
-    end: int
-    outputs_rank: bool
-    kind: ClassVar[str] = "WindowRank"
-
-    def details(self) -> str:
-        below = self.input.row
-        return f"window=[{self.spec.text(below, *self.window)}], {ranked_text(self, below)}"
+    def made_of(self, origins: Origins) -> list[str]:
+        made = origins.sides(self)
+        return made[: len(self.row)] if self.join.left_only else made
+
+    def joined_keys(self, left_keys: Iterable[int], right_keys: Iterable[int]) -> Keys:
+        """The keys of pairs of rows that are equal in these columns."""
+        left, right = (each.unique_keys() for each in self.inputs)
+        if self.join.left_only:
+            return left
+        shift = len(self.inputs[0].row)
+        moved = frozenset(frozenset(column + shift for column in key) for key in right)
+        found: Keys = frozenset(one | other for one in left for other in moved)
+        if self.join is JoinType.FULL:
+            # A row whose key is NULL, beside nothing, is told from nothing beside such a row by a
+            # column that is never NULL in a row.
+            columns = [column for each in self.inputs for column in each.row.fields]
+            real = {at for at, each in enumerate(columns) if not each.type.is_nullable}
+            found = frozenset(key for key in found if key & real)
+        left_is_unique = any(key <= set(left_keys) for key in left)
+        right_is_unique = any(key <= set(right_keys) for key in right)
+        if right_is_unique and self.join in {JoinType.INNER, JoinType.LEFT}:
+            found |= left
+        if left_is_unique and self.join in {JoinType.INNER, JoinType.RIGHT}:
+            found |= moved
+        return found
+
+    def unique_keys(self) -> Keys:
+        return self.joined_keys(self.left_keys, self.right_keys)

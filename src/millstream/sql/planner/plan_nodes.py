@@ -19,20 +19,15 @@ from millstream.expressions.nodes import Call, InputReference, Literal
 from millstream.expressions.resolution import resolve_definition
 from millstream.expressions.user_functions import UserAggregate
 from millstream.runtime.operators.table import match
+from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.sql.catalog.identifiers import ObjectIdentifier
 from millstream.sql.parser.parser import parse_type
-from millstream.sql.planner import logical, physical
-from millstream.sql.planner.matches import Match
-from millstream.sql.planner.physical import (
-    ChangelogFunction,
-    IntervalJoin,
-    LookupJoin,
-    TemporalJoin,
-    TemporalSort,
-    WindowAggregate,
-    WindowJoin,
-    WindowRank,
-)
+from millstream.sql.planner import logical
+from millstream.sql.planner.lookup_joins import LookupJoin
+from millstream.sql.planner.physical import PhysicalNode
+from millstream.sql.planner.scans import TableSourceScan
+from millstream.sql.planner.sinks import SinkNode
+from millstream.sql.planner.window_columns import WindowSpec
 from millstream.types import logical_types
 
 if TYPE_CHECKING:
@@ -42,7 +37,6 @@ if TYPE_CHECKING:
     from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.connectors import TableSink, TableSource
     from millstream.sql.catalog.objects import CatalogTable
-    from millstream.sql.planner.physical import PhysicalNode, SinkNode
     from millstream.types.logical_types import LogicalType
 
     class Tables(Protocol):
@@ -76,10 +70,10 @@ def _in(module: Any, base: type) -> list[type]:
 _OBJECTS: Final[dict[str, type]] = {
     each.__name__: each
     for each in (
-        logical.AggregateCall,
+        AggregateCall,
         logical.OverCall,
         logical.SortKey,
-        physical.WindowSpec,
+        WindowSpec,
         logical.LookupHint,
         match.RowPattern,
         match.PatternVariable,
@@ -272,7 +266,7 @@ class PlanValues:
         """
         if isinstance(made, Call) and made.definition is not None:
             self._compare(made.definition, made.arguments, made.type)
-        elif isinstance(made, logical.AggregateCall) and made.user is not None:
+        elif isinstance(made, AggregateCall) and made.user is not None:
             # Arguments are columns below, which were cast to what it took.
             self._compare(self._aggregates[id(made.user)], None, made.type)
         return made
@@ -311,38 +305,6 @@ def _text_of(kind: LogicalType) -> str | None:
         return None
 
 
-_KINDS: Final[dict[str, type[PhysicalNode]]] = {
-    each.__name__: each
-    for each in (
-        physical.TableSourceScan,
-        physical.ValuesScan,
-        physical.Calc,
-        physical.WatermarkAssigner,
-        physical.Exchange,
-        physical.DropUpdateBefore,
-        physical.ChangelogNormalize,
-        physical.GroupAggregate,
-        physical.Expand,
-        physical.WindowTableFunction,
-        WindowAggregate,
-        physical.Deduplicate,
-        physical.Rank,
-        physical.Limit,
-        physical.OverAggregate,
-        physical.Join,
-        IntervalJoin,
-        TemporalJoin,
-        physical.Correlate,
-        physical.Union,
-        physical.SinkNode,
-        Match,
-        LookupJoin,
-        ChangelogFunction,
-        TemporalSort,
-        WindowJoin,
-        WindowRank,
-    )
-}
 #: Fields that are made anew, or are written otherwise.
 _NOT_WRITTEN: Final = frozenset(
     {"inputs", "kinds", "_shown", "source", "sink", "lookup", "table", "known_rows"}
@@ -373,7 +335,7 @@ def written_nodes(
         if id(node) in numbers:
             return numbers[id(node)]
         below = [write(each) for each in node.inputs]
-        if type(node).__name__ not in _KINDS:
+        if not node.is_written:
             message = (
                 f"{node.kind}({node.details()}) is of the program and cannot be in a compiled "
                 "plan; plans are compiled of tables of connectors and VALUES."
@@ -416,7 +378,7 @@ def read_nodes(
     nodes: dict[int, PhysicalNode] = {}
     uids: dict[int, dict[str, str]] = {}
     for each in written:
-        kind = _KINDS[each["type"]]
+        kind = PhysicalNode.types[each["type"]]
         names = {field.name for field in fields(kind)} - _NOT_WRITTEN
         given = {name: values.read(each[name]) for name in names if name in each}
         given["inputs"] = tuple(nodes[number] for number in each["inputs"])
@@ -427,21 +389,21 @@ def read_nodes(
             raise ValueError(message)
         made = nodes[each["id"]] = kind(**given)
         uids[id(made)] = {str(name): str(uid) for name, uid in each.get("uids", {}).items()}
-    return [each for each in nodes.values() if isinstance(each, physical.SinkNode)], uids
+    return [each for each in nodes.values() if isinstance(each, SinkNode)], uids
 
 
 def _tables(
     kind: type[PhysicalNode], written: Mapping[str, Any], given: dict[str, Any], tables: Tables
 ) -> dict[str, Any]:
     """The fields of a node that its connector makes."""
-    if kind not in {physical.TableSourceScan, physical.SinkNode, LookupJoin}:
+    if kind not in {TableSourceScan, SinkNode, LookupJoin}:
         return {}
     identifier = given["identifier"]
     table = tables.read(identifier, written["table"])
-    if kind is physical.SinkNode:
+    if kind is SinkNode:
         return {"table": table, "sink": tables.sink(identifier, table, given.get("overwrite"))}
     source = tables.source(identifier, table)
-    if kind is physical.TableSourceScan:
+    if kind is TableSourceScan:
         if len(given["row"]) < len(table.schema.read):
             source = source.with_columns(given["row"].names) or source
         partitions = given.get("partitions")

@@ -7,160 +7,380 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
+from millstream.runtime.columnar.table_windows import WindowKind
+from millstream.runtime.columnar.table_windows import WindowSpec as RowWindows
+from millstream.runtime.operators.table.session_windows import (
+    SessionFunctionFactory,
+    WindowAggregateFactory,
+)
+from millstream.runtime.operators.table.top_n import WindowRankFactory
+from millstream.runtime.operators.table.window_aggregate import LocalWindowAggregateFactory
+from millstream.runtime.operators.table.window_function import WindowFunctionFactory
+from millstream.runtime.operators.table.window_join import WindowJoinFactory
 from millstream.sql.planner import logical as lp
-from millstream.sql.planner import physical
+from millstream.sql.planner import physical as pp
+from millstream.sql.planner.aggregates import (
+    TwoPhaseAggregate,
+    expand,
+    grouped_sets,
+    grouping,
+    in_sets,
+)
 from millstream.sql.planner.calcs import (
     Converts,
     calc,
     check_window_time,
-    columns_of,
     conjunction,
     exchange,
     is_rowtime,
+    places_of,
+    plain,
     reads_once,
     substituted,
 )
-from millstream.sql.planner.changelog import kinds_of
-from millstream.sql.planner.grouping_sets import expand, grouped_sets, grouping, in_sets
-from millstream.sql.planner.logical import (
-    FilterNode,
-    JoinType,
-    ProjectNode,
-    WindowNode,
-    references,
-    row_of,
+from millstream.sql.planner.formatting import (
+    aggregate_text,
+    lengths_text,
+    partial_name,
+    ranked_text,
+    window_text,
 )
-from millstream.sql.planner.physical import WindowAggregate, WindowJoin, WindowRank, WindowSpec
-from millstream.types.logical_types import (
-    LocalZonedTimestampType,
-    LogicalType,
-    TimestampKind,
-    TimestampType,
-)
+from millstream.sql.planner.window_columns import WindowColumns, WindowSpec, columns_after
+from millstream.sql.stream_types import partial_window_type
+from millstream.types.logical_types import LocalZonedTimestampType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.expressions.nodes import Expression
-    from millstream.sql.planner.logical import LogicalNode, OverNode
-    from millstream.sql.planner.physical import PhysicalNode
+    from millstream.graph.transformation import Transformation
     from millstream.types.logical_types import RowType
 
 
 _PROPERTIES = ("window_start", "window_end", "window_time")
 
 
-@dataclass(frozen=True)
-class WindowColumns:
-    """Where a row has its window; each may stand in several columns."""
+class WindowTableFunction(pp.PhysicalNode):
+    """Adds window_start, window_end and window_time to each row, once per window."""
 
-    spec: WindowSpec | None
-    starts: frozenset[int]
-    ends: frozenset[int]
-    times: frozenset[int] = frozenset()
-    #: Of sessions, where each key of theirs stands; None: a projection has lost one.
-    partition: tuple[frozenset[int], ...] | None = ()
+    window: str
+    time: pp.Column
+    size: int
+    step: int | None
+    offset: int
+    partition: pp.Columns = ()
 
-    def moved(self, places: Mapping[int, Sequence[int]]) -> WindowColumns | None:
-        """The same behind a projection; None if it has lost the window."""
+    passes_changes = True
+    passes_unsure = True
+    is_shared = True
+    state: ClassVar[pp.Parts] = {
+        "window": "{window}({time}{lengths})",
+        "keys": "*partition",
+        "columns": "*inputs",
+    }
 
-        def behind(columns: frozenset[int]) -> frozenset[int]:
-            return frozenset(place for each in columns for place in places.get(each, ()))
-
-        partition = tuple(map(behind, self.partition or ()))
-        made = replace(
-            self,
-            starts=behind(self.starts),
-            ends=behind(self.ends),
-            times=behind(self.times),
-            partition=partition if self.partition is not None and all(partition) else None,
-        )
-        return made if made.starts and made.ends else None
-
-    def shifted(self, by: int) -> WindowColumns:
-        """The same with its columns further to the right."""
-        one, other, third, *keys = (
-            frozenset(each + by for each in columns)
-            for columns in (self.starts, self.ends, self.times, *(self.partition or ()))
-        )
-        partition = None if self.partition is None else tuple(keys)
-        return replace(self, starts=one, ends=other, times=third, partition=partition)
-
-    def with_all(self, other: WindowColumns) -> WindowColumns:
-        """The columns of both."""
-        return replace(
-            self,
-            starts=self.starts | other.starts,
-            ends=self.ends | other.ends,
-            times=self.times | other.times,
+    def window_text(self) -> str:
+        """The window as Flink writes it."""
+        return window_text(
+            self.window,
+            self.input.row,
+            self.time,
+            self.size,
+            self.step,
+            self.offset,
+            self.partition,
         )
 
-    def are_grouped_by(self, columns: set[int], *, exactly: bool = False) -> bool:
-        """Whether rows with one value of these columns and one window are of one session.
+    def details(self) -> str:
+        return f"window=[{self.window_text()}]"
 
-        Sessions of several keys may have the same bounds.  Other windows always are.
+    @property
+    def lengths(self) -> str:
+        """Its lengths, for what is recorded of its state."""
+        return lengths_text(self.size, self.step, self.offset)
 
-        Args:
-            columns: of the group, without those of the window.
-            exactly: whether the group must not be smaller than the session.
+    def windows(self) -> WindowColumns | None:
+        return columns_after(len(self.input.row), _spec(self), self.partition)
+
+    @property
+    def goes_by_clock(self) -> bool:
+        return not is_rowtime(self.input.row.fields[self.time].type)
+
+    def change_types(self) -> frozenset[str]:
+        found = super().change_types()
+        if self.window == "SESSION":
+            # A row that is retracted later may be of a session that was given.
+            pp.check_takes("SESSION", self.input, pp.INSERTS)
+        return found
+
+    def unsure(
+        self, below: Sequence[frozenset[int]], is_unsure: Callable[[Expression, Any], bool]
+    ) -> frozenset[int]:
+        found = super().unsure(below, is_unsure)
+        added = range(len(self.input.row), len(self.row)) if self.time in found else ()
+        return found | frozenset(added)
+
+    def words(self, origins: pp.Origins) -> str:
+        keys = " by [{partition}]" if self.partition else ""
+        syntax = "{kind} {window} {time} {size} {step} {offset}" + keys
+        return syntax.format_map(pp.Said(self, origins))
+
+    def operator(self, lowering: pp.Lowers) -> Transformation:
+        is_session, by_clock = self.window == "SESSION", self.goes_by_clock
+        kind = SessionFunctionFactory if is_session else WindowFunctionFactory
+        lengths = (self.size,) if is_session else (self.size, self.step, self.offset)
+        window = RowWindows(WindowKind[self.window], *lengths)
+        factory = lowering.factory(kind, self, window=window, is_rowtime=not by_clock)
+        if is_session:
+            return lowering.stateful(self, factory, single=not self.partition, ticks=by_clock)
+        return lowering.one(self.kind, factory, lowering.stream(self.input), self.row)
+
+
+class WindowAggregate(TwoPhaseAggregate):
+    """Aggregates per window and key, given when it is over: keys, aggregates, properties."""
+
+    window: str
+    time: pp.Column
+    size: int
+    step: int | None
+    offset: int
+    #: window_start, window_end, window_time behind the aggregates, in this order.
+    properties: tuple[str, ...]
+    #: Whether the input has the windows' columns already: (start, end).
+    attached: tuple[int, int] | None = None
+    is_rowtime: bool = True
+
+    takes_inserts = True
+    place = "{window} {time} {size} {step} {offset} {is_attached} [{keys}] [{calls}]"
+    state: ClassVar[pp.Parts] = {
+        "window": "{window}({time}{lengths})",
+        **TwoPhaseAggregate.state,
+    }
+
+    @property
+    def lengths(self) -> str:
+        """Its lengths, for what is recorded of its state."""
+        return lengths_text(self.size, self.step, self.offset)
+
+    @property
+    def is_attached(self) -> str:
+        """Whether the input has the windows' columns already, in a word."""
+        return "attached" if self.attached else ""
+
+    def splits(self, *, mini_batch: bool) -> bool:
+        """Whether windows can be put together of parts of batches, for aggregates of any kind.
+
+        Sessions join; and it is one task that says what time it is.  Sizes of the Table API may be
+        made up of no slides: windows share no slices then.
         """
-        if self.spec is None or self.spec.kind != "SESSION":
-            return True
-        if self.partition is None or not all(each & columns for each in self.partition):
+        del mini_batch
+        if not self.is_rowtime or self.window == "SESSION":
             return False
-        return not exactly or columns <= frozenset().union(*self.partition)
+        if self.attached is not None or self.step is None:
+            return True
+        by_arrival = any(call.goes_by_arrival for call in self.calls)
+        return not by_arrival and not self.size % self.step
+
+    def local(self) -> pp.PhysicalNode:
+        return LocalWindowAggregate(row=self.input.row, inputs=self.input.inputs, aggregate=self)
+
+    def window_text(self) -> str:
+        """The window by the columns of the input, as Flink writes it."""
+        below = self.input.row
+        if self.attached is None:
+            keys = self.keys if self.window == "SESSION" else ()
+            lengths = (self.size, self.step, self.offset)
+            return window_text(self.window, below, self.time, *lengths, keys)
+        start, end = (below.names[each] for each in self.attached)
+        return f"{self.window}(win_start=[{start}], win_end=[{end}])"
+
+    def details(self) -> str:
+        below = self.input.row
+        shown = [below.names[key] for key in self.keys]
+        names = self.row.names[len(self.keys) :]
+        calls = [aggregate_text(call, below, "") for call in self.calls]
+        window = self.window_text()
+        if self.two_phase:
+            calls = [
+                f"{call.function}({partial_name(call, at)})" for at, call in enumerate(self.calls)
+            ]
+            if self.attached is None:
+                time = f"time_col=[{below.names[self.time]}]"
+                window = window.replace(time, "slice_end=[$slice_end]", 1)
+            else:
+                window = f"{self.window}(win_end=[$window_end])"
+        shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=False)]
+        shown += [
+            f"{each} AS {name}"
+            for each, name in zip(self.properties, names[len(self.calls) :], strict=True)
+        ]
+        return f"{self.group_text}window=[{window}], select=[{', '.join(shown)}]"
+
+    def windows(self) -> WindowColumns | None:
+        spec = _spec(self)
+        partition: tuple[frozenset[int], ...] | None = ()
+        if self.window == "SESSION":  # of all keys, also if rows have their windows already
+            partition = tuple(frozenset({number}) for number in range(len(self.keys)))
+        if self.attached is not None:
+            below = self.input.windows()
+            if below is None:
+                return None
+            spec = below.spec or spec
+        first = len(self.keys) + len(self.calls)
+        starts, ends, times = (
+            frozenset(first + at for at, each in enumerate(self.properties) if each == name)
+            for name in _PROPERTIES
+        )
+        if not starts or not ends:
+            return None
+        return WindowColumns(spec, starts, ends, times, partition)
+
+    @property
+    def goes_by_clock(self) -> bool:
+        return not self.is_rowtime
+
+    def unique_keys(self) -> pp.Keys:
+        width = len(self.keys) + len(self.calls)
+        return pp.key_of([*range(len(self.keys)), *range(width, width + len(self.properties))])
+
+    def operator(self, lowering: pp.Lowers) -> Transformation:
+        is_session = self.window == "SESSION" and self.attached is None
+        factory = lowering.factory(
+            WindowAggregateFactory,
+            self,
+            window=RowWindows(WindowKind[self.window], self.size, self.step, self.offset),
+            aggregates=lowering.aggregates(self.calls, merges=is_session),
+            merges=self.two_phase,
+        )
+        below = None
+        if self.two_phase:
+            local = LocalWindowAggregateFactory(
+                **{
+                    each.name: getattr(factory, each.name)
+                    for each in fields(LocalWindowAggregateFactory)
+                }
+            )
+            below = self.ahead(lowering, local, partial_window_type(local))
+        return lowering.stateful(
+            self, factory, single=not self.keys, ticks=not self.is_rowtime, below=below
+        )
 
 
-def _made_by(width: int, spec: WindowSpec | None, partition: Sequence[int] = ()) -> WindowColumns:
-    start, end, time = (frozenset({width + number}) for number in range(3))
-    return WindowColumns(spec, start, end, time, tuple(frozenset({each}) for each in partition))
+class LocalWindowAggregate(pp.PhysicalNode):
+    """The aggregates of the slices of each batch by itself, ahead of the exchange.
+
+    It is only shown: what it does is a part of the aggregate that it belongs to.
+    """
+
+    aggregate: WindowAggregate
+
+    def details(self) -> str:
+        whole = self.aggregate
+        shown = [self.row.names[key] for key in whole.keys]
+        shown += [
+            f"{aggregate_text(call, self.row, '')} AS {partial_name(call, number)}"
+            for number, call in enumerate(whole.calls)
+        ]
+        end = "$slice_end" if whole.attached is None else "$window_end"
+        shown.append(f"slice_end('w$) AS {end}")
+        window = whole.window_text()
+        return f"{whole.group_text}window=[{window}], select=[{', '.join(shown)}]"
 
 
-def _places(expressions: Sequence[Expression]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for position, each in enumerate(expressions):
-        if isinstance(each, InputReference):
-            found.setdefault(each.index, []).append(position)
-    return found
+class WindowJoin(pp.TwoInputs):
+    """Pairs of rows of one window."""
+
+    spec: WindowSpec
+    #: window_start and window_end of either side.
+    left_window: pp.ColumnPair
+    right_window: pp.ColumnPair
+
+    takes_inserts = True
+    is_shared = True
+    place = f"{{spec}} [{{left_window}}; {{right_window}}] {pp.TwoInputs.place}"
+    state: ClassVar[pp.Parts] = {**pp.TwoInputs.state, "window": "{spec}"}
+
+    def details(self) -> str:
+        left, right = (each.row for each in self.inputs)
+        return (
+            f"leftWindow=[{self.spec.text(left, *self.left_window)}], "
+            f"rightWindow=[{self.spec.text(right, *self.right_window)}], "
+            f"joinType=[{self.join.value}], where=[{self.where()}], select=[{self.fields_text()}]"
+        )
+
+    def keeps_time(self, column: int) -> bool:
+        return is_rowtime(self.row.fields[column].type)
+
+    def windows(self) -> WindowColumns | None:
+        left, right = (each.windows() for each in self.inputs)
+        if left is None or right is None or self.join is lp.JoinType.FULL:
+            return None
+        behind = right.shifted(len(self.inputs[0].row))
+        if self.join is lp.JoinType.INNER:
+            return left.with_all(behind)
+        return behind if self.join is lp.JoinType.RIGHT else left
+
+    def unique_keys(self) -> pp.Keys:
+        left, right = (*self.left_keys, *self.left_window), (*self.right_keys, *self.right_window)
+        return self.joined_keys(left, right)
+
+    def operator(self, lowering: pp.Lowers) -> Transformation:
+        ends = self.left_window[1], self.right_window[1]
+        zone = lowering.options.time_zone if self.spec.has_zone else None
+        factory = lowering.factory(WindowJoinFactory, self, ends=ends, time_zone=zone)
+        return lowering.two(self, factory, single=not self.left_keys)
 
 
-def only_window_times(row: RowType, windows: WindowColumns) -> RowType:
-    """A row that is given when its window is over: of its times only that of the window goes on."""
-    types = [
-        each if position in windows.times else _plain(each)
-        for position, each in enumerate(row.children)
-    ]
-    return row_of(row.names, types)
+class WindowRank(pp.PhysicalNode):
+    """The rows of each partition and window whose number is in a range."""
 
+    spec: WindowSpec
+    window: pp.ColumnPair
+    function: str
+    #: Beside the window.
+    partition: pp.Columns
+    order: pp.Order
+    start: int
+    end: int
+    outputs_rank: bool
 
-def _plain(kind: LogicalType) -> LogicalType:
-    if isinstance(kind, TimestampType | LocalZonedTimestampType) and kind.is_time_attribute:
-        return kind.with_parameters(kind=TimestampKind.REGULAR)
-    return kind
+    takes_inserts = True
+    is_shared = True
+    place = "{spec} [{window}] {function} {start} {end} [{partition}] [{order}] [{inputs}]"
+    state: ClassVar[pp.Parts] = {
+        "keeps": "{function} {start} to {end}",
+        "keys": "*partition",
+        "order": "*order",
+        "columns": "*inputs",
+        "window": ("{spec}", "*window"),
+    }
 
+    def details(self) -> str:
+        below = self.input.row
+        return f"window=[{self.spec.text(below, *self.window)}], {ranked_text(self, below)}"
 
-# -- physical plans ------------------------------------------------------------------------------
+    def keeps_time(self, column: int) -> bool:
+        return is_rowtime(self.row.fields[column].type)
 
+    def windows(self) -> WindowColumns | None:
+        return self.input.windows()
 
-def windows_of(node: PhysicalNode) -> WindowColumns | None:
-    """The windows of a node's rows; None if they are in none."""
-    if isinstance(node, physical.WindowTableFunction):
-        return _made_by(len(node.input.row), _spec(node), node.partition)
-    if isinstance(node, WindowAggregate):
-        return _aggregated(node)
-    if isinstance(node, physical.Calc):
-        below = windows_of(node.input)
-        return None if below is None else below.moved(_places(node.projections))
-    if isinstance(node, physical.Exchange | physical.Expand | WindowRank):
-        return windows_of(node.input)
-    if isinstance(node, WindowJoin):
-        return _joined(node)
-    return None
+    def unique_keys(self) -> pp.Keys:
+        number = () if self.start == self.end or not self.outputs_rank else (len(self.input.row),)
+        if self.start == self.end or self.outputs_rank:
+            return pp.key_of((*self.window, *self.partition, *number))
+        return self.input.unique_keys()
+
+    def operator(self, lowering: pp.Lowers) -> Transformation:
+        zone = lowering.options.time_zone if self.spec.has_zone else None
+        end = self.window[1]
+        factory = lowering.factory(WindowRankFactory, self, window_end=end, time_zone=zone)
+        return lowering.stateful(self, factory, single=not self.partition)
 
 
 def _spec(node: Any) -> WindowSpec:
@@ -169,43 +389,22 @@ def _spec(node: Any) -> WindowSpec:
     return WindowSpec(node.window, node.size, node.step, node.offset, is_rowtime(kind), zoned)
 
 
-def _aggregated(node: WindowAggregate) -> WindowColumns | None:
-    spec = _spec(node)
-    partition: tuple[frozenset[int], ...] | None = ()
-    if node.window == "SESSION":  # of all keys, also if rows have their windows already
-        partition = tuple(frozenset({number}) for number in range(len(node.keys)))
-    if node.attached is not None:
-        below = windows_of(node.input)
-        if below is None:
-            return None
-        spec = below.spec or spec
-    first = len(node.keys) + len(node.calls)
-    starts, ends, times = (
-        frozenset(first + number for number, each in enumerate(node.properties) if each == name)
-        for name in _PROPERTIES
-    )
-    if not starts or not ends:
-        return None
-    return WindowColumns(spec, starts, ends, times, partition)
-
-
-def _joined(node: WindowJoin) -> WindowColumns | None:
-    left, right = (windows_of(each) for each in node.inputs)
-    if left is None or right is None or node.join is JoinType.FULL:
-        return None
-    behind = right.shifted(len(node.inputs[0].row))
-    if node.join is JoinType.INNER:
-        return left.with_all(behind)
-    return behind if node.join is JoinType.RIGHT else left
+def only_window_times(row: RowType, windows: WindowColumns) -> RowType:
+    """A row that is given when its window is over: of its times only that of the window goes on."""
+    types = [
+        each if position in windows.times else plain(each)
+        for position, each in enumerate(row.children)
+    ]
+    return lp.row_of(row.names, types)
 
 
 # -- logical plans -------------------------------------------------------------------------------
 
 
-def logical_windows(node: LogicalNode) -> WindowColumns | None:
+def logical_windows(node: lp.LogicalNode) -> WindowColumns | None:
     """The columns of windows of a logical plan, without how the windows lie."""
     if isinstance(node, lp.WindowNode):
-        return _made_by(len(node.input.row), None)
+        return columns_after(len(node.input.row), None)
     if isinstance(node, lp.JoinNode):
         return _logically_joined(node)
     if not isinstance(node, lp.ProjectNode | lp.FilterNode | lp.OverNode | lp.AggregateNode):
@@ -214,7 +413,7 @@ def logical_windows(node: LogicalNode) -> WindowColumns | None:
     if below is None or isinstance(node, lp.FilterNode | lp.OverNode):
         return below
     if isinstance(node, lp.ProjectNode):
-        return below.moved(_places(node.expressions))
+        return below.moved(places_of(node.expressions))
     places = {
         key: [position]
         for position, key in enumerate(node.keys)
@@ -228,20 +427,20 @@ def _logically_joined(node: lp.JoinNode) -> WindowColumns | None:
     if node.kind.left_only:
         return left
     behind = None if right is None else right.shifted(len(node.left.row))
-    if node.kind is JoinType.INNER and left is not None and behind is not None:
+    if node.kind is lp.JoinType.INNER and left is not None and behind is not None:
         return left.with_all(behind)
-    if node.kind in {JoinType.INNER, JoinType.LEFT} and left is not None:
+    if node.kind in {lp.JoinType.INNER, lp.JoinType.LEFT} and left is not None:
         return left
-    return behind if node.kind in {JoinType.INNER, JoinType.RIGHT} else None
+    return behind if node.kind in {lp.JoinType.INNER, lp.JoinType.RIGHT} else None
 
 
-def _inserted(node: PhysicalNode) -> WindowColumns | None:
+def _inserted(node: pp.PhysicalNode) -> WindowColumns | None:
     """The windows of rows that are only added."""
-    found = windows_of(node)
-    return found if found is not None and kinds_of(node) == frozenset("I") else None
+    found = node.windows()
+    return found if found is not None and pp.kinds_of(node) == frozenset("I") else None
 
 
-def _ending(node: PhysicalNode) -> WindowColumns | None:
+def _ending(node: pp.PhysicalNode) -> WindowColumns | None:
     """The windows of rows that are only added, where it is known when all rows of one are there.
 
     By processing time it is not: rows of a window come when the clock has gone on.
@@ -254,7 +453,7 @@ def _ending(node: PhysicalNode) -> WindowColumns | None:
 
 
 def _join_windows(
-    nodes: list[PhysicalNode], keys: list[list[int]]
+    nodes: list[pp.PhysicalNode], keys: list[list[int]]
 ) -> tuple[WindowColumns, list[int]] | None:
     """The windows of the left, and the pairs of keys that say nothing but that they are equal.
 
@@ -281,7 +480,7 @@ def _join_windows(
 
 def window_join(
     node: Any,
-    inputs: list[PhysicalNode],
+    inputs: list[pp.PhysicalNode],
     row: RowType,
     keys: list[list[int]],
     filter_nulls: list[bool],
@@ -318,7 +517,7 @@ def window_join(
         left_window=(keys[0][first], keys[0][last]),
         right_window=(keys[1][first], keys[1][last]),
     )
-    behind = windows_of(made)
+    behind = made.windows()
     if behind is not None:
         # The regular join has said that no time goes on: that of the window does.
         both = inputs[0].row if node.kind.left_only else _both(inputs)
@@ -326,20 +525,20 @@ def window_join(
             whole.type if position in behind.times else each.type
             for position, (whole, each) in enumerate(zip(both.fields, row.fields, strict=True))
         ]
-        made.row = row_of(row.names, types)
+        made.row = lp.row_of(row.names, types)
     return made
 
 
-def _both(inputs: list[PhysicalNode]) -> RowType:
+def _both(inputs: list[pp.PhysicalNode]) -> RowType:
     left, right = (each.row for each in inputs)
-    return row_of([*left.names, *right.names], [*left.children, *right.children])
+    return lp.row_of([*left.names, *right.names], [*left.children, *right.children])
 
 
 # -- numbers -------------------------------------------------------------------------------------
 
 
 def window_rank(
-    node: OverNode, below: PhysicalNode, first: int, last: int, *, outputs: bool
+    node: lp.OverNode, below: pp.PhysicalNode, first: int, last: int, *, outputs: bool
 ) -> WindowRank | None:
     """The first rows of each window; None if the partition is none of windows."""
     windows = _ending(below)
@@ -353,7 +552,7 @@ def window_rank(
     partition = tuple(each for each in node.partition if each not in of_window)
     row = only_window_times(below.row, windows)
     if outputs:
-        row = row_of([*row.names, node.row.names[-1]], [*row.children, node.row.children[-1]])
+        row = lp.row_of([*row.names, node.row.names[-1]], [*row.children, node.row.children[-1]])
     return WindowRank(
         row=row,
         inputs=(exchange(below, partition),),
@@ -371,7 +570,7 @@ def window_rank(
 # -- groups --------------------------------------------------------------------------------------
 
 
-def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
+def attached_aggregate(node: Any, below: pp.PhysicalNode) -> pp.PhysicalNode | None:
     """GROUP BY the windows that rows have; None if the keys are no windows."""
     windows = _ending(below)
     if windows is None or windows.spec is None:
@@ -412,7 +611,7 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
     made_names += [own[number] for number in used]
     spec = windows.spec
     made = WindowAggregate(
-        row=row_of(made_names, types),
+        row=lp.row_of(made_names, types),
         inputs=(exchange(below, keys),),
         window=spec.kind,
         time=time,
@@ -429,11 +628,11 @@ def attached_aggregate(node: Any, below: PhysicalNode) -> PhysicalNode | None:
 
 def expanded(
     node: Any,
-    below: PhysicalNode,
+    below: pp.PhysicalNode,
     plain: Sequence[int],
     columns: tuple[int, ...],
     sets: Sequence[tuple[int, ...]],
-) -> PhysicalNode:
+) -> pp.PhysicalNode:
     """Each row once per set: behind it copies of the keys beside the window, and its set.
 
     Args:
@@ -449,7 +648,9 @@ def expanded(
     return expand(below, columns, types, of_sets)
 
 
-def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]) -> PhysicalNode:
+def in_order(
+    node: Any, made: WindowAggregate, plain: list[int], used: list[int]
+) -> pp.PhysicalNode:
     """The keys of an aggregation where its query has them.
 
     Args:
@@ -458,7 +659,7 @@ def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]
         plain: which keys of the aggregation are keys of what was made.
         used: which are columns of windows.
     """
-    out = references(made.row)
+    out = lp.references(made.row)
     order: list[Expression] = [out[0]] * len(node.keys)
     for position, number in enumerate(plain):
         order[number] = out[position]
@@ -473,16 +674,16 @@ def in_order(node: Any, made: WindowAggregate, plain: list[int], used: list[int]
     shown = [*order, *out[first:behind]]
     if sets is not None:
         shown += [grouping(out[first - 1], sets, wanted) for wanted in node.groupings]
-    return calc(made, shown, row_of(node.row.names, [each.type for each in shown]))
+    return calc(made, shown, lp.row_of(node.row.names, [each.type for each in shown]))
 
 
-def window_function(converter: Converts, node: Any) -> PhysicalNode:
+def window_function(converter: Converts, node: Any) -> pp.PhysicalNode:
     """A window TVF by itself: rows with the columns of their windows."""
     below = converter.convert(node.input)
     check_window_time(below, node.time)
     if node.kind == "SESSION":
         below = exchange(below, node.partition)
-    return physical.WindowTableFunction(
+    return WindowTableFunction(
         row=node.row,
         inputs=(below,),
         window=node.kind,
@@ -494,19 +695,19 @@ def window_function(converter: Converts, node: Any) -> PhysicalNode:
     )
 
 
-def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]:
+def _through(node: Any) -> tuple[lp.WindowNode | None, list[Expression], list[Any]]:
     """The window TVF below projections and filters, the columns over it, and the filters."""
     steps: list[Any] = []
     below = node
-    while isinstance(below, ProjectNode | FilterNode):
+    while isinstance(below, lp.ProjectNode | lp.FilterNode):
         steps.append(below)
         below = below.input
-    if not isinstance(below, WindowNode):
+    if not isinstance(below, lp.WindowNode):
         return None, [], []
-    columns: list[Expression] = list(references(below.row))
+    columns: list[Expression] = list(lp.references(below.row))
     conditions = []
     for each in reversed(steps):
-        is_filter = isinstance(each, FilterNode)
+        is_filter = isinstance(each, lp.FilterNode)
         readers = [each.condition] if is_filter else each.expressions
         # A filter leaves its columns to be read above it.
         if not reads_once(readers, columns, most=0 if is_filter else 1):
@@ -518,7 +719,7 @@ def _through(node: Any) -> tuple[WindowNode | None, list[Expression], list[Any]]
     return below, columns, conditions
 
 
-def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
+def window_aggregate(converter: Converts, node: Any) -> pp.PhysicalNode | None:
     """An aggregation whose keys are a window; None if they are not."""
     window, columns, conditions = _through(node.input)
     if window is None:
@@ -536,7 +737,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     read = [keys[number] for number in plain] + conditions
     read += [columns[each] for call in node.calls for each in call.arguments]
     read += [columns[call.filter] for call in node.calls if call.filter is not None]
-    if any(set(places) & columns_of(each) for each in read):
+    if any(set(places) & pp.columns_of(each) for each in read):
         return None  # a window is known only after the window function
     if window.kind == "SESSION" and not _has_whole_sessions(node, window, indexes, plain):
         return None
@@ -548,7 +749,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     time = window.input.row.fields[window.time]
     inputs.append(InputReference(window.time, time.name, time.type))
     names.append(time.name)
-    row = row_of(names, [each.type for each in inputs])
+    row = lp.row_of(names, [each.type for each in inputs])
     projected = calc(below, inputs, row, conjunction(conditions))
     used = [number for number, index in enumerate(indexes) if index in places]
     sets = grouped_sets(node)
@@ -566,7 +767,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
     made_names += list(node.row.names[len(node.keys) :][: len(calls)])
     made_names += [node.row.names[number] for number in used]
     made = WindowAggregate(
-        row=row_of(made_names, types),
+        row=lp.row_of(made_names, types),
         inputs=(exchange(projected, group),),
         window=window.kind,
         time=len(row) - 1,
@@ -582,7 +783,7 @@ def window_aggregate(converter: Converts, node: Any) -> PhysicalNode | None:
 
 
 def _has_whole_sessions(
-    node: Any, window: WindowNode, indexes: list[int | None], plain: list[int]
+    node: Any, window: lp.WindowNode, indexes: list[int | None], plain: list[int]
 ) -> bool:
     """Whether each group, of every set, is a session.
 

@@ -33,10 +33,10 @@ from millstream.sql.catalog.file_catalog import read_object, text_of
 from millstream.sql.catalog.objects import CatalogTable
 from millstream.sql.lowering.lowering import Lowering
 from millstream.sql.lowering.operator_uids import Places
-from millstream.sql.lowering.operators import LoweringOptions
 from millstream.sql.parser import nodes
 from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.planner.explain import explain_physical
+from millstream.sql.planner.physical import LoweringOptions
 from millstream.sql.planner.plan_nodes import FunctionNames, PlanValues, read_nodes, written_nodes
 from millstream.sql.statements.session import OK, refuse_options
 from millstream.sql.statements.show import set_known_rows
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from millstream.graph.transformation import Transformation
     from millstream.sql.catalog.connectors import TableSink, TableSource
     from millstream.sql.catalog.identifiers import ObjectIdentifier
-    from millstream.sql.planner.physical import SinkNode
+    from millstream.sql.planner.sinks import SinkNode
     from millstream.sql.statements.session import JobResult, RowsResult, Session, Target
 
 

@@ -28,13 +28,13 @@ from millstream.sql.catalog import connectors
 from millstream.sql.catalog.catalog import CatalogManager
 from millstream.sql.catalog.modules import Modules
 from millstream.sql.catalog.objects import CatalogTable
-from millstream.sql.lowering.conversion import external_type, stream_type
 from millstream.sql.lowering.lowering import Lowering
-from millstream.sql.lowering.operators import LoweringOptions
 from millstream.sql.planner.conversion import Converter
 from millstream.sql.planner.logical import row_of
 from millstream.sql.planner.optimizer import optimize
-from millstream.sql.planner.physical import SinkNode
+from millstream.sql.planner.physical import LoweringOptions
+from millstream.sql.planner.sinks import SinkNode
+from millstream.sql.stream_types import external_type, stream_type
 from millstream.types.logical_types import RowField, RowType, VarCharType
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from millstream.sql.catalog.modules import CORE
 from millstream.sql.catalog.objects import CatalogTable, CatalogView
 from millstream.sql.parser import nodes
 from millstream.sql.parser import statement_nodes as syntax
-from millstream.sql.planner import physical
 from millstream.sql.planner.explain import advice_on, explain_logical, explain_physical
 from millstream.sql.planner.logical import row_of
+from millstream.sql.planner.physical import nodes_of
+from millstream.sql.planner.scans import TableSourceScan
 from millstream.sql.statements.catalogs import (
     describe_catalog,
     describe_job,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from millstream.sql.catalog.catalog import FoundTable
     from millstream.sql.catalog.identifiers import ObjectIdentifier
     from millstream.sql.catalog.schema import ResolvedSchema
-    from millstream.sql.planner.physical import PhysicalNode, SinkNode
+    from millstream.sql.planner.physical import PhysicalNode
+    from millstream.sql.planner.sinks import SinkNode
     from millstream.sql.statements.session import Session
 
 
@@ -104,8 +106,8 @@ def _signatures(definition: FunctionDefinition, name: str) -> str:
 
 def set_known_rows(session: Session, plans: Sequence[PhysicalNode]) -> None:
     """Set the row counts of scans that the statistics of catalogs contain."""
-    for node in physical.nodes_of(plans):
-        if isinstance(node, physical.TableSourceScan):
+    for node in nodes_of(plans):
+        if isinstance(node, TableSourceScan):
             node.known_rows = _rows_of(session, node.identifier)
 
 

@@ -20,27 +20,98 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from millstream.contracts.operator import StateSection
 from millstream.runtime.columnar.array_utils import runs_of
 from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
-from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
+from millstream.runtime.columnar.table_windows import WindowKind
+from millstream.runtime.operators.table.aggregate_calls import (
+    Aggregates,
+    SortedRows,
+    can_be_partial,
+)
 from millstream.runtime.operators.table.base import weights_of_kinds
 from millstream.runtime.operators.table.row_buffers import packed_list, unpacked_list
+from millstream.runtime.operators.table.specs import columns_text
 from millstream.runtime.operators.table.window_aggregate import (
+    WindowAggregateOperator,
+    WindowAggregateParameters,
     WindowedAggregateOperator,
     WindowedOperator,
 )
-from millstream.runtime.operators.table.window_function import window_columns
+from millstream.runtime.operators.table.window_function import KeyedWindowParameters, window_columns
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from millstream.contracts.operator import OperatorContext, Output, StateSection
-    from millstream.runtime.operators.table.plans import SessionFunctionPlan, WindowAggregatePlan
+    from millstream.contracts.operator import Operator, OperatorContext, Output
+    from millstream.runtime.columnar.table_windows import WindowSpec
     from millstream.state.key_codec import CacheKey
+    from millstream.types.logical_types import RowType
+
+
+@dataclass(frozen=True)
+class SessionFunctionFactory(KeyedWindowParameters):
+    """SESSION by itself.  Gives each row when its session is over, columns as of the others.
+
+    Rows keep their kinds: a session of a changelog is of all changes.
+    """
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        return [session_rows_section(self.input_type, self.window)]
+
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Whether rows are given by event time."""
+        return self.is_rowtime
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        return SessionFunctionOperator(self)
+
+
+@dataclass(frozen=True)
+class WindowAggregateFactory(WindowAggregateParameters):
+    """GROUP BY a window and keys, or sessions of keys."""
+
+    @property
+    def _is_session(self) -> bool:
+        return self.window.kind is WindowKind.SESSION and self.attached is None
+
+    @property
+    def _keeps_rows(self) -> bool:
+        """Whether accumulators of sessions that join cannot be put together."""
+        return self._is_session and (
+            any(call.goes_by_arrival for call in self.aggregates)
+            or not can_be_partial(self.aggregates, self.input_type, retracts=self.retracts)
+        )
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        if self._keeps_rows:
+            return [session_rows_section(self.input_type, self.window)]
+        return super().state_sections()
+
+    @property
+    def waits_for_watermarks(self) -> bool:
+        """Whether rows are given by event time."""
+        return self.is_rowtime
+
+    def create(self) -> Operator:
+        """Make a new, unopened instance."""
+        if self._keeps_rows:
+            return SessionRowsAggregateOperator(self)
+        return SessionAggregateOperator(self) if self._is_session else WindowAggregateOperator(self)
+
+
+def session_rows_section(input_type: RowType, window: WindowSpec) -> StateSection:
+    """Return what operators keep that have the rows of sessions."""
+    details = {"columns": columns_text(input_type), "windows": str(window)}
+    return StateSection("sessions", "packed rows by key and session", details=details)
 
 
 _BOUNDS: Final = struct.Struct("<qq")
@@ -234,9 +305,7 @@ class SessionRowsOperator(SessionWindowOperator):
     So sessions that join or become longer leave the rows that they have where they are.
     """
 
-    def __init__(
-        self, section: StateSection, plan: WindowAggregatePlan | SessionFunctionPlan
-    ) -> None:
+    def __init__(self, section: StateSection, plan: KeyedWindowParameters) -> None:
         super().__init__(section, plan)
         self.codec = RowCodec(plan.input_type.to_arrow_schema())
 
@@ -296,7 +365,7 @@ class SessionRowsOperator(SessionWindowOperator):
 class SessionFunctionOperator(SessionRowsOperator):
     """Gives the rows of sessions with the columns of their windows."""
 
-    def __init__(self, plan: SessionFunctionPlan) -> None:
+    def __init__(self, plan: SessionFunctionFactory) -> None:
         """Take the gap, and the columns of keys and time."""
         super().__init__(plan.state_sections()[0], plan)
 
@@ -317,7 +386,7 @@ class SessionRowsAggregateOperator(SessionRowsOperator):
     That are DISTINCT, lists, FIRST_VALUE, LAST_VALUE, and MIN and MAX of updates.
     """
 
-    def __init__(self, plan: WindowAggregatePlan) -> None:
+    def __init__(self, plan: WindowAggregateParameters) -> None:
         """Take the windows, and what to compute of each."""
         super().__init__(plan.state_sections()[0], plan)
         self._plan = plan

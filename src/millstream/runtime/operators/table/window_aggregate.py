@@ -25,6 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.operator import (
+    StateSection,
+)
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.row_codec import RowCodec
@@ -48,7 +51,12 @@ from millstream.runtime.operators.table.base import (
     weights_of,
     weights_of_kinds,
 )
-from millstream.runtime.operators.table.window_function import RowTimes, window_columns
+from millstream.runtime.operators.table.specs import calls_text
+from millstream.runtime.operators.table.window_function import (
+    KeyedWindowParameters,
+    RowTimes,
+    window_columns,
+)
 from millstream.state.key_codec import cache_key, uncache_key
 from millstream.state.packed_state import PackedValues
 
@@ -65,19 +73,60 @@ if TYPE_CHECKING:
         OperatorSnapshot,
         Output,
         RestoreContext,
-        StateSection,
     )
     from millstream.runtime.columnar.table_windows import WindowSpec
-    from millstream.runtime.operators.table.plans import (
-        SessionFunctionPlan,
-        WindowAggregatePlan,
-    )
     from millstream.runtime.operators.table.specs import AggregateCall
     from millstream.state.key_codec import CacheKey
     from millstream.state.packed_state import Place
     from millstream.types.logical_types import RowType
 
     Slot = tuple[CacheKey, bytes]
+
+
+@dataclass(frozen=True)
+class WindowAggregateParameters(KeyedWindowParameters):
+    """GROUP BY a window and keys.  Gives the keys, the aggregates, then ``properties``."""
+
+    aggregates: tuple[AggregateCall, ...]
+    #: Of window_start, window_end, window_time, in any order.
+    properties: tuple[str, ...]
+    #: Columns of the input that have start and end of each row's window already.
+    attached: tuple[int, int] | None = None
+    retracts: bool = False
+    #: Whether the input is partial aggregates of LocalWindowAggregateFactory.
+    merges: bool = False
+
+    def state_sections(self) -> list[StateSection]:
+        """Return what its operator keeps."""
+        details = {
+            "aggregates": calls_text(self.aggregates),
+            "windows": str(self.window),
+            "attached": str(self.attached is not None).lower(),
+        }
+        layout = "packed accumulators by key and window"
+        return [StateSection("windows", layout, details=details)]
+
+    @property
+    def _is_sliced(self) -> bool:
+        return self.attached is None and self.window.shares_slices
+
+    @property
+    def _goes_by_arrival(self) -> bool:
+        return any(call.goes_by_arrival for call in self.aggregates)
+
+    @property
+    def shares_slices(self) -> bool:
+        """Return whether windows are merged from slices, if aggregates can be merged."""
+        return self._is_sliced and not self._goes_by_arrival
+
+    @property
+    def has_local_half(self) -> bool:
+        """Return whether slices, or windows, may be aggregated before the exchange.
+
+        The other half sees no rows: it treats what arrives as whole slices or windows.
+        """
+        apart = self.window.is_tumbling or self.attached is not None
+        return self.is_rowtime and (apart or self.shares_slices)
 
 
 class WindowedOperator(LateRowsOperator):
@@ -93,9 +142,7 @@ class WindowedOperator(LateRowsOperator):
         "numNullRowTimeRecordsDropped": "without_time",
     }
 
-    def __init__(
-        self, section: StateSection, plan: WindowAggregatePlan | SessionFunctionPlan
-    ) -> None:
+    def __init__(self, section: StateSection, plan: KeyedWindowParameters) -> None:
         super().__init__(section)
         self.without_time = 0
         self._windows = plan
@@ -195,7 +242,7 @@ class WindowedOperator(LateRowsOperator):
 class WindowedAggregateOperator(WindowedOperator):
     """Keeps accumulators per key and window."""
 
-    def __init__(self, plan: WindowAggregatePlan) -> None:
+    def __init__(self, plan: WindowAggregateParameters) -> None:
         """Take the windows, and what to compute of each."""
         super().__init__(plan.state_sections()[0], plan)
         self.plan = plan
@@ -433,7 +480,7 @@ class _Slots:
 class WindowAggregateOperator(WindowedAggregateOperator):
     """Keeps the accumulators of windows that are not over."""
 
-    def __init__(self, plan: WindowAggregatePlan) -> None:
+    def __init__(self, plan: WindowAggregateParameters) -> None:
         """Take the windows, and what to compute of each.
 
         Raises:

@@ -6,6 +6,7 @@ window_end and window_time; a row in several windows is given as often.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -21,8 +22,46 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.runtime.operators.table.plans import WindowFunctionPlan
+    from millstream.runtime.columnar.table_windows import WindowSpec
     from millstream.types.logical_types import RowType
+
+
+@dataclass(frozen=True)
+class WindowParameters:
+    """The windows of an operator, and the time that they go by."""
+
+    input_type: RowType
+    window: WindowSpec
+    #: The column of the time attribute.
+    time: int
+    #: Whether that is event time; else it is processing time, and its values do not count.
+    is_rowtime: bool = field(default=True, kw_only=True)
+    #: Whose clock windows over TIMESTAMP_LTZ go by.
+    time_zone: str = field(default="UTC", kw_only=True)
+
+
+@dataclass(frozen=True)
+class KeyedWindowParameters(WindowParameters):
+    """The same, of rows by keys."""
+
+    #: Rows of one session, or of one result, have the same values in these columns.
+    keys: tuple[int, ...]
+    keyed: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class WindowFunctionFactory(WindowParameters):
+    """TUMBLE, HOP or CUMULATE by itself.
+
+    Gives the input's columns, then window_start, window_end (TIMESTAMP(3)) and window_time (of
+    the kind of the time attribute, with precision 3).
+    """
+
+    keyed: ClassVar[bool] = False
+
+    def create(self) -> WindowFunctionOperator:
+        """Make a new, unopened instance."""
+        return WindowFunctionOperator(self)
 
 
 def has_zone(kind: pa.DataType) -> bool:
@@ -54,7 +93,7 @@ class WindowFunctionOperator(TableOperator):
         "numNullRowTimeRecordsDropped": "without_time",
     }
 
-    def __init__(self, plan: WindowFunctionPlan) -> None:
+    def __init__(self, plan: WindowFunctionFactory) -> None:
         """Take the windows, and the time that they go by."""
         super().__init__()
         self._plan = plan

@@ -30,7 +30,7 @@ from millstream.sql.catalog.options import (
     integer,
     number,
 )
-from millstream.sql.lowering.conversion import stream_type
+from millstream.sql.stream_types import stream_type
 from millstream.types.logical_types import DecimalType, MapType, RowField, RowType
 from millstream.types.type_roots import TypeRoot
 from millstream.types.values import column_of

@@ -55,7 +55,7 @@ from millstream.sql.catalog.options import (
     integer,
     text,
 )
-from millstream.sql.lowering.conversion import stream_type
+from millstream.sql.stream_types import stream_type
 from millstream.sql.suggestions import did_you_mean
 from millstream.types.logical_types import (
     BigIntType,

@@ -31,7 +31,7 @@ from millstream.sql.catalog.options import (
     integer,
     text,
 )
-from millstream.sql.lowering.conversion import stream_type
+from millstream.sql.stream_types import stream_type
 from millstream.types.logical_types import (
     ArrayType,
     DecimalType,

@@ -32,7 +32,7 @@ from millstream.sql.catalog.connectors import (
 )
 from millstream.sql.catalog.formats import chosen_format
 from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, duration, integer, text
-from millstream.sql.lowering.conversion import stream_type
+from millstream.sql.stream_types import stream_type
 from millstream.sql.suggestions import listed
 from millstream.types.logical_types import (
     ArrayType,

@@ -9,7 +9,7 @@ from millstream.connectors.basic.print_sink import PrintSink, RowTexts
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
 from millstream.sql.catalog.options import Option, Options, boolean, integer, text
-from millstream.sql.lowering.conversion import stream_type
+from millstream.sql.stream_types import stream_type
 from millstream.types.logical_types import RowField, RowType
 
 if TYPE_CHECKING:
