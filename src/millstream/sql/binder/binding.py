@@ -140,10 +140,7 @@ class SelectBinder:
         for each in conjuncts(self.node.where):
             (predicates if subqueries.is_predicate(each) else plain).append(each)
         binder = _RowBinder(self, self.scope, overs=False)
-        condition: Expression | None = None
-        for each in plain:
-            one = binder.condition(each)
-            condition = one if condition is None else binder.call(each, "AND", condition, one)
+        condition = subqueries.all_of([binder.condition(each) for each in plain])
         if condition is not None:
             self.plan = FilterNode(row=self.plan.row, input=self.plan, condition=condition)
         for each in predicates:

@@ -21,6 +21,7 @@ from millstream.sql.binder.matches import match_recognize
 from millstream.sql.binder.queries import no_hints, output_names, table_options
 from millstream.sql.binder.scope import NameProblem, OuterReference, Scope, ScopeTable
 from millstream.sql.binder.subqueries import (
+    all_of,
     beside,
     bound_sub_query,
     has_repeated,
@@ -264,11 +265,7 @@ def lateral(
         message = "LATERAL with DISTINCT is correlated by equalities alone in this release."
         raise queries.context.error(node, message)
     width = len(left.row)
-    binder = ExpressionBinder(queries.context, scope)
-    condition: Expression | None = None
-    for each in found:
-        one = joined(each, width)
-        condition = one if condition is None else binder.call(node, "AND", condition, one)
+    condition = all_of([joined(each, width) for each in found])
     join = lp.JoinNode(
         row=_row(left, inner.row.names, inner.row.children, kind),
         left=left,
@@ -544,7 +541,7 @@ class RelationBinder:
         if not names:
             return None if node.condition is None else binder.condition(node.condition)
         shift = len(left.row)
-        found: Expression | None = None
+        found: list[Expression] = []
         merged: list[tuple[str, int]] = []
         sides: set[int] = set()
         for name in names:
@@ -554,12 +551,11 @@ class RelationBinder:
             except NameProblem as problem:
                 raise self.context.error(node, str(problem)) from None
             moved = InputReference(other.index + shift, other.name, other.type)
-            same = binder.call(node, "=", one, moved)
-            found = same if found is None else binder.call(node, "AND", found, same)
+            found.append(binder.call(node, "=", one, moved))
             merged.append((name, moved.index if kind is lp.JoinType.RIGHT else one.index))
             sides |= {one.index, moved.index}
         scope.merge(merged, sides)
-        return found
+        return all_of(found)
 
     def _temporal(
         self, node: Any, left: lp.LogicalNode, left_scope: Scope, as_of: Node

@@ -24,7 +24,8 @@ from millstream.sql.binder.expressions import ExpressionBinder
 from millstream.sql.binder.scope import OuterReference
 from millstream.sql.parser import nodes
 from millstream.sql.planner import logical as lp
-from millstream.sql.planner.calcs import substituted
+from millstream.sql.planner import physical as pp
+from millstream.sql.planner.calcs import conjuncts, moved, substituted
 from millstream.types.logical_types import BigIntType, BooleanType
 
 if TYPE_CHECKING:
@@ -124,29 +125,14 @@ def _pull(plan: lp.LogicalNode) -> tuple[lp.LogicalNode, list[Expression]]:
 
 def _sorted(condition: Expression | None) -> tuple[Expression | None, list[Expression]]:
     """What a condition says of the sub-query alone, and the parts on outer columns."""
-    parts = [] if condition is None else list(_conjuncts(condition))
+    parts = conjuncts(condition)
     kept = all_of([each for each in parts if not is_outer(each)])
     return kept, [each for each in parts if is_outer(each)]
-
-
-def _conjuncts(expression: Expression) -> list[Expression]:
-    if isinstance(expression, Call) and expression.function == "AND":
-        return [part for each in expression.arguments for part in _conjuncts(each)]
-    return [expression]
 
 
 def _inner_columns(found: Sequence[Expression]) -> list[InputReference]:
     columns = [each for part in found for each in walk(part) if isinstance(each, InputReference)]
     return list(dict.fromkeys(columns))
-
-
-def _moved(expression: Expression, places: dict[int, int]) -> Expression:
-    def change(each: Any) -> Any:
-        if isinstance(each, InputReference):
-            return replace(each, index=places[each.index])
-        return each
-
-    return transform(expression, change)
 
 
 # -- joins ---------------------------------------------------------------------------------------
@@ -175,7 +161,7 @@ def _pull_semi(plan: lp.JoinNode) -> tuple[lp.LogicalNode, list[Expression]]:
     """
     assert plan.condition is not None  # noqa: S101 - it has outer columns
     width = len(plan.left.row)
-    parts = _conjuncts(plan.condition)
+    parts = conjuncts(plan.condition)
     sides = [_of_right(each, width) for each in parts]
     if None in sides:
         return plan, []
@@ -216,7 +202,7 @@ def _of_right(condition: Expression, width: int) -> tuple[int, Expression] | Non
         if columns and min(columns) >= width and not is_outer(value):
             if any(each >= width for each in others):
                 return None
-            return own, _moved(value, {each: each - width for each in columns})
+            return own, moved(value, -width)
     return None
 
 
@@ -234,7 +220,7 @@ def _pull_project(
             names.append(column.name)
         places[column.index] = expressions.index(column)
     made = lp.project(below, expressions, names)
-    return made, [_moved(each, places) for each in found]
+    return made, [pp.with_columns(each, places.__getitem__) for each in found]
 
 
 def _pull_distinct(

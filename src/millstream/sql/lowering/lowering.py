@@ -24,6 +24,7 @@ from millstream.runtime.operators.sink import SinkFactory
 from millstream.runtime.operators.table.calc import ConformFactory
 from millstream.runtime.operators.table.specs import JoinKind, JoinSide, SortColumn
 from millstream.sql.lowering.operator_uids import Places
+from millstream.sql.planner import physical as pp
 from millstream.sql.planner.physical import OPERATOR
 from millstream.sql.stream_types import stream_type
 from millstream.types.field_access import KeyColumns
@@ -102,7 +103,7 @@ def sort_columns(order: Sequence[SortKey]) -> tuple[SortColumn, ...]:
     return tuple(SortColumn(each.column, each.descending, each.nulls_first) for each in order)
 
 
-class Lowering:
+class Lowering(pp.Lowers):
     """Makes the transformations of one job."""
 
     def __init__(
@@ -134,7 +135,6 @@ class Lowering:
         self._places.add(plans)
 
     def stream(self, node: PhysicalNode) -> Transformation:
-        """The transformation of a node."""
         if id(node) not in self._done:
             self._places.add([node])
             self._done[id(node)] = node.operator(self)
@@ -237,15 +237,12 @@ class Lowering:
 
     @staticmethod
     def order(order: Sequence[SortKey]) -> tuple[SortColumn, ...]:
-        """An order as the runtime takes it."""
         return sort_columns(order)
 
     def are_times_read(self, node: PhysicalNode) -> bool:
-        """Whether anybody who reads a node's rows may read the timestamps beside them."""
         return self._places.are_times_read(node, self._timeless)
 
     def source(self, node: PhysicalNode | None, name: str, source: Any) -> Transformation:
-        """A source, of a table or without one of its statement."""
         return SourceTransformation(
             **self._common(name, source.produced_type, node),
             source=source,
@@ -287,14 +284,12 @@ class Lowering:
         ticks: bool = False,
         below: Transformation | None = None,
     ) -> Transformation:
-        """The operator of a node, with a uid of what that does."""
         below = self.stream(node.input) if below is None else below
         return self.one(node.kind, factory, below, node.row, of=node, single=single, ticks=ticks)
 
     def two(
         self, node: PhysicalNode, factory: Any, *, single: bool, ticks: bool = False
     ) -> Transformation:
-        """The operator of a node with two inputs."""
         left, right = (self.stream(each) for each in node.inputs)
         return TwoInputTransformation(
             **self._common(node.kind, node.row, node),
@@ -306,7 +301,6 @@ class Lowering:
         )
 
     def union(self, node: PhysicalNode, members: Sequence[Transformation]) -> Transformation:
-        """The rows of several streams."""
         return UnionTransformation(
             id=self._next_id(),
             location=self._location,
@@ -315,7 +309,6 @@ class Lowering:
         )
 
     def keyed(self, keys: Sequence[int], below: Transformation) -> Transformation:
-        """The rows of one key in one task; without keys all rows in one."""
         return PartitionTransformation(
             id=self._next_id(),
             location=self._location,
