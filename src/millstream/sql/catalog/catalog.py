@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from millstream.errors import (
     CatalogError,
@@ -25,6 +26,7 @@ from millstream.sql.suggestions import did_you_mean, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from millstream.sql.catalog.options import Option
 
@@ -34,6 +36,11 @@ DEFAULT_DATABASE: Final = text("default-database", "default")
 #: What an error calls it -> its classes where it is missing, and where it exists already.
 TABLE: Final = ("Table (or view)", TableNotExistError, TableAlreadyExistError)
 FUNCTION: Final = ("Function", FunctionNotExistError, FunctionAlreadyExistError)
+#: What a catalog keeps: tables and views, functions, and what is known of tables.
+TABLES: Final = "tables"
+FUNCTIONS: Final = "functions"
+FACTS: Final = "facts"
+_KINDS: Final = {TABLES: TABLE, FUNCTIONS: FUNCTION}
 _Kind: TypeAlias = tuple[str, type[CatalogError], type[CatalogError]]
 
 
@@ -244,15 +251,6 @@ def _kind_of(table: CatalogBaseTable) -> str:
     return "VIEW" if table.is_view else "TABLE"
 
 
-@dataclass(slots=True)
-class _Database:
-    described: CatalogDatabase
-    tables: dict[str, CatalogBaseTable] = field(default_factory=dict)
-    #: By table; of those of which nothing is known there is none.
-    facts: dict[str, TableFacts] = field(default_factory=dict)
-    functions: dict[str, CatalogFunction] = field(default_factory=dict)
-
-
 class CreatedCatalog(Catalog):
     """A catalog that CREATE CATALOG can make, by the name of its entry point.
 
@@ -271,8 +269,240 @@ class CreatedCatalog(Catalog):
         """Make a catalog of the options of a statement; ValidationError if it cannot be."""
 
 
-class GenericInMemoryCatalog(CreatedCatalog):
-    """A catalog that lives as long as its session.  Names of tables heed case, of functions not."""
+class KeptCatalog(CreatedCatalog):
+    """A catalog whose objects are kept by kind, database and name.
+
+    Names of tables heed case, of functions not.  A subclass says where objects are kept.
+    """
+
+    # -- where -----------------------------------------------------------------------------------
+
+    def _locked(self) -> AbstractContextManager[None]:
+        """Exclude other writers."""
+        return contextlib.nullcontext()
+
+    @abstractmethod
+    def _put_database(self, name: str, database: CatalogDatabase, *, again: bool) -> None:
+        """Keep a database; ``again``: in the place of another."""
+
+    @abstractmethod
+    def _delete_database(self, name: str) -> None:
+        """Delete a database that is there, with all that is in it."""
+
+    @abstractmethod
+    def _names(self, kind: str, database_name: str) -> list[str]:
+        """The names of the objects of a kind, sorted; CatalogError if there is no such database."""
+
+    @abstractmethod
+    def _has(self, kind: str, path: ObjectPath) -> bool:
+        """Whether there is an object."""
+
+    @abstractmethod
+    def _get(self, kind: str, path: ObjectPath) -> Any:
+        """An object of a database that is there; None if there is none."""
+
+    def _peek(self, path: ObjectPath) -> CatalogBaseTable:
+        """The table that is to be replaced, without having it count as seen."""
+        found: CatalogBaseTable = self._get(TABLES, path)
+        return found
+
+    @abstractmethod
+    def _put(self, kind: str, path: ObjectPath, kept: Any, *, again: bool = False) -> None:
+        """Keep an object; ``again``: in the place of another that was seen."""
+
+    @abstractmethod
+    def _delete(self, kind: str, path: ObjectPath) -> None:
+        """Delete an object, if it is there."""
+
+    @abstractmethod
+    def _rename(self, path: ObjectPath, new_path: ObjectPath) -> None:
+        """Give a table, and what is known of it, another name, which is free."""
+
+    @staticmethod
+    def _key(kind: str, path: ObjectPath) -> str:
+        return path.object_name.lower() if kind == FUNCTIONS else path.object_name
+
+    # -- databases -------------------------------------------------------------------------------
+
+    def create_database(
+        self,
+        name: str,
+        database: CatalogDatabase,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        with self._locked():
+            if not self.database_exists(name):
+                self._put_database(name, database, again=False)
+            elif not ignore_if_exists:
+                raise self._database_taken(name)
+
+    def alter_database(
+        self,
+        name: str,
+        new_database: CatalogDatabase,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        with self._locked():
+            if self.database_exists(name):
+                self._put_database(name, new_database, again=True)
+            elif not ignore_if_not_exists:
+                raise self._no_such_database(name)
+
+    def drop_database(
+        self,
+        name: str,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+        cascade: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
+    ) -> None:
+        with self._locked():
+            if self.database_exists(name):
+                if not cascade and any(self._names(kind, name) for kind in _KINDS):
+                    raise self._database_in_use(name)
+                self._delete_database(name)
+            elif not ignore_if_exists:
+                raise self._no_such_database(name)
+
+    # -- tables, views and functions -------------------------------------------------------------
+
+    def _find(self, kind: str, path: ObjectPath) -> Any:
+        found = self._get(kind, path) if self.database_exists(path.database_name) else None
+        if found is None:
+            raise self._no_such(path, _KINDS[kind])
+        return found
+
+    def _create(self, kind: str, path: ObjectPath, kept: object, *, ignore: bool) -> None:
+        with self._locked():
+            if not self._has(kind, path):
+                if kind == TABLES:
+                    # Of another table of this name, if whoever dropped it died meanwhile.
+                    self._delete(FACTS, path)
+                self._put(kind, path, kept)
+            elif not ignore:
+                raise self._taken(path, _KINDS[kind])
+
+    def _drop(self, kind: str, path: ObjectPath, *, ignore: bool) -> None:
+        with self._locked():
+            if self._has(kind, path):
+                self._delete(kind, path)
+                if kind == TABLES:
+                    self._delete(FACTS, path)
+            elif not ignore:
+                raise self._no_such(path, _KINDS[kind])
+
+    def list_tables(self, database_name: str) -> list[str]:
+        return self._names(TABLES, database_name)
+
+    def get_table(self, table_path: ObjectPath) -> CatalogBaseTable:
+        found: CatalogBaseTable = self._find(TABLES, table_path)
+        return found
+
+    def table_exists(self, table_path: ObjectPath) -> bool:
+        return self._has(TABLES, table_path)
+
+    def create_table(
+        self,
+        table_path: ObjectPath,
+        table: CatalogBaseTable,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        self._create(TABLES, table_path, table, ignore=ignore_if_exists)
+
+    def alter_table(
+        self,
+        table_path: ObjectPath,
+        new_table: CatalogBaseTable,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        with self._locked():
+            if self.table_exists(table_path):
+                self._check_same_kind(table_path, self._peek(table_path), new_table)
+                self._put(TABLES, table_path, new_table, again=True)
+            elif not ignore_if_not_exists:
+                raise self._no_such(table_path)
+
+    def drop_table(
+        self,
+        table_path: ObjectPath,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        self._drop(TABLES, table_path, ignore=ignore_if_not_exists)
+
+    def rename_table(
+        self,
+        table_path: ObjectPath,
+        new_table_name: str,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        new_path = type(table_path)(table_path.database_name, new_table_name)
+        with self._locked():
+            if self.table_exists(table_path):
+                if self.table_exists(new_path):
+                    raise self._taken(new_path)
+                self._rename(table_path, new_path)
+            elif not ignore_if_not_exists:
+                raise self._no_such(table_path)
+
+    def facts_of(self, table_path: ObjectPath) -> TableFacts:
+        found: TableFacts | None = self._get(FACTS, table_path)
+        return found or TableFacts()
+
+    def change_facts(
+        self, table_path: ObjectPath, change: Callable[[TableFacts], TableFacts]
+    ) -> None:
+        with self._locked():
+            if not self.table_exists(table_path):
+                raise self._no_such(table_path)
+            self._put(FACTS, table_path, change(self.facts_of(table_path)))
+
+    def list_functions(self, database_name: str) -> list[str]:
+        return self._names(FUNCTIONS, database_name)
+
+    def get_function(self, function_path: ObjectPath) -> CatalogFunction:
+        found: CatalogFunction = self._find(FUNCTIONS, function_path)
+        return found
+
+    def function_exists(self, function_path: ObjectPath) -> bool:
+        return self._has(FUNCTIONS, function_path)
+
+    def create_function(
+        self,
+        function_path: ObjectPath,
+        function: CatalogFunction,
+        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        self._create(FUNCTIONS, function_path, function, ignore=ignore_if_exists)
+
+    def alter_function(
+        self,
+        function_path: ObjectPath,
+        new_function: CatalogFunction,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        with self._locked():
+            if self.function_exists(function_path):
+                self._put(FUNCTIONS, function_path, new_function, again=True)
+            elif not ignore_if_not_exists:
+                raise self._no_such(function_path, FUNCTION)
+
+    def drop_function(
+        self,
+        function_path: ObjectPath,
+        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
+    ) -> None:
+        self._drop(FUNCTIONS, function_path, ignore=ignore_if_not_exists)
+
+
+@dataclass(slots=True)
+class _Database:
+    described: CatalogDatabase
+    #: Kind -> name -> object.
+    kept: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {TABLES: {}, FUNCTIONS: {}, FACTS: {}}
+    )
+
+
+class GenericInMemoryCatalog(KeptCatalog):
+    """A catalog that lives as long as its session."""
 
     @classmethod
     def from_options(cls, name: str, options: Mapping[str, str]) -> GenericInMemoryCatalog:
@@ -294,169 +524,40 @@ class GenericInMemoryCatalog(CreatedCatalog):
         except KeyError:
             raise self._no_such_database(database_name) from None
 
-    def create_database(
-        self,
-        name: str,
-        database: CatalogDatabase,
-        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        if name in self._databases:
-            if ignore_if_exists:
-                return
-            raise self._database_taken(name)
-        self._databases[name] = _Database(database)
+    def _put_database(self, name: str, database: CatalogDatabase, *, again: bool) -> None:
+        if again:
+            self._in(name).described = database
+        else:
+            self._databases[name] = _Database(database)
 
-    def alter_database(
-        self,
-        name: str,
-        new_database: CatalogDatabase,
-        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        if name in self._databases or not ignore_if_not_exists:
-            self._in(name).described = new_database
-
-    def drop_database(
-        self,
-        name: str,
-        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
-        cascade: bool = False,  # noqa: FBT001, FBT002 - PyFlink's
-    ) -> None:
-        if name not in self._databases and ignore_if_exists:
-            return
-        held = self._in(name)
-        if not cascade and (held.tables or held.functions):
-            raise self._database_in_use(name)
+    def _delete_database(self, name: str) -> None:
         del self._databases[name]
 
-    def list_tables(self, database_name: str) -> list[str]:
-        return sorted(self._in(database_name).tables)
+    def _kept(self, kind: str, path: ObjectPath) -> dict[str, Any]:
+        return self._in(path.database_name).kept[kind]
 
-    def get_table(self, table_path: ObjectPath) -> CatalogBaseTable:
-        if not self.table_exists(table_path):
-            raise self._no_such(table_path)
-        return self._tables(table_path)[table_path.object_name]
+    def _names(self, kind: str, database_name: str) -> list[str]:
+        return sorted(self._in(database_name).kept[kind])
 
-    def _tables(self, path: ObjectPath) -> dict[str, CatalogBaseTable]:
-        return self._in(path.database_name).tables
+    def _has(self, kind: str, path: ObjectPath) -> bool:
+        held = self._databases.get(path.database_name)
+        return held is not None and self._key(kind, path) in held.kept[kind]
 
-    def table_exists(self, table_path: ObjectPath) -> bool:
-        held = self._databases.get(table_path.database_name)
-        return held is not None and table_path.object_name in held.tables
+    def _get(self, kind: str, path: ObjectPath) -> Any:
+        return self._kept(kind, path).get(self._key(kind, path))
 
-    def create_table(
-        self,
-        table_path: ObjectPath,
-        table: CatalogBaseTable,
-        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        tables = self._tables(table_path)
-        if table_path.object_name in tables:
-            if ignore_if_exists:
-                return
-            raise self._taken(table_path)
-        tables[table_path.object_name] = table
+    def _put(self, kind: str, path: ObjectPath, kept: Any, *, again: bool = False) -> None:
+        del again
+        self._kept(kind, path)[self._key(kind, path)] = kept
 
-    def alter_table(
-        self,
-        table_path: ObjectPath,
-        new_table: CatalogBaseTable,
-        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        if self.table_exists(table_path):
-            self._check_same_kind(table_path, self.get_table(table_path), new_table)
-            self._tables(table_path)[table_path.object_name] = new_table
-        elif not ignore_if_not_exists:
-            raise self._no_such(table_path)
+    def _delete(self, kind: str, path: ObjectPath) -> None:
+        self._kept(kind, path).pop(self._key(kind, path), None)
 
-    def drop_table(
-        self,
-        table_path: ObjectPath,
-        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        if self.table_exists(table_path):
-            del self._tables(table_path)[table_path.object_name]
-            self._in(table_path.database_name).facts.pop(table_path.object_name, None)
-        elif not ignore_if_not_exists:
-            raise self._no_such(table_path)
-
-    def rename_table(
-        self,
-        table_path: ObjectPath,
-        new_table_name: str,
-        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        if not self.table_exists(table_path):
-            if ignore_if_not_exists:
-                return
-            raise self._no_such(table_path)
-        tables = self._tables(table_path)
-        if new_table_name in tables:
-            new_path = type(table_path)(table_path.database_name, new_table_name)
-            raise self._taken(new_path)
-        tables[new_table_name] = tables.pop(table_path.object_name)
-        facts = self._in(table_path.database_name).facts
-        if table_path.object_name in facts:
-            facts[new_table_name] = facts.pop(table_path.object_name)
-
-    def facts_of(self, table_path: ObjectPath) -> TableFacts:
-        held = self._in(table_path.database_name).facts
-        return held.get(table_path.object_name, TableFacts())
-
-    def change_facts(
-        self, table_path: ObjectPath, change: Callable[[TableFacts], TableFacts]
-    ) -> None:
-        changed = change(self.facts_of(table_path))
-        self._in(table_path.database_name).facts[table_path.object_name] = changed
-
-    def list_functions(self, database_name: str) -> list[str]:
-        return sorted(self._in(database_name).functions)
-
-    def get_function(self, function_path: ObjectPath) -> CatalogFunction:
-        if not self.function_exists(function_path):
-            raise self._no_such(function_path, FUNCTION)
-        functions = self._in(function_path.database_name).functions
-        return functions[function_path.object_name.lower()]
-
-    def function_exists(self, function_path: ObjectPath) -> bool:
-        held = self._databases.get(function_path.database_name)
-        return held is not None and function_path.object_name.lower() in held.functions
-
-    def create_function(
-        self,
-        function_path: ObjectPath,
-        function: CatalogFunction,
-        ignore_if_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        functions = self._in(function_path.database_name).functions
-        name = function_path.object_name.lower()
-        if name in functions:
-            if ignore_if_exists:
-                return
-            raise self._taken(function_path, FUNCTION)
-        functions[name] = function
-
-    def alter_function(
-        self,
-        function_path: ObjectPath,
-        new_function: CatalogFunction,
-        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        if self.function_exists(function_path):
-            functions = self._in(function_path.database_name).functions
-            functions[function_path.object_name.lower()] = new_function
-        elif not ignore_if_not_exists:
-            raise self._no_such(function_path, FUNCTION)
-
-    def drop_function(
-        self,
-        function_path: ObjectPath,
-        ignore_if_not_exists: bool,  # noqa: FBT001 - PyFlink's
-    ) -> None:
-        if self.function_exists(function_path):
-            functions = self._in(function_path.database_name).functions
-            del functions[function_path.object_name.lower()]
-        elif not ignore_if_not_exists:
-            raise self._no_such(function_path, FUNCTION)
+    def _rename(self, path: ObjectPath, new_path: ObjectPath) -> None:
+        for kind in (TABLES, FACTS):
+            kept = self._kept(kind, path)
+            if path.object_name in kept:
+                kept[new_path.object_name] = kept.pop(path.object_name)
 
 
 _FULL: Final = 3

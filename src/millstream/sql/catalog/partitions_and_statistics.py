@@ -12,9 +12,9 @@ import errno
 import shutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from millstream.connectors.files.partition_names import directory_of, values_of
+from millstream.connectors.files.partitions import directory_of, values_of
 from millstream.connectors.files.pending_files import local_directory
 from millstream.errors import (
     CatalogError,
@@ -353,12 +353,7 @@ class FactsOfTables(ABC):
             raise PartitionAlreadyExistsError(message)
         directories = self._directories(table)
         if directories is None or partition != CatalogPartition():
-            self.change_facts(
-                table_path,
-                lambda facts: replace(
-                    facts, partitions={**facts.partitions, partition_spec: partition}
-                ),
-            )
+            self._keep(table_path, "partitions", partition_spec, partition)
         if directories is not None:
             directories.make(partition_spec)
 
@@ -391,12 +386,16 @@ class FactsOfTables(ABC):
     ) -> None:
         """Say something else of a partition; CatalogError if there is none to be found."""
         if self._is_there(table_path, partition_spec, ignore=ignore_if_not_exists):
-            self.change_facts(
-                table_path,
-                lambda facts: replace(
-                    facts, partitions={**facts.partitions, partition_spec: new_partition}
-                ),
-            )
+            self._keep(table_path, "partitions", partition_spec, new_partition)
+
+    def _keep(self, path: ObjectPath, what: str, spec: CatalogPartitionSpec, value: object) -> None:
+        """Keep something of a partition, in a field of ``TableFacts``."""
+
+        def change(facts: TableFacts) -> TableFacts:
+            changed: Any = {**getattr(facts, what), spec: value}
+            return replace(facts, **{what: changed})
+
+        self.change_facts(path, change)
 
     def _partitioned(self, table_path: ObjectPath) -> CatalogTable:
         table = self.get_table(table_path)
@@ -499,16 +498,7 @@ class FactsOfTables(ABC):
     ) -> None:
         """Say how large a partition is; CatalogError if there is none."""
         if self._is_there(table_path, partition_spec, ignore=ignore_if_not_exists):
-            self.change_facts(
-                table_path,
-                lambda facts: replace(
-                    facts,
-                    partition_statistics={
-                        **facts.partition_statistics,
-                        partition_spec: partition_statistics,
-                    },
-                ),
-            )
+            self._keep(table_path, "partition_statistics", partition_spec, partition_statistics)
 
     def alter_partition_column_statistics(
         self,
@@ -520,16 +510,7 @@ class FactsOfTables(ABC):
         """Say what the columns of a partition hold; CatalogError if there is none of them."""
         if self._is_there(table_path, partition_spec, ignore=ignore_if_not_exists):
             self._check_columns(table_path, column_statistics)
-            self.change_facts(
-                table_path,
-                lambda facts: replace(
-                    facts,
-                    partition_columns={
-                        **facts.partition_columns,
-                        partition_spec: column_statistics,
-                    },
-                ),
-            )
+            self._keep(table_path, "partition_columns", partition_spec, column_statistics)
 
     def _has_table(self, table_path: ObjectPath, *, ignore: bool) -> bool:
         if self.table_exists(table_path):
