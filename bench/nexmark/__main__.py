@@ -24,7 +24,7 @@ from bench.nexmark.flink_home import environment, python_of
 from bench.nexmark.meter import Taken
 from bench.nexmark.queries import QUERIES, TABLES
 
-from millstream.connectors.basic.nexmark import events_of
+from millstream.sql.catalog.factories.nexmark import events_of
 
 #: Thousands of events per second and core, published for Flink on RocksDB.
 PUBLISHED: Final = {

@@ -2,7 +2,7 @@
 
 What it is: a directory per table, in which file ``j`` of ``n`` has every ``n``-th row from ``j``
 on, so that files which are read side by side have the same times.
-What it is not: the generator (``millstream/connectors/basic/nexmark.py``).
+What it is not: the generator (``millstream/sql/catalog/factories/nexmark.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from millstream.connectors.basic.nexmark import NEXMARK_COLUMNS, NexmarkEvents, events_of
+from millstream.sql.catalog.factories.nexmark import NEXMARK_COLUMNS, NexmarkEvents, events_of
 
 if TYPE_CHECKING:
     from pathlib import Path

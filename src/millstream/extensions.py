@@ -3,13 +3,13 @@
 An extension is found by its entry point: ``docs/how-to/extensions.md``.
 """
 
-from millstream.connectors.formats.tables.codec import DELETE as DELETE
-from millstream.connectors.formats.tables.codec import INSERT as INSERT
-from millstream.connectors.formats.tables.codec import UPDATE_AFTER as UPDATE_AFTER
-from millstream.connectors.formats.tables.codec import UPDATE_BEFORE as UPDATE_BEFORE
-from millstream.connectors.formats.tables.codec import Changes as Changes
-from millstream.connectors.formats.tables.codec import RowDecoder as RowDecoder
-from millstream.connectors.formats.tables.codec import RowEncoder as RowEncoder
+from millstream.connectors.formats.row_format import DELETE as DELETE
+from millstream.connectors.formats.row_format import INSERT as INSERT
+from millstream.connectors.formats.row_format import UPDATE_AFTER as UPDATE_AFTER
+from millstream.connectors.formats.row_format import UPDATE_BEFORE as UPDATE_BEFORE
+from millstream.connectors.formats.row_format import Changes as Changes
+from millstream.connectors.formats.row_format import RowDecoder as RowDecoder
+from millstream.connectors.formats.row_format import RowEncoder as RowEncoder
 from millstream.contracts.key_value_store import KeyValueStore as KeyValueStore
 from millstream.contracts.key_value_store import PendingSnapshot as PendingSnapshot
 from millstream.contracts.key_value_store import StateHandle as StateHandle

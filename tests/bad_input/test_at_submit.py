@@ -16,7 +16,8 @@ from tests.bad_input.outlets import KafkaOutlet, make_outlet
 from tests.databases.server import PostgresServer, execute
 
 from millstream.common import SimpleStringSchema
-from millstream.connectors.embedded.databases import DuckDbSink, SqliteSink
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.kafka.client import KafkaCluster
@@ -139,7 +140,7 @@ def refuses(connector: Sink | Source, directory: Path, *says: str) -> None:
     print(message)
 
 
-# -- unreachable ---------------------------------------------------------------------------------
+# -- unreachable -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [*POSTGRES, "source"])
@@ -194,7 +195,7 @@ def test_a_broker_that_cannot_be_reached(guarantee: str, refused: int, tmp_path:
         refuses(made, tmp_path, "'t'", servers, f"(?i){says}", "Check bootstrap.servers")
 
 
-# -- missing -------------------------------------------------------------------------------------
+# -- missing ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("guarantee", [*KAFKA, "source"])

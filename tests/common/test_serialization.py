@@ -12,7 +12,7 @@ import pytest
 import millstream.common
 from millstream.common import Row, SimpleStringSchema, TypeSerializer
 from millstream.common.serialization import BulkWriterFactory, RowFieldExtractorSchema
-from millstream.connectors.formats.file_writers import ParquetWriterFactory
+from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.datastream.formats.json import JsonRowSerializationSchema
 from millstream.datastream.window import (
     CountWindowSerializer,

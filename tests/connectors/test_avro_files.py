@@ -33,7 +33,7 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.connectors.formats.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_format import BulkWriterFactory
 
 TEXT = json.dumps(
     {

@@ -19,7 +19,7 @@ from millstream.connectors.basic.data_generator import DataGeneratorSource, Numb
 from millstream.connectors.basic.socket_source import SocketTextStreamSource
 from millstream.connectors.files.source import FileSource
 from millstream.connectors.formats import line_format, parquet_format
-from millstream.connectors.formats.avro_files import AvroParquetFormat, AvroSchema
+from millstream.connectors.formats.avro_format import AvroParquetFormat, AvroSchema
 from millstream.datastream.formats.avro import AvroInputFormat
 from millstream.testing.conformance import check_cursors
 from millstream.testing.sources import ScriptedSource
@@ -192,7 +192,7 @@ def test_going_on_within_a_row_group_or_a_compressed_file_takes_several_polls(
     cursor.close()
 
 
-# -- sources that grow -------------------------------------------------------------------------
+# -- sources that grow -----------------------------------------------------------------------------
 
 
 class _Clock:

@@ -12,11 +12,9 @@ import pytest
 
 from millstream.common.typeinfo import Types
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
+from millstream.connectors.formats.csv_messages import CsvRowDeserializationSchema
 from millstream.connectors.formats.json_format import JsonLinesFormat
-from millstream.connectors.formats.message_formats import (
-    CsvRowDeserializationSchema,
-    JsonRowDeserializationSchema,
-)
+from millstream.connectors.formats.json_messages import JsonRowDeserializationSchema
 
 if TYPE_CHECKING:
     from millstream.types.types import TypeInformation

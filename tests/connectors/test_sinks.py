@@ -15,9 +15,8 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.collect import CollectSink, read_collected
-from millstream.connectors.basic.print_sink import PrintSink
+from millstream.connectors.basic.print_sink import BlackholeSink, PrintSink
 from millstream.connectors.files.sink import (
     BucketAssigner,
     FileSink,
@@ -25,11 +24,8 @@ from millstream.connectors.files.sink import (
     RollingPolicy,
 )
 from millstream.connectors.formats.csv_format import CsvWriterFactory
-from millstream.connectors.formats.file_writers import (
-    JsonLinesWriterFactory,
-    ParquetWriterFactory,
-)
-from millstream.connectors.formats.json_format import json_lines
+from millstream.connectors.formats.json_format import JsonLinesWriterFactory, json_lines
+from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.contracts.batch import Batch
 from millstream.contracts.serialization import Encoder
 from millstream.contracts.sink import CommitRequest, DeliveryGuarantee, Sink, WriterContext
@@ -103,7 +99,7 @@ def content(path: Path) -> str:
     return only.read_text()
 
 
-# -- the contract --------------------------------------------------------------------------------
+# -- the contract ----------------------------------------------------------------------------------
 
 
 def rows_of(path: Path) -> list[Any]:
@@ -193,7 +189,7 @@ def test_a_base_path_that_is_a_file(tmp_path: Path) -> None:
         FileSink.csv("s3://bucket/out")
 
 
-# -- formats -------------------------------------------------------------------------------------
+# -- formats ---------------------------------------------------------------------------------------
 
 WIDE = pa.schema(
     [
@@ -298,7 +294,7 @@ def test_parquet_row_groups_gather_batches(tmp_path: Path) -> None:
     assert pq.read_table(path).num_rows == 300
 
 
-# -- buckets, names, rolling ---------------------------------------------------------------------
+# -- buckets, names, rolling -----------------------------------------------------------------------
 
 
 def test_buckets_are_directories(tmp_path: Path) -> None:
@@ -336,7 +332,7 @@ def test_files_roll_by_size(tmp_path: Path) -> None:
     assert [p.read_text() for p in visible(tmp_path)] == ["12345678901\n"] * 3
 
 
-# -- print and blackhole -------------------------------------------------------------------------
+# -- print and blackhole ---------------------------------------------------------------------------
 
 
 def test_print_prints_committed_lines_once(capsys: pytest.CaptureFixture[str]) -> None:

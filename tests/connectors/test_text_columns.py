@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from millstream.connectors.formats.tables.texts import array_of_texts, text_parser
+from millstream.connectors.formats.texts import array_of_texts, text_parser
 from millstream.types.logical_types import (
     BigIntType,
     IntType,

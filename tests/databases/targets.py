@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.databases.server import execute, prepared_in_schema
 
-from millstream.connectors.embedded.databases import DuckDbSink, SqliteSink
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
 from millstream.connectors.postgres.sink import PostgresSink
 from millstream.types.types import Types
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.databases.targets import RESULT, TARGETS, SqliteTarget, Target
 
-from millstream.connectors.embedded.databases import DuckDbSink, SqliteSink
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import CommitRequest, Sink, WriterContext
 from millstream.errors import SinkError

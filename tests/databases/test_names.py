@@ -13,7 +13,8 @@ from tests.databases.test_refusals import ALL, change
 
 from millstream.common import Row
 from millstream.connectors.commit_protocols.commit_table import table_parts
-from millstream.connectors.embedded.databases import DuckDbSink, SqliteSink
+from millstream.connectors.embedded.duckdb import DuckDbSink
+from millstream.connectors.embedded.sqlite import SqliteSink
 from millstream.connectors.postgres.sink import PostgresSink
 from millstream.connectors.postgres.source import PostgresSource
 from millstream.contracts.batch import Batch

@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from millstream.connectors.embedded.databases import column_of
+from millstream.connectors.embedded.sqlite import column_of
 
 TEXTS = ["2024-01-02 03:04:05.123456789", "9999-12-31 23:59:59.9999999", None, "1969-12-31 00:00"]
 SECONDS = [1_704_164_645, 253_402_300_799, None, -86_400]

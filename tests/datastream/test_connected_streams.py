@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.data_generator import NumberSequenceSource
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     CoFlatMapFunction,
     CoMapFunction,

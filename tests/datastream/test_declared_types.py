@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from millstream.common import Row, Types
-from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.collect import CollectSink, read_collected
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     AggregateFunction,
     KeyedProcessFunction,
@@ -141,7 +141,7 @@ def test_a_key_is_the_same_on_both_sides_of_the_exchange(tmp_path: Path) -> None
     assert max(found) == (1.0, 10)
 
 
-# -- state ---------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------
 
 
 class Mean(AggregateFunction):
@@ -243,7 +243,7 @@ def test_map_keys_are_checked() -> None:
             harness.process(5)
 
 
-# -- at submit -----------------------------------------------------------------------------------
+# -- at submit -------------------------------------------------------------------------------------
 
 
 def test_a_collection_is_held_to_its_type_at_submit() -> None:

@@ -12,7 +12,7 @@ import millstream.datastream
 from millstream.checkpoint.commit import PendingCommits
 from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     CheckpointingMode,
     JobExecutionResult,

@@ -18,7 +18,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.configuration.configuration import Configuration
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
 from millstream.engines.spark.session import python_executable
 from millstream.errors import (

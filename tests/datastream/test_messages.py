@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from millstream.common import Row, Types, WatermarkStrategy
-from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.collection import CollectionSource
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     FilterFunction,
     KeyedProcessFunction,
@@ -279,7 +279,7 @@ def test_time_is_where_programs_of_pyflink_import_it_from() -> None:
     assert TimeOfWindow is Time
 
 
-# -- what a notebook shows -----------------------------------------------------------------------
+# -- what a notebook shows -------------------------------------------------------------------------
 
 
 def test_the_repr_of_streams(env: StreamExecutionEnvironment, numbers: DataStream) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     AggregateFunction,
     FilterFunction,
@@ -102,7 +102,7 @@ class Label(ProcessWindowFunction[object, str, object, object]):  # type: ignore
         yield "x"
 
 
-# -- types -------------------------------------------------------------------------------------
+# -- types -----------------------------------------------------------------------------------------
 
 
 def test_types_are_given_or_inferred_or_unknown(numbers: DataStream) -> None:
@@ -161,7 +161,7 @@ def test_unknown_field_is_refused_with_near_matches(rows: DataStream) -> None:
         rows.key_by("origin").sum("late")
 
 
-# -- keyed streams -----------------------------------------------------------------------------
+# -- keyed streams ---------------------------------------------------------------------------------
 
 
 def test_function_classes_on_keyed_streams_get_state(numbers: DataStream) -> None:
@@ -227,7 +227,7 @@ def test_only_processing_time_timers_need_ticks(
     assert node.needs_processing_time is expected
 
 
-# -- windows -----------------------------------------------------------------------------------
+# -- windows ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_negative_lateness(windowed: WindowedStream) -> None:
         windowed.allowed_lateness(-1)
 
 
-# -- refusals ----------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def test_functions_of_the_wrong_kind(numbers: DataStream) -> None:

@@ -15,8 +15,8 @@ from millstream.common import (
     Types,
     WatermarkStrategy,
 )
-from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.data_generator import DataGeneratorSource
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.connectors.files.sink import BucketAssigner, FileSink
 from millstream.contracts.serialization import Encoder
 from millstream.contracts.source import Boundedness, KnownSplits, Source, Split
@@ -455,7 +455,7 @@ def test_what_raises_names_operator_line_and_record(
         assert re.search(r"at .*test_user_callables.py:\d+ in boom: raise", message)
 
 
-# -- in connectors -------------------------------------------------------------------------------
+# -- in connectors ---------------------------------------------------------------------------------
 
 
 class Reads(Source):

@@ -10,7 +10,7 @@ from tests.support.environments import environments, wait_until
 
 from millstream.checkpoint import LocalStorage, ManifestLog
 from millstream.common import Duration, Types, WatermarkStrategy
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import JobStatus, KeyedProcessFunction
 from millstream.datastream.connectors import FileSource
 from millstream.datastream.connectors.file_system import StreamFormat

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.common import Configuration
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     ExternalizedCheckpointRetention,
     RestartStrategies,

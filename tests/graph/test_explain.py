@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.configuration.configuration import Configuration
-from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.collect import CollectSink
 from millstream.connectors.basic.data_generator import NumberSequenceSource
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.contracts.sink import DeliveryGuarantee, Sink, SinkKind
 from millstream.datastream import (
     CheckpointingMode,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import OutputTag, RuntimeExecutionMode, StreamExecutionEnvironment
 from millstream.errors import ProgramError, UnpicklableFunctionError
 from millstream.graph.model import Partitioning
@@ -179,7 +179,7 @@ def test_sources_have_a_dead_letter_output() -> None:
     assert edge.type_info.get_field_names() == ["place", "raw", "error"]  # type: ignore[attr-defined]
 
 
-# -- uids ------------------------------------------------------------------------------------
+# -- uids ------------------------------------------------------------------------------------------
 
 
 def uids(*, extra: bool = False, name: str = "m", parallelism: int = 2) -> dict[str, str]:
@@ -228,7 +228,7 @@ def test_duplicate_uid_names_both_operators() -> None:
         env.get_job_graph()
 
 
-# -- refusals --------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def test_empty_program() -> None:
@@ -296,7 +296,7 @@ def test_max_parallelism_that_is_set_wins_unless_it_is_minus_one() -> None:
     assert (groups["Map"], groups["Source: Sequence Source"]) == (7, 64)
 
 
-# -- runtime mode ----------------------------------------------------------------------------
+# -- runtime mode ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

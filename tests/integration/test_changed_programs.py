@@ -17,7 +17,7 @@ from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.checkpoint.program import labelled, labels
 from millstream.cli.main import main
 from millstream.common import Types
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import KeyedProcessFunction, TumblingEventTimeWindows
 from millstream.datastream.state import (
     ListStateDescriptor,
@@ -127,7 +127,7 @@ def counting(
     return build
 
 
-# -- max parallelism (a key's state lies in its key group) ---------------------------------------
+# -- max parallelism (a key's state lies in its key group) -----------------------------------------
 
 
 @pytest.mark.both_engines
@@ -191,7 +191,7 @@ def test_operators_without_state_may_have_any_max_parallelism(job: Job) -> None:
     assert Counter(collected(job.directory)) == expected()
 
 
-# -- parallelism of one operator -----------------------------------------------------------------
+# -- parallelism of one operator -------------------------------------------------------------------
 
 
 @pytest.mark.both_engines
@@ -217,7 +217,7 @@ def test_an_operator_is_rescaled_within_a_stage_that_stays_as_wide(job: Job) -> 
     assert [list(each.values()) for each in told] == [[4, 4, 2], [4, 2, 4], [4, 1, 3]]
 
 
-# -- operators that came, went or moved ----------------------------------------------------------
+# -- operators that came, went or moved ------------------------------------------------------------
 
 
 def plain(env: StreamExecutionEnvironment) -> DataStream:
@@ -329,7 +329,7 @@ def test_another_kind_of_operator_under_the_same_uid(job: Job) -> None:
     cluster.coordinator.close()
 
 
-# -- states of a function ------------------------------------------------------------------------
+# -- states of a function --------------------------------------------------------------------------
 
 
 def with_states(*descriptors: Any) -> Callable[[StreamExecutionEnvironment], DataStream]:
@@ -374,7 +374,7 @@ def test_a_state_that_is_not_named_any_more_is_kept(job: Job) -> None:
     assert Counter(collected(job.directory)) == expected()
 
 
-# -- what people are shown -----------------------------------------------------------------------
+# -- what people are shown -------------------------------------------------------------------------
 
 
 @pytest.mark.both_engines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     ExternalizedCheckpointRetention,
     JobStatus,

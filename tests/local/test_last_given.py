@@ -13,7 +13,7 @@ from tests.support.environments import environments
 
 from millstream.common import Types
 from millstream.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     KeyedProcessFunction,
     MapFunction,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.common import Row, Types, WatermarkStrategy
-from millstream.connectors.basic.blackhole import BlackholeSink
 from millstream.connectors.basic.data_generator import NumberSequenceSource
-from millstream.connectors.formats.file_writers import ParquetWriterFactory
+from millstream.connectors.basic.print_sink import BlackholeSink
+from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.contracts.batch import Batch
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.file_system import FileSink

@@ -12,7 +12,7 @@ from tests.local.test_last_given import Crashes, exits, timed
 from tests.support.environments import environments
 
 from millstream.common import Types
-from millstream.connectors.basic.blackhole import BlackholeSink
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import RestartStrategies
 from millstream.errors import JobError, WorkerLostError
 

@@ -54,22 +54,22 @@ from millstream.types.types import TypeInformation as TypeInformation
 from millstream.types.types import Types as Types
 
 if TYPE_CHECKING:
-    from millstream.connectors.formats.message_formats import (
+    from millstream.connectors.formats.avro_messages import (
         AvroRowDeserializationSchema as AvroRowDeserializationSchema,
     )
-    from millstream.connectors.formats.message_formats import (
+    from millstream.connectors.formats.avro_messages import (
         AvroRowSerializationSchema as AvroRowSerializationSchema,
     )
-    from millstream.connectors.formats.message_formats import (
+    from millstream.connectors.formats.csv_messages import (
         CsvRowDeserializationSchema as CsvRowDeserializationSchema,
     )
-    from millstream.connectors.formats.message_formats import (
+    from millstream.connectors.formats.csv_messages import (
         CsvRowSerializationSchema as CsvRowSerializationSchema,
     )
-    from millstream.connectors.formats.message_formats import (
+    from millstream.connectors.formats.json_messages import (
         JsonRowDeserializationSchema as JsonRowDeserializationSchema,
     )
-    from millstream.connectors.formats.message_formats import (
+    from millstream.connectors.formats.json_messages import (
         JsonRowSerializationSchema as JsonRowSerializationSchema,
     )
 
@@ -77,10 +77,14 @@ if TYPE_CHECKING:
 facade.complete(
     __name__,
     late={
-        "millstream.connectors.formats.message_formats": """
-            AvroRowDeserializationSchema AvroRowSerializationSchema
-            CsvRowDeserializationSchema CsvRowSerializationSchema
-            JsonRowDeserializationSchema JsonRowSerializationSchema
-        """
+        "millstream.connectors.formats.avro_messages": (
+            "AvroRowDeserializationSchema AvroRowSerializationSchema"
+        ),
+        "millstream.connectors.formats.csv_messages": (
+            "CsvRowDeserializationSchema CsvRowSerializationSchema"
+        ),
+        "millstream.connectors.formats.json_messages": (
+            "JsonRowDeserializationSchema JsonRowSerializationSchema"
+        ),
     },
 )

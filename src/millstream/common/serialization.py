@@ -1,7 +1,7 @@
 """Schemas of messages under PyFlink's import path."""
 
-from millstream.connectors.formats.file_writers import BulkWriter as BulkWriter
-from millstream.connectors.formats.file_writers import BulkWriterFactory as BulkWriterFactory
+from millstream.connectors.formats.file_format import BulkWriter as BulkWriter
+from millstream.connectors.formats.file_format import BulkWriterFactory as BulkWriterFactory
 from millstream.contracts.serialization import ByteArraySchema as ByteArraySchema
 from millstream.contracts.serialization import DeserializationSchema as DeserializationSchema
 from millstream.contracts.serialization import Encoder as Encoder

@@ -44,7 +44,7 @@ def _data_frame(records: Sequence[object], type_info: TypeInformation | None) ->
         raise ProgramError(message) from error
     if type_info is None or type_info.arrow_schema is None:
         # Lazy, as pandas: most programs make no data frame.
-        from millstream.connectors.formats.file_writers import named_values
+        from millstream.connectors.formats.row_format import named_values
 
         return pd.DataFrame.from_records([named_values(record) for record in records])
     frame: pd.DataFrame = type_info.to_arrow(records).to_pandas()

@@ -15,7 +15,8 @@ import pytest
 from tests.databases.server import execute
 from tests.support.query_running import changelog, environment, insert, materialised
 
-from millstream.connectors.embedded.databases import DuckDbSource, SqliteSource
+from millstream.connectors.embedded.duckdb import DuckDbSource
+from millstream.connectors.embedded.sqlite import SqliteSource
 from millstream.errors import SinkError, SourceError, ValidationError
 
 if TYPE_CHECKING:

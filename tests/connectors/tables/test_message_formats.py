@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from millstream.connectors.formats.json_format import JsonColumns
-from millstream.connectors.formats.tables.codec import arrow_schema, columns_of_rows
+from millstream.connectors.formats.row_format import arrow_schema, columns_of_rows
 from millstream.errors import ValidationError
 from millstream.sql.catalog.formats import chosen_format
 from millstream.sql.catalog.options import Options
@@ -26,7 +26,7 @@ from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.connectors.formats.tables.codec import RowDecoder, RowEncoder
+    from millstream.connectors.formats.row_format import RowDecoder, RowEncoder
 
 
 def row_of(columns: str) -> RowType:

@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from tests.connectors.tables.test_message_formats import codec
 from tests.support.examples import examples
 
-from millstream.connectors.formats.tables import avro_rows, change_json
-from millstream.connectors.formats.tables.codec import (
-    arrow_schema,
-    columns_of_rows,
-    row_of_columns,
-)
+from millstream.connectors.formats import avro_messages, change_json
+from millstream.connectors.formats.row_format import arrow_schema, columns_of_rows, row_of_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millstream.connectors.formats.tables.codec import RowDecoder
+    from millstream.connectors.formats.row_format import RowDecoder
 
 COLUMNS = "a INT, b STRING, c DECIMAL(6, 2), d ARRAY<STRING>, e TIMESTAMP(3)"
 _CELLS = {
@@ -72,7 +68,7 @@ def found(decoder: RowDecoder, each: bytes) -> Any:
 @pytest.fixture(scope="module", autouse=True)
 def _few_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (avro_rows, change_json):
+        for module in (avro_messages, change_json):
             patch.setattr(module, "_FEW", 1)
         yield
 
@@ -248,7 +244,7 @@ def test_agree_on_what_is_no_avro(rows: list[tuple[Any, ...]], data: st.DataObje
 
 def test_few_and_nested_records_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert codec("avro", "a ARRAY<INT>").columns([b"\0"]) is None
-    monkeypatch.setattr(avro_rows, "_FEW", 3)
+    monkeypatch.setattr(avro_messages, "_FEW", 3)
     decoder = codec("avro", "a INT NOT NULL")
     assert decoder.columns([b"\2", b"\4"]) is None
     assert decoder.columns([b"\2", b"\4", b"\6"]).to_pydict() == {"a": [1, 2, 3]}

@@ -307,7 +307,7 @@ def test_what_was_under_way_is_asked_again(pipelined: bool, mode: str, tmp_path:
     assert materialised(read_collected(str(out))) == wanted
 
 
-# -- the operator --------------------------------------------------------------------------------
+# -- the operator ----------------------------------------------------------------------------------
 
 LEFT = RowType.of(k=BigIntType(), v=VarCharType(5))
 TABLE = RowType.of(id=BigIntType(), name=VarCharType(5))
@@ -480,9 +480,9 @@ def test_a_failure_beside_other_questions() -> None:
 
 
 def test_files_are_read_again_when_they_are_old(tmp_path: Path) -> None:
+    from millstream.connectors.basic.whole_source import WholeSourceLookup
     from millstream.connectors.files.source import FileSource
     from millstream.connectors.formats.json_format import JsonLinesFormat
-    from millstream.connectors.lookups.whole_source import WholeSourceLookup
 
     schema = TABLE.to_arrow_schema()
     file = tmp_path / "0.json"

@@ -16,14 +16,14 @@ from bench.nexmark.queries import QUERIES, TABLES, quoted, sink_of, write_side_i
 from bench.nexmark.tables import from_stream
 from tests.support.query_running import changelog, environment, insert, materialised
 
-from millstream.connectors.basic.nexmark import (
+from millstream.errors import ValidationError
+from millstream.sql.catalog.factories.nexmark import (
     ALL_EVENTS,
     NEXMARK_COLUMNS,
     NexmarkEvents,
     NexmarkStream,
     events_of,
 )
-from millstream.errors import ValidationError
 from millstream.table import TableDescriptor
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The print sink: writes records to the driver's standard output.
+"""The sink that prints records, to the driver's standard output, and the one that discards them.
 
 Unlike Flink's, lines are printed by the driver when their checkpoint is committed, so they are
 exactly the lines of committed checkpoints, in order of checkpoint, subtask and record.  They travel
@@ -212,3 +212,30 @@ def _clock_text(of_day: int, *, whole: bool) -> str:
         return text
     digits = 9 if nanos % 1000 else 6 if nanos % 1_000_000 else 3
     return f"{text}.{nanos:09d}"[: len(text) + 1 + digits]
+
+
+# -- nothing ---------------------------------------------------------------------------------------
+
+
+class BlackholeSink(Sink):
+    """Drops every record."""
+
+    reads_timestamps = False
+    #: It commits nothing; nobody sees a record, so nobody sees one twice.
+    kind = SinkKind.ANY
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        del context
+        return _BlackholeWriter()
+
+
+class _BlackholeWriter(SinkWriter):
+    def write(self, batch: Batch) -> None:
+        del batch
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        return []
+
+
+#: Flink's name.
+DiscardingSink = BlackholeSink

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, cast
 
 import pyarrow as pa
 
-from millstream.connectors.formats.file_writers import table_of_values
+from millstream.connectors.formats.row_format import table_of_values
 from millstream.contracts.sink import Committer
 from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError

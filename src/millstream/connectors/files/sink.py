@@ -24,12 +24,9 @@ from millstream.connectors.files.pending_files import (
     local_directory,
 )
 from millstream.connectors.formats.csv_format import CsvWriterFactory
-from millstream.connectors.formats.file_writers import (
-    BulkWriterFactory,
-    EncoderWriterFactory,
-    JsonLinesWriterFactory,
-    ParquetWriterFactory,
-)
+from millstream.connectors.formats.file_format import BulkWriterFactory, EncoderWriterFactory
+from millstream.connectors.formats.json_format import JsonLinesWriterFactory
+from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.connectors.output_names import OutputNames
 from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from millstream.connectors.formats.file_writers import BulkWriter
+    from millstream.connectors.formats.file_format import BulkWriter
     from millstream.contracts.batch import Batch
     from millstream.contracts.serialization import Encoder
     from millstream.contracts.sink import Committable

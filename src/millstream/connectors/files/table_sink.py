@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.connectors.files.partitions import PartitionCommit
-    from millstream.connectors.formats.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_format import BulkWriterFactory
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
 

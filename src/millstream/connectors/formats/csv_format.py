@@ -13,6 +13,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise, zip_longest
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -22,19 +23,25 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from millstream.connectors.formats.file_format import (
+    BulkWriter,
+    BulkWriterFactory,
     MalformedPolicy,
     SchemaFormat,
     columns_of,
     row_type_of,
     type_of_schema,
 )
-from millstream.connectors.formats.file_writers import BulkWriter, BulkWriterFactory, named_values
 from millstream.connectors.formats.json_format import json_column, json_text, wide
-from millstream.connectors.formats.line_format import BYTE_ORDER_MARK, LineFormat, head_of_file
+from millstream.connectors.formats.line_format import (
+    BYTE_ORDER_MARK,
+    LineFormat,
+    head_of_file,
+)
+from millstream.connectors.formats.row_format import named_values
 from millstream.errors import ConfigurationError, PermanentSinkError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -445,8 +452,128 @@ class CsvFormat(SchemaFormat, LineFormat):
         return ", or use multi_line=True if quoted values contain line breaks"
 
 
+# -- writing ---------------------------------------------------------------------------------------
+
+
 #: Delimiters that no number, boolean or time has in its text.
 _PLAIN_DELIMITERS: Final = ",;|\t"
+
+
+@dataclass(frozen=True)
+class CsvText:
+    """How values are written."""
+
+    delimiter: str = ","
+    #: None: values are never in quotes, and refused if they need them.
+    quote: str | None = '"'
+    #: What goes before a quote within quotes, and before itself; None: quotes are doubled.  Without
+    #: quotes, what goes before a delimiter.
+    escape: str | None = None
+    null: str = ""
+    #: None: lists are written as JSON.
+    array_delimiter: str | None = None
+    line_delimiter: str = ""
+    #: Whether a reader takes lines that begin with ``#`` for comments.
+    comments: bool = False
+    #: Whether the empty text is in quotes.
+    quotes_empty: bool = False
+
+    @cached_property
+    def special(self) -> str:
+        """A regular expression of what cannot stand without quotes."""
+        given = [self.delimiter, self.quote, self.escape, "\r", "\n"]
+        special = "[" + "".join(re.escape(char) for char in given if char) + "]"
+        # In quotes it is not null.
+        special += f"|^{re.escape(self.null)}$" if self.null else ""
+        return special + ("|^#" if self.comments else "") + ("|^$" if self.quotes_empty else "")
+
+    @cached_property
+    def _is_special(self) -> Callable[[str], object]:
+        return re.compile(self.special).search
+
+    def checked(self) -> CsvText:
+        """Return this; raises ConfigurationError if two characters with a meaning are the same."""
+        given = [each for each in (self.delimiter, self.quote, self.escape) if each is not None]
+        if len(set(given)) < len(given):
+            message = f"the characters of CSV must differ: {', '.join(map(repr, given))}"
+            raise ConfigurationError(message)
+        return self
+
+    def line(self, values: Iterable[object]) -> str:
+        """A record; raises ValueError for a value that cannot be written without quotes."""
+        cells = list(map(self.cell, values))
+        if self.quote and (cells == [""] or cells[0].startswith("#")):
+            # To some readers an empty line is no record, and this a comment.
+            cells[0] = self._quoted(cells[0])
+        return self.delimiter.join(cells) + self.line_delimiter
+
+    def cell(self, value: object) -> str:
+        """A value, in quotes where it needs them; raises ValueError if there are none."""
+        if value is None:
+            return self.null
+        if isinstance(value, list | tuple) and self.array_delimiter is not None:
+            text = self.array_delimiter.join(map(self._plain, value))
+        else:
+            text = self._plain(value)
+        return self._quoted(text) if self._is_special(text) else text
+
+    def _plain(self, value: object) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if value is None:
+            return self.null
+        nested = isinstance(value, dict | list | tuple | set | bytes)
+        return json_text(value) if nested else str(value)
+
+    def _quoted(self, text: str) -> str:
+        quote, escape = self.quote, self.escape
+        if quote is not None and escape is None:
+            return f"{quote}{text.replace(quote, quote * 2)}{quote}"
+        if escape is not None:
+            text = text.replace(escape, escape * 2)
+            if quote is not None:
+                return f"{quote}{text.replace(quote, escape + quote)}{quote}"
+            escaped = text.replace(self.delimiter, escape + self.delimiter)
+            if not re.search(r"[\r\n]", escaped) and escaped != self.null:
+                return escaped
+        message = f"the value {text!r:.100} needs quotes, which are disabled"
+        raise ValueError(message)
+
+    def column(self, texts: pa.Array, name: str, *, strings: bool) -> pa.Array:
+        """The cells of a column, from its texts; ``strings``: all of them are in quotes."""
+        quote, escape = self.quote, self.escape
+        if quote is None:
+            return pc.fill_null(self._without_quotes(texts, name), self.null)
+        escaped = texts
+        if escape is not None:
+            escaped = pc.replace_substring(escaped, escape, f"{escape}{escape}")
+        escaped = pc.replace_substring(escaped, quote, f"{escape or quote}{quote}")
+        quoted = pc.binary_join_element_wise(quote, escaped, quote, "")
+        if not strings:
+            needed = pc.match_substring_regex(texts, self.special)
+            quoted = pc.if_else(needed, quoted, texts)
+        return pc.fill_null(quoted, self.null)
+
+    def _without_quotes(self, texts: pa.Array, name: str) -> pa.Array:
+        """Values as they are; raises PermanentSinkError where that would change one."""
+        escape, delimiter, escaped = self.escape, self.delimiter, texts
+        if escape is not None:
+            escaped = pc.replace_substring(escaped, escape, f"{escape}{escape}")
+            escaped = pc.replace_substring(escaped, delimiter, f"{escape}{delimiter}")
+        never = "[\r\n]" if escape is not None else f"[\r\n{re.escape(delimiter)}]"
+        never += f"|^{re.escape(self.null)}$" if self.null else ""
+        never += "|^#" if self.comments else ""
+        bad = texts.filter(pc.match_substring_regex(texts, never))
+        if len(bad):
+            raise _unquotable(bad[0].as_py(), name)
+        return escaped
+
+
+def _unquotable(value: object, name: str) -> PermanentSinkError:
+    return PermanentSinkError(
+        f"cannot write {value!r:.200} of column {name!r} as CSV without quotes: it would be read"
+        " back as something else; set a quote character"
+    )
 
 
 class CsvWriterFactory(BulkWriterFactory):
@@ -461,10 +588,9 @@ class CsvWriterFactory(BulkWriterFactory):
         array_separator: between the elements of list columns.
         array_separators: the same by column; the empty text is for lists of one element.
         quote: None never quotes (and fails on values that need it).
-        escape: what goes before a quote within quotes, and before itself; None: quotes are doubled.
-            Without quotes, what goes before a delimiter.
+        escape: see ``CsvText``.
         line_separator: after a record.
-        comments: whether a reader takes lines that begin with ``#`` for comments.
+        comments: see ``CsvText``.
         as_java: whether bytes are base64 as it stands, and numbers that are none as Java has
             them, ``NaN`` and ``-Infinity``; else bytes are JSON text.
     """
@@ -486,26 +612,20 @@ class CsvWriterFactory(BulkWriterFactory):
         as_java: bool = False,
     ) -> None:
         self.header = header
-        self.delimiter = delimiter
-        self.null_text = null_text
+        self.text = CsvText(
+            delimiter, quote, escape, null_text, None, line_separator, comments, quotes_empty=True
+        )
         self.array_separator = array_separator
         self.array_separators = array_separators or {}
-        self.quote = quote
-        self.escape = escape
-        self.line_separator = line_separator
-        self.comments = comments
         self.as_java = as_java
 
     def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
-        schema = type_info.arrow_schema
+        schema, text = type_info.arrow_schema, self.text
         if schema is None:
             return _RowWriter(stream, self)
         plain = (
-            self.quote == '"'
-            and self.escape is None
-            and not self.null_text
-            and self.delimiter in _PLAIN_DELIMITERS
-            and self.line_separator == "\n"
+            (text.quote, text.escape, text.null, text.line_delimiter) == ('"', None, "", "\n")
+            and text.delimiter in _PLAIN_DELIMITERS
             and not (self.as_java and any(map(_has_java_texts, schema.types)))
         )
         return (_ArrowWriter if plain else _TextWriter)(stream, self, schema)
@@ -513,80 +633,6 @@ class CsvWriterFactory(BulkWriterFactory):
     def separator_of(self, name: str) -> str | None:
         """What stands between the elements of a list column; None: it is written as JSON."""
         return self.array_separators.get(name, self.array_separator)
-
-
-class _Cells:
-    """How a value is written."""
-
-    def __init__(self, options: CsvWriterFactory) -> None:
-        self._options = options
-        quote, escape = options.quote, options.escape
-        given = [options.delimiter, quote, escape, "\r", "\n"]
-        special = "".join(re.escape(char) for char in given if char)
-        self._special = f"[{special}]"
-        if options.null_text:
-            self._special += f"|^{re.escape(options.null_text)}$"
-        if options.comments:
-            self._special += "|^#"
-        self._is_special = re.compile(self._special).search
-
-    def column(self, texts: pa.Array, name: str, *, strings: bool) -> pa.Array:
-        """The cells of a column, from its texts."""
-        quote, null = self._options.quote, self._options.null_text
-        if quote is None:
-            texts = self._without_quotes(texts, name)
-        else:
-            quoted = pc.binary_join_element_wise(quote, self._escaped(texts), quote, "")
-            if strings:
-                texts = quoted
-            else:
-                needed = pc.match_substring_regex(texts, self._special)
-                texts = pc.if_else(needed, quoted, texts)
-        return pc.fill_null(texts, null)
-
-    def _escaped(self, texts: pa.Array) -> pa.Array:
-        quote, escape = self._options.quote, self._options.escape
-        if escape is None:
-            return pc.replace_substring(texts, quote, f"{quote}{quote}")
-        texts = pc.replace_substring(texts, escape, f"{escape}{escape}")
-        return pc.replace_substring(texts, quote, f"{escape}{quote}")
-
-    def _without_quotes(self, texts: pa.Array, name: str) -> pa.Array:
-        """Values as they are; raises PermanentSinkError where that would change one."""
-        options = self._options
-        escape, delimiter = options.escape, options.delimiter
-        escaped = texts
-        if escape is not None:
-            escaped = pc.replace_substring(escaped, escape, f"{escape}{escape}")
-            escaped = pc.replace_substring(escaped, delimiter, f"{escape}{delimiter}")
-        never = "[\r\n]" if escape is not None else f"[\r\n{re.escape(delimiter)}]"
-        never += f"|^{re.escape(options.null_text)}$" if options.null_text else ""
-        never += "|^#" if options.comments else ""
-        bad = texts.filter(pc.match_substring_regex(texts, never))
-        if len(bad):
-            value = bad[0].as_py()
-            message = (
-                f"cannot write {value!r:.200} of column {name!r} as CSV without quotes: it would "
-                "be read back as something else; set a quote character"
-            )
-            raise PermanentSinkError(message)
-        return escaped
-
-    def one(self, value: object, name: str) -> str:
-        """The cell of a value of an untyped stream; texts are in quotes where they need it."""
-        if value is None:
-            return self._options.null_text
-        if isinstance(value, bool):
-            text = "true" if value else "false"
-        elif isinstance(value, dict | list | tuple | set | bytes):
-            text = json_text(value)
-        else:
-            text = str(value)
-        strings = not text or bool(self._is_special(text))
-        if not strings:
-            return text
-        cell: str = self.column(pa.array([text]), name, strings=True)[0].as_py()
-        return cell
 
 
 class _ColumnWriter(BulkWriter):
@@ -616,7 +662,7 @@ class _ColumnWriter(BulkWriter):
             PermanentSinkError: a list would be read back as another one.
         """
         texts = column.cast(pa.list_(pa.string()))
-        null = self._options.null_text
+        null = self._options.text.null
         lists = pa.array(
             [
                 None if each is None else [null if t is None else t for t in each]
@@ -651,7 +697,7 @@ class _ArrowWriter(_ColumnWriter):
         super().__init__(stream, options, schema)
         self._flat = pa.schema([_flat_field(field) for field in schema])
         writing = pacsv.WriteOptions(
-            include_header=options.header, delimiter=options.delimiter, quoting_style="needed"
+            include_header=options.header, delimiter=options.text.delimiter, quoting_style="needed"
         )
         self._writer = pacsv.CSVWriter(stream, self._flat, write_options=writing)
 
@@ -675,28 +721,28 @@ class _TextWriter(_ColumnWriter):
 
     def __init__(self, stream: IO[bytes], options: CsvWriterFactory, schema: pa.Schema) -> None:
         super().__init__(stream, options, schema)
-        self._cells = _Cells(options)
+        self._text = text = options.text
         if options.header:
             names = pa.array(schema.names, pa.string())
-            line = self._cells.column(names, "the header", strings=True)
-            text = options.delimiter.join(line.to_pylist())
-            stream.write(f"{text}{options.line_separator}".encode())
+            line = text.column(names, "the header", strings=True)
+            stream.write(f"{text.delimiter.join(line.to_pylist())}{text.line_delimiter}".encode())
 
     def write(self, batch: Batch) -> None:
         if not len(batch):
             return
+        text = self._text
         columns = [
-            self._cells.column(
+            text.column(
                 self._as_text(column, field),
                 field.name,
                 strings=_is_nested(field.type) or pa.types.is_string(field.type),
             )
             for column, field in zip(batch.arrow, self._schema, strict=True)
         ]
-        lines = pc.binary_join_element_wise(*columns, self._options.delimiter)
-        end = self._options.line_separator
-        text = pc.binary_join(pa.array([lines.to_pylist()], pa.list_(pa.string())), end)[0].as_py()
-        self._stream.write(f"{text}{end}".encode())
+        lines = pc.binary_join_element_wise(*columns, text.delimiter)
+        whole = pa.array([lines.to_pylist()], pa.list_(pa.string()))
+        joined = pc.binary_join(whole, text.line_delimiter)[0].as_py()
+        self._stream.write(f"{joined}{text.line_delimiter}".encode())
 
     def finish(self) -> None:
         pass
@@ -708,7 +754,7 @@ class _RowWriter(BulkWriter):
     def __init__(self, stream: IO[bytes], options: CsvWriterFactory) -> None:
         self._stream = stream
         self._options = options
-        self._cell: Callable[[object, str], str] = _Cells(options).one
+        self._text = options.text
         self._names: list[str] | None = None
 
     def write(self, batch: Batch) -> None:
@@ -728,11 +774,16 @@ class _RowWriter(BulkWriter):
                 raise PermanentSinkError(message)
             lines.append(self._line(row))
         lines.append("")
-        self._stream.write(self._options.line_separator.join(lines).encode())
+        self._stream.write(self._text.line_delimiter.join(lines).encode())
 
     def _line(self, row: dict[str, Any]) -> str:
-        names = self._names or []
-        return self._options.delimiter.join([self._cell(row.get(name), name) for name in names])
+        cells = []
+        for name in self._names or []:
+            try:
+                cells.append(self._text.cell(row.get(name)))
+            except ValueError as error:
+                raise _unquotable(row.get(name), name) from error
+        return self._text.delimiter.join(cells)
 
     def finish(self) -> None:
         pass

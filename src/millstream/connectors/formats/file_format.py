@@ -6,19 +6,29 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyarrow import fs
 
 from millstream.configuration.redaction import redacted_text
+from millstream.connectors.formats.text_values import texts_of_batch
+from millstream.contracts.serialization import SimpleStringEncoder
 from millstream.contracts.source import RangeCursor
-from millstream.errors import ConfigurationError, ProgramError, SourceError
+from millstream.errors import (
+    ConfigurationError,
+    MillstreamError,
+    PermanentSinkError,
+    ProgramError,
+    SourceError,
+)
 from millstream.types.types import TypeInformation, Types, from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millstream.contracts.batch import Batch
+    from millstream.contracts.serialization import Encoder
     from millstream.contracts.source import SourceBatch, Split, SplitCursor
 
 
@@ -202,3 +212,65 @@ def columns_of(type_info: TypeInformation) -> pa.Schema:
         message = f"{type_info} has no columns: a schema needs types that Arrow can hold"
         raise ProgramError(message)
     return schema
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+class BulkWriter(ABC):
+    """Writes the records of one file."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Append records."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is left; the stream is closed by the caller."""
+
+    def abandon(self) -> None:
+        """The file is not wanted any more: let go of what is held, before the stream is closed."""
+
+
+class BulkWriterFactory(ABC):
+    """Makes writers; pickled to the workers."""
+
+    #: Suffix of the files, with its dot.
+    extension: str = ""
+
+    @abstractmethod
+    def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
+        """A writer of records of ``type_info`` to an empty, seekable stream."""
+
+
+class EncoderWriterFactory(BulkWriterFactory):
+    """Writes record by record with an encoder (Flink's row format)."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
+        del type_info
+        return _EncoderWriter(stream, self.encoder)
+
+
+class _EncoderWriter(BulkWriter):
+    def __init__(self, stream: IO[bytes], encoder: Encoder) -> None:
+        self._stream = stream
+        self._encoder = encoder
+
+    def write(self, batch: Batch) -> None:
+        plain = isinstance(self._encoder, SimpleStringEncoder)
+        values = texts_of_batch(batch) if plain else batch.values
+        value: object = None
+        try:
+            for value in values:
+                self._encoder.encode(value, self._stream)
+        except (OSError, MillstreamError):
+            raise  # of the file, not of the encoder
+        except Exception as error:
+            message = f"record {value!r:.200} cannot be encoded: {type(error).__name__}: {error}"
+            raise PermanentSinkError(message) from error
+
+    def finish(self) -> None:
+        pass

@@ -16,13 +16,15 @@ import math
 import re
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, InvalidOperation
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millstream.connectors.formats.file_format import (
+    BulkWriter,
+    BulkWriterFactory,
     MalformedPolicy,
     SchemaFormat,
     columns_of,
@@ -30,6 +32,7 @@ from millstream.connectors.formats.file_format import (
     type_of_schema,
 )
 from millstream.connectors.formats.line_format import LineFormat, head_of_file
+from millstream.connectors.formats.row_format import named_values
 from millstream.errors import SourceError
 from millstream.types.basic_types import BigDecimalTypeInfo
 from millstream.types.composite_types import CompositeTypeInfo
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from millstream.connectors.formats.file_format import SchemaLike
+    from millstream.contracts.batch import Batch
     from millstream.types.types import TypeInformation
 
 
@@ -412,6 +416,21 @@ class JsonColumns:
         lines = [self._with_texts(line) for line in block.split(b"\n") if line.strip()]
         return _typed_columns(read_json("\n".join(lines).encode(), self._texts), self._columns)
 
+    def read_messages(self, messages: Sequence[bytes]) -> pa.Table | None:
+        """The columns of messages, a row each; None: they are to be read one by one."""
+        block = b"\n".join(messages)
+        # Each begins and ends as an object, so that a row that one has too many does not stand for
+        # another's that has none.
+        if block.count(b"\n") != len(messages) - 1 or not all(
+            each[:1] == b"{" and each[-1:] == b"}" for each in messages
+        ):
+            return None
+        try:
+            table = self.read(block)
+        except (ValueError, pa.ArrowException):
+            return None
+        return table.combine_chunks() if table.num_rows == len(messages) else None
+
     def _with_texts(self, line: bytes) -> str:
         record = strict_json(line, parse_int=_Number, parse_float=_Number)
         if not isinstance(record, dict):
@@ -602,3 +621,29 @@ def _schema_of_good_lines(head: bytes) -> pa.Schema:
         return pa.unify_schemas(schemas, promote_options="permissive")
     except (ValueError, pa.ArrowException):
         return schemas[0]
+
+
+class JsonLinesWriterFactory(BulkWriterFactory):
+    """One JSON object per line."""
+
+    extension = ".jsonl"
+
+    def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
+        return _JsonLinesWriter(stream, columnar=type_info.arrow_schema is not None)
+
+
+class _JsonLinesWriter(BulkWriter):
+    def __init__(self, stream: IO[bytes], *, columnar: bool) -> None:
+        self._stream = stream
+        self._columnar = columnar
+
+    def write(self, batch: Batch) -> None:
+        if self._columnar:
+            self._stream.write(json_lines(batch.arrow))
+            return
+        lines = [json_text(named_values(value)) for value in batch.values]
+        lines.append("")
+        self._stream.write("\n".join(lines).encode())
+
+    def finish(self) -> None:
+        pass

@@ -6,7 +6,7 @@ where one is near, since rows before the start of a read within its row group ar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from millstream.connectors.formats.file_format import (
     BATCH_SIZE,
     BulkFormat,
+    BulkWriter,
+    BulkWriterFactory,
     SchemaFormat,
     columns_of,
     is_local,
@@ -22,14 +24,17 @@ from millstream.connectors.formats.file_format import (
     split_path,
     type_of_schema,
 )
+from millstream.connectors.formats.row_format import table_of_values
 from millstream.contracts.source import SourceBatch
-from millstream.errors import SourceError
+from millstream.errors import PermanentSinkError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.connectors.formats.file_format import SchemaLike
+    from millstream.contracts.batch import Batch
     from millstream.contracts.source import Split
+    from millstream.types.types import TypeInformation
 
 
 #: Bytes of each column that are read at a time from a local file: the first record of a row group
@@ -154,3 +159,124 @@ def _fit(path: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             message = f"{path!r}: column {column.name!r} cannot be read as {column.type}: {error}"
             raise SourceError(message) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+#: Rows that a Parquet row group has at least, except for the last.
+ROW_GROUP_ROWS: Final = 131_072
+
+
+class ParquetWriterFactory(BulkWriterFactory):
+    """Parquet files.
+
+    Records of an untyped stream are kept in memory until the file is finished, since the columns
+    and their types are those of all values together.
+
+    Args:
+        compression: "snappy", "zstd", "gzip", "lz4" or "none".
+    """
+
+    extension = ".parquet"
+
+    def __init__(self, compression: str = "snappy") -> None:
+        self.compression = compression
+
+    def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
+        schema = type_info.arrow_schema
+        if schema is None:
+            return _ParquetRowWriter(stream, self.compression)
+        return _ParquetColumnWriter(stream, self.compression, schema)
+
+
+class _ParquetColumnWriter(BulkWriter):
+    def __init__(self, stream: IO[bytes], compression: str, schema: pa.Schema) -> None:
+        self._writer = pq.ParquetWriter(stream, schema, compression=compression)
+        self._schema = schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def write(self, batch: Batch) -> None:
+        arrow = batch.arrow
+        self._waiting.append(
+            arrow if arrow.schema.equals(self._schema) else arrow.cast(self._schema)
+        )
+        self._rows += arrow.num_rows
+        if self._rows >= ROW_GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_batches(self._waiting, self._schema))
+        self._waiting, self._rows = [], 0
+
+    def finish(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        self._writer.close()  # else it writes its footer when it is collected
+
+
+class _ParquetRowWriter(BulkWriter):
+    def __init__(self, stream: IO[bytes], compression: str) -> None:
+        self._stream = stream
+        self._compression = compression
+        self._values: list[object] = []
+
+    def write(self, batch: Batch) -> None:
+        self._values.extend(batch.values)
+
+    def finish(self) -> None:
+        table = table_of_values(self._values)
+        pq.write_table(table, self._stream, compression=self._compression)
+
+
+class OrcWriterFactory(BulkWriterFactory):
+    """ORC files.
+
+    Records of an untyped stream are kept in memory until the file is finished, as for Parquet.
+
+    Args:
+        compression: "uncompressed", "zlib", "snappy", "lz4" or "zstd".
+    """
+
+    extension = ".orc"
+
+    def __init__(self, compression: str = "zlib") -> None:
+        self.compression = compression
+
+    def create(self, stream: IO[bytes], type_info: TypeInformation) -> BulkWriter:
+        return _OrcWriter(stream, self.compression, type_info.arrow_schema)
+
+
+class _OrcWriter(BulkWriter):
+    def __init__(self, stream: IO[bytes], compression: str, schema: pa.Schema | None) -> None:
+        from pyarrow import orc  # loaded where it is used: 10 ms
+
+        self._writer = orc.ORCWriter(stream, compression=compression)
+        self._schema = schema
+        self._values: list[object] = []
+        self._wrote = False
+
+    def write(self, batch: Batch) -> None:
+        if self._schema is None:
+            self._values.extend(batch.values)
+            return
+        self._append(pa.Table.from_batches([batch.arrow.cast(self._schema)]))
+
+    def _append(self, table: pa.Table) -> None:
+        try:
+            self._writer.write(table)
+        except pa.ArrowException as error:
+            message = f"ORC cannot hold columns {table.schema}: {error}"
+            raise PermanentSinkError(message) from error
+        self._wrote = True
+
+    def finish(self) -> None:
+        if self._values:
+            self._append(table_of_values(self._values))
+        elif not self._wrote and self._schema is not None:
+            self._append(self._schema.empty_table())
+        self._writer.close()
+
+    def abandon(self) -> None:
+        self._writer.close()

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.connectors.formats.file_format import MalformedPolicy
-from millstream.connectors.formats.tables.codec import DELETE, INSERT, arrow_schema, columns_of_rows
+from millstream.connectors.formats.row_format import DELETE, INSERT, arrow_schema, columns_of_rows
 from millstream.connectors.kafka.source import (
     KafkaRecord,
     KafkaRecordDeserializationSchema,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.connectors.formats.tables.codec import RowDecoder, RowEncoder
+    from millstream.connectors.formats.row_format import RowDecoder, RowEncoder
     from millstream.contracts.batch import Batch
     from millstream.types.logical_types import RowType
     from millstream.types.types import TypeInformation

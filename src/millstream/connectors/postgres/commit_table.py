@@ -17,6 +17,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
+
 from millstream.connectors.commit_protocols.commit_table import (
     CommitTable,
     CommitTableCommitter,
@@ -37,9 +39,10 @@ from millstream.connectors.postgres.table_sink import (
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.connectors.postgres.table import PostgresTable, Session
+    from millstream.contracts.batch import Batch
     from millstream.contracts.sink import Committable, Committer, SinkWriter, WriterContext
 
 
@@ -84,7 +87,7 @@ class PostgresCommitTableSink(TableSink):
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer to the staging table."""
-        return StagingWriter(self, context)
+        return _StagingWriter(self, context)
 
     def create_committer(self) -> Committer:
         return _StagingCommitter(self)
@@ -134,7 +137,7 @@ class PostgresCommitTableSink(TableSink):
         )
 
 
-class StagingWriter(TableWriter):
+class _StagingWriter(TableWriter):
     """Copies rows into the staging table, and tries them."""
 
     def __init__(self, sink: PostgresCommitTableSink, context: WriterContext) -> None:
@@ -213,3 +216,62 @@ class _StagingCommitter(TableCommitter, CommitTableCommitter):
                 f"DELETE FROM {self._sink.staging} WHERE millstream_part = ANY($1::text[])",
                 (list(names),),
             )
+
+
+# -- changelogs by key -----------------------------------------------------------------------------
+
+
+#: The column of the staging table that marks deletions.
+_GONE = "millstream_gone"
+
+
+class PostgresChangesSink(PostgresCommitTableSink):
+    """Merges, and deletes, rows by key; arguments as of ``PostgresCommitTableSink``.
+
+    Rows are staged with whether they are deleted; at the commit the last of each key counts.  If
+    changes of a key come from several subtasks, key the stream by it.
+    """
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer to the staging table."""
+        return _ChangesWriter(self, context)
+
+    def make_tables(self, session: Session) -> None:
+        super().make_tables(session)
+        found = session.execute(
+            "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2",
+            (self.staging, _GONE),
+        ).fetchone()
+        if found is None:
+            session.execute(
+                f"ALTER TABLE {self.staging} ADD IF NOT EXISTS {_GONE} BOOLEAN NOT NULL"
+                " DEFAULT false"
+            )
+
+    def move_statement(self, columns: Sequence[str]) -> str:
+        """One statement: what is last of each key is deleted or merged."""
+        keys = ", ".join(map(identifier, self.key))
+        names = ", ".join(map(identifier, columns))
+        same = " AND ".join(f"target.{identifier(k)} = last.{identifier(k)}" for k in self.key)
+        others = [identifier(name) for name in columns if name not in self.key]
+        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
+        action = f"UPDATE SET {changes}" if changes else "NOTHING"
+        return (
+            f"WITH last AS (SELECT DISTINCT ON ({keys}) {names}, {_GONE} FROM {self.staging}"
+            f" WHERE millstream_part = $1 ORDER BY {keys}, millstream_seq DESC),"
+            f" gone AS (DELETE FROM {self.table.quoted} AS target USING last"
+            f" WHERE last.{_GONE} AND {same})"
+            f" INSERT INTO {self.table.quoted} AS target ({names}) SELECT {names} FROM last"
+            f" WHERE NOT {_GONE} ORDER BY {keys} ON CONFLICT ({keys}) DO {action}"
+        )
+
+
+class _ChangesWriter(_StagingWriter):
+    def rows_of(self, batch: Batch) -> pa.Table:
+        return pa.Table.from_batches([batch.arrow])
+
+    def beside(self, batch: Batch) -> Mapping[str, tuple[str, pa.Array]]:
+        kinds = batch.row_kinds
+        if kinds is None:
+            return {}
+        return {_GONE: ("boolean", pa.array((kinds & 1).astype(bool)))}

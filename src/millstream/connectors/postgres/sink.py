@@ -1,22 +1,19 @@
-"""PostgreSQL sinks: ``PostgresSink`` makes them; two-phase commit, and changelogs by key."""
+"""PostgreSQL sinks: ``PostgresSink`` makes them, and two-phase commit."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from millstream.connectors.commit_protocols.commit_table import (
     CommitTable,
     CommittedEpoch,
     OutputPart,
     as_part,
-    identifier,
 )
 from millstream.connectors.outage import overlapping_epochs
 from millstream.connectors.output_names import OutputNames
-from millstream.connectors.postgres.commit_table import PostgresCommitTableSink, StagingWriter
+from millstream.connectors.postgres.commit_table import PostgresChangesSink, PostgresCommitTableSink
 from millstream.connectors.postgres.sessions import driver
 from millstream.connectors.postgres.table import PostgresTable, server_of
 from millstream.connectors.postgres.table_sink import (
@@ -30,11 +27,10 @@ from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError, SinkError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from millstream.configuration.configuration import Configuration
     from millstream.connectors.postgres.table import Session
-    from millstream.contracts.batch import Batch
     from millstream.contracts.sink import (
         CommitRequest,
         Committable,
@@ -45,6 +41,20 @@ if TYPE_CHECKING:
     from millstream.types.types import TypeInformation
 
 
+class TableSettings(TypedDict, total=False):
+    """What all sinks of ``PostgresSink`` have in common, beside server and table."""
+
+    #: The table's columns in the order of the records' fields; None: found by name.
+    columns: Sequence[str] | None
+    #: The type of the records, so that columns are compared at submit already.
+    type_info: TypeInformation | None
+    #: Seconds to wait for a lock that another transaction holds (30).
+    lock_timeout: float
+    #: Seconds to wait for the server's answer to a statement (300).  Then the connection is given
+    #: up: the epoch fails, or its commit is tried again.
+    timeout: float
+
+
 class PostgresSink:
     """Makes sinks that write to a table of a PostgreSQL server, which must exist.
 
@@ -53,31 +63,21 @@ class PostgresSink:
     - ``conninfo``: as libpq takes it, "postgresql://user@host/database" or "host=... dbname=...".
       Passwords are better kept in ``~/.pgpass`` or ``PGPASSWORD`` than in the program.
     - ``table``: "table" or "schema.table".
-    - ``columns``: the table's columns in the order of the records' fields; None: found by name.
-    - ``type_info``: the type of the records, so that columns are compared at submit already.
-    - ``lock_timeout``: seconds to wait for a lock that another transaction holds.
-    - ``timeout``: seconds to wait for the server's answer to a statement.  Then the connection is
-      given up: the epoch fails, or its commit is tried again.
+    - ``key``: columns with a unique constraint.
+    - ``check_rows``: try the rows before the epoch is published.  False saves a third of the work;
+      a row that the table refuses then fails the commit, the job ends after three tries, and
+      continues when the table takes the row.
+    - ``settings``: see ``TableSettings``.
+
+    They raise SinkError if psycopg is not installed, or ``conninfo`` is not a connection string.
     """
 
     @staticmethod
     def two_phase(
-        conninfo: str,
-        table: str,
-        *,
-        columns: Sequence[str] | None = None,
-        type_info: TypeInformation | None = None,
-        lock_timeout: float = 30.0,
-        timeout: float = 300.0,
+        conninfo: str, table: str, **settings: Unpack[TableSettings]
     ) -> PostgresTwoPhaseSink:
-        """Exactly-once by prepared transactions; the server must allow them.
-
-        Raises:
-            SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
-        """
-        return PostgresTwoPhaseSink(
-            _table(conninfo, table, columns, type_info, lock_timeout, timeout)
-        )
+        """Exactly-once by prepared transactions; the server must allow them."""
+        return PostgresTwoPhaseSink(_table(conninfo, table, settings))
 
     @staticmethod
     def commit_table(
@@ -86,29 +86,13 @@ class PostgresSink:
         *,
         key: Sequence[str] = (),
         check_rows: bool = True,
-        columns: Sequence[str] | None = None,
-        type_info: TypeInformation | None = None,
-        lock_timeout: float = 30.0,
-        timeout: float = 300.0,
+        **settings: Unpack[TableSettings],
     ) -> PostgresCommitTableSink:
         """Exactly-once by a commit table; epochs are visible at once, over all subtasks.
 
-        Args:
-            conninfo: see the class, as the other arguments.
-            table: the table.
-            key: columns with a unique constraint, to upsert by; empty: rows are inserted.
-            check_rows: try the rows before the epoch is published.  False saves a third of the
-                work; a row that the table refuses then fails the commit, the job ends after three
-                tries, and continues when the table takes the row.
-            columns: the table's columns.
-            type_info: the type of the records.
-            lock_timeout: seconds.
-            timeout: seconds.
-
-        Raises:
-            SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
+        With a key rows are merged by it, without one they are inserted.
         """
-        where = _table(conninfo, table, columns, type_info, lock_timeout, timeout)
+        where = _table(conninfo, table, settings)
         return PostgresCommitTableSink(where, key, check_rows=check_rows)
 
     @staticmethod
@@ -118,28 +102,10 @@ class PostgresSink:
         *,
         key: Sequence[str],
         check_rows: bool = True,
-        columns: Sequence[str] | None = None,
-        type_info: TypeInformation | None = None,
-        lock_timeout: float = 30.0,
-        timeout: float = 300.0,
+        **settings: Unpack[TableSettings],
     ) -> PostgresChangesSink:
-        """A changelog, exactly-once by a commit table: rows are merged and deleted by key.
-
-        Args:
-            conninfo: see the class, as the other arguments.
-            table: the table.
-            key: columns with a unique constraint.
-            check_rows: as of ``commit_table``.
-            columns: the table's columns.
-            type_info: the type of the records.
-            lock_timeout: seconds.
-            timeout: seconds.
-
-        Raises:
-            SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
-        """
-        where = _table(conninfo, table, columns, type_info, lock_timeout, timeout)
-        return PostgresChangesSink(where, key, check_rows=check_rows)
+        """A changelog, exactly-once by a commit table: rows are merged and deleted by key."""
+        return PostgresChangesSink(_table(conninfo, table, settings), key, check_rows=check_rows)
 
     @staticmethod
     def upsert(
@@ -148,43 +114,26 @@ class PostgresSink:
         *,
         key: Sequence[str],
         epoch_column: str | None = None,
-        columns: Sequence[str] | None = None,
-        type_info: TypeInformation | None = None,
-        lock_timeout: float = 30.0,
-        timeout: float = 300.0,
+        **settings: Unpack[TableSettings],
     ) -> PostgresUpsertSink:
         """Idempotent by key: the cheapest, with rows visible before the checkpoint is complete.
 
-        Args:
-            conninfo: see the class, as the other arguments.
-            table: the table.
-            key: columns with a unique constraint.
-            epoch_column: a BIGINT column for the epoch of each row, which fences overtaken runs.
-            columns: the table's columns.
-            type_info: the type of the records.
-            lock_timeout: seconds.
-            timeout: seconds.
-
-        Raises:
-            SinkError: psycopg is not installed, or ``conninfo`` is not a connection string.
+        ``epoch_column`` is a BIGINT column for the epoch of each row, which fences overtaken runs.
         """
-        where = _table(conninfo, table, columns, type_info, lock_timeout, timeout)
-        return PostgresUpsertSink(where, key, epoch_column)
+        return PostgresUpsertSink(_table(conninfo, table, settings), key, epoch_column)
 
 
-def _table(
-    conninfo: str,
-    table: str,
-    columns: Sequence[str] | None,
-    type_info: TypeInformation | None,
-    lock_timeout: float,
-    timeout: float,
-) -> PostgresTable:
+def _table(conninfo: str, table: str, settings: TableSettings) -> PostgresTable:
     driver()
     server_of(conninfo)
-    chosen = None if columns is None else tuple(columns)
+    columns = settings.get("columns")
     return PostgresTable(
-        conninfo, table, chosen, type_info, lock_timeout=lock_timeout, timeout=timeout
+        conninfo,
+        table,
+        None if columns is None else tuple(columns),
+        settings.get("type_info"),
+        lock_timeout=settings.get("lock_timeout", 30.0),
+        timeout=settings.get("timeout", 300.0),
     )
 
 
@@ -339,62 +288,3 @@ class _TwoPhaseCommitter(TableCommitter):
             # Another run may have been faster.
             with contextlib.suppress(driver().errors.UndefinedObject):
                 session.execute(f"ROLLBACK PREPARED '{name}'")
-
-
-# -- changelogs by key -----------------------------------------------------------------------------
-
-
-#: The column of the staging table that marks deletions.
-_GONE = "millstream_gone"
-
-
-class PostgresChangesSink(PostgresCommitTableSink):
-    """Merges, and deletes, rows by key; arguments as of ``PostgresCommitTableSink``.
-
-    Rows are staged with whether they are deleted; at the commit the last of each key counts.  If
-    changes of a key come from several subtasks, key the stream by it.
-    """
-
-    def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer to the staging table."""
-        return _ChangesWriter(self, context)
-
-    def make_tables(self, session: Session) -> None:
-        super().make_tables(session)
-        found = session.execute(
-            "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2",
-            (self.staging, _GONE),
-        ).fetchone()
-        if found is None:
-            session.execute(
-                f"ALTER TABLE {self.staging} ADD IF NOT EXISTS {_GONE} BOOLEAN NOT NULL"
-                " DEFAULT false"
-            )
-
-    def move_statement(self, columns: Sequence[str]) -> str:
-        """One statement: what is last of each key is deleted or merged."""
-        keys = ", ".join(map(identifier, self.key))
-        names = ", ".join(map(identifier, columns))
-        same = " AND ".join(f"target.{identifier(k)} = last.{identifier(k)}" for k in self.key)
-        others = [identifier(name) for name in columns if name not in self.key]
-        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
-        action = f"UPDATE SET {changes}" if changes else "NOTHING"
-        return (
-            f"WITH last AS (SELECT DISTINCT ON ({keys}) {names}, {_GONE} FROM {self.staging}"
-            f" WHERE millstream_part = $1 ORDER BY {keys}, millstream_seq DESC),"
-            f" gone AS (DELETE FROM {self.table.quoted} AS target USING last"
-            f" WHERE last.{_GONE} AND {same})"
-            f" INSERT INTO {self.table.quoted} AS target ({names}) SELECT {names} FROM last"
-            f" WHERE NOT {_GONE} ORDER BY {keys} ON CONFLICT ({keys}) DO {action}"
-        )
-
-
-class _ChangesWriter(StagingWriter):
-    def rows_of(self, batch: Batch) -> pa.Table:
-        return pa.Table.from_batches([batch.arrow])
-
-    def beside(self, batch: Batch) -> Mapping[str, tuple[str, pa.Array]]:
-        kinds = batch.row_kinds
-        if kinds is None:
-            return {}
-        return {_GONE: ("boolean", pa.array((kinds & 1).astype(bool)))}

@@ -6,8 +6,8 @@ Read next: ``connectors/files/source.py`` and ``connectors/files/sink.py`` of th
 from typing import TYPE_CHECKING
 
 from millstream import facade
-from millstream.connectors.basic.blackhole import DiscardingSink as DiscardingSink
 from millstream.connectors.basic.collection import CollectionSource as CollectionSource
+from millstream.connectors.basic.print_sink import DiscardingSink as DiscardingSink
 from millstream.connectors.basic.print_sink import PrintSink as PrintSink
 from millstream.connectors.basic.socket_source import (
     SocketTextStreamSource as SocketTextStreamSource,

@@ -19,13 +19,14 @@ from millstream.connectors.files.source import (
     FileSourceBuilder,
     FileSplitAssignerProvider,
 )
-from millstream.connectors.formats.file_format import BulkFormat, FileFormat
-from millstream.connectors.formats.file_format import StreamFormat as _StreamFormat
-from millstream.connectors.formats.file_writers import (
+from millstream.connectors.formats.file_format import (
+    BulkFormat,
     BulkWriter,
     BulkWriterFactory,
     EncoderWriterFactory,
+    FileFormat,
 )
+from millstream.connectors.formats.file_format import StreamFormat as _StreamFormat
 from millstream.connectors.formats.line_format import TextLineFormat
 from millstream.contracts.serialization import Encoder
 

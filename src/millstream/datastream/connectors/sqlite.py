@@ -1,3 +1,3 @@
 """The sink of ``connectors/embedded/databases.py`` under an import path like PyFlink's."""
 
-from millstream.connectors.embedded.databases import SqliteSink as SqliteSink
+from millstream.connectors.embedded.sqlite import SqliteSink as SqliteSink

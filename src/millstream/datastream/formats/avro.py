@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.connectors.files.source import FileSource
-from millstream.connectors.formats.avro_files import (
+from millstream.connectors.formats.avro_format import (
     AvroFormat,
     AvroSchema,
     AvroWriterFactory,
     GenericRecordAvroTypeInfo,
 )
-from millstream.connectors.formats.message_formats import (
+from millstream.connectors.formats.avro_messages import (
     AvroRowDeserializationSchema,
     AvroRowSerializationSchema,
 )
 
 if TYPE_CHECKING:
-    from millstream.connectors.formats.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_format import BulkWriterFactory
 
 __all__ = [
     "AvroBulkWriters",

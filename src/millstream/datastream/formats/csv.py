@@ -18,18 +18,18 @@ from millstream.connectors.formats.csv_format import (
     CsvWriterFactory,
     single_character,
 )
-from millstream.connectors.formats.file_format import MalformedPolicy
-from millstream.connectors.formats.message_formats import (
+from millstream.connectors.formats.csv_messages import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,
 )
+from millstream.connectors.formats.file_format import MalformedPolicy
 from millstream.errors import ConfigurationError
 from millstream.types.logical_type_info import type_info_of
 from millstream.types.logical_types import LogicalType
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
-    from millstream.connectors.formats.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_format import BulkWriterFactory
     from millstream.types.types import TypeInformation
 
 __all__ = [

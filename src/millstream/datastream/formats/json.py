@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from millstream.connectors.formats.file_writers import BulkWriterFactory, JsonLinesWriterFactory
-from millstream.connectors.formats.json_format import JsonLinesFormat
-from millstream.connectors.formats.message_formats import (
+from typing import TYPE_CHECKING
+
+from millstream.connectors.formats.json_format import JsonLinesFormat, JsonLinesWriterFactory
+from millstream.connectors.formats.json_messages import (
     JsonRowDeserializationSchema,
     JsonRowSerializationSchema,
 )
+
+if TYPE_CHECKING:
+    from millstream.connectors.formats.file_format import BulkWriterFactory
 
 __all__ = [
     "JsonBulkWriters",

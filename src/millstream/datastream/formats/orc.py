@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.formats.file_writers import OrcWriterFactory
+from millstream.connectors.formats.parquet_format import OrcWriterFactory
 
 if TYPE_CHECKING:
-    from millstream.connectors.formats.file_format import SchemaLike
-    from millstream.connectors.formats.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_format import BulkWriterFactory, SchemaLike
 
 __all__ = ["OrcBulkWriters"]
 

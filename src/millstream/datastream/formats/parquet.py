@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.connectors.formats.avro_files import AvroParquetFormat, AvroParquetWriterFactory
-from millstream.connectors.formats.file_format import BATCH_SIZE
-from millstream.connectors.formats.file_writers import BulkWriterFactory, ParquetWriterFactory
-from millstream.connectors.formats.parquet_format import ParquetFormat
+from millstream.connectors.formats.avro_format import AvroParquetFormat, AvroParquetWriterFactory
+from millstream.connectors.formats.file_format import BATCH_SIZE, BulkWriterFactory
+from millstream.connectors.formats.parquet_format import ParquetFormat, ParquetWriterFactory
 
 if TYPE_CHECKING:
-    from millstream.connectors.formats.avro_files import AvroSchema
+    from millstream.connectors.formats.avro_format import AvroSchema
     from millstream.connectors.formats.file_format import SchemaLike, StreamFormat
 
 __all__ = [

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from millstream.connectors.commit_protocols.staged_values import StoredMarker, required_storage
 from millstream.connectors.files.pending_files import PendingFile, PendingFileCommitter
-from millstream.connectors.formats.file_writers import ParquetWriterFactory
+from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.contracts.sink import (
     Committer,
     CommitterContext,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from millstream.connectors.formats.file_writers import BulkWriter
+    from millstream.connectors.formats.file_format import BulkWriter
     from millstream.contracts.batch import Batch
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.sink import CommitRequest, Committable, WriterContext

@@ -10,20 +10,12 @@ import codecs
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.formats import change_json
+from millstream.connectors.formats.avro_messages import AvroRowDecoder, AvroRowEncoder
 from millstream.connectors.formats.csv_format import single_character
-from millstream.connectors.formats.tables import change_json
-from millstream.connectors.formats.tables.avro_rows import AvroRowDecoder, AvroRowEncoder
-from millstream.connectors.formats.tables.codec import RawDecoder, RawEncoder
-from millstream.connectors.formats.tables.csv_rows import (
-    CsvRowDecoder,
-    CsvRowEncoder,
-    CsvTableOptions,
-)
-from millstream.connectors.formats.tables.json_rows import (
-    JsonOptions,
-    JsonRowDecoder,
-    JsonRowEncoder,
-)
+from millstream.connectors.formats.csv_messages import CsvRowDecoder, CsvRowEncoder, CsvTableOptions
+from millstream.connectors.formats.json_messages import JsonOptions, JsonRowDecoder, JsonRowEncoder
+from millstream.connectors.formats.row_format import RawDecoder, RawEncoder
 from millstream.entry_points import Extensions
 from millstream.errors import MillstreamError, ValidationError
 from millstream.sql.catalog.connectors import ALL_CHANGES, FACTORIES, INSERT_ONLY
@@ -33,7 +25,7 @@ from millstream.sql.suggestions import did_you_mean, listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.connectors.formats.tables.codec import RowDecoder, RowEncoder
+    from millstream.connectors.formats.row_format import RowDecoder, RowEncoder
     from millstream.sql.catalog.options import Options
     from millstream.types.logical_types import LogicalType, RowType
 
@@ -75,8 +67,10 @@ def _csv_options(options: Mapping[str, Any]) -> CsvTableOptions:
     delimiter = options["field-delimiter"].encode().decode("unicode_escape")
     return CsvTableOptions(
         delimiter=single_character(delimiter, "field delimiter"),
-        quote=None if options["disable-quote-character"] else quote or '"',
-        escape=escape,
+        quote=None
+        if options["disable-quote-character"]
+        else single_character(quote or '"', "quote character"),
+        escape=None if escape is None else single_character(escape, "escape character"),
         null=options["null-literal"],
         array_delimiter=options["array-element-delimiter"],
         comments=options["allow-comments"],

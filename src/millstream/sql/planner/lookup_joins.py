@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.connectors.formats.tables.codec import row_of_columns
+from millstream.connectors.formats.row_format import row_of_columns
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import Call, InputReference
 from millstream.runtime.operators.table.lookup_join import LookupJoinFactory, LookupPolicy

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.configuration.options import CDC_EVENTS_DUPLICATE
 from millstream.connectors.formats.file_format import BATCH_SIZE
-from millstream.connectors.formats.tables.codec import row_of_columns
+from millstream.connectors.formats.row_format import row_of_columns
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import ValidationError
 from millstream.expressions.evaluator import is_deterministic as is_constant

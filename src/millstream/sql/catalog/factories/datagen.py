@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millstream.connectors.basic.data_generator import DataGeneratorSource, GeneratorFunction
-from millstream.connectors.formats.tables.codec import row_of_columns
+from millstream.connectors.formats.row_format import row_of_columns
 from millstream.errors import ValidationError
 from millstream.expressions.decimals import EXACT
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
@@ -188,7 +188,7 @@ def _now(root: TypeRoot, begun: int) -> int:
     return seconds * _NANOS + begun % _NANOS // 1_000_000 * 1_000_000
 
 
-# -- options --------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 
 def _parts(kind: LogicalType) -> Iterator[tuple[str, LogicalType]]:

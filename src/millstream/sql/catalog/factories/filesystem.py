@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.configuration.options import LOCAL_TIME_ZONE
-from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
+from millstream.connectors.basic.whole_source import WholeSourceLookup
 from millstream.connectors.files.partitions import (
     PartitionCommit,
     PartitionCommitPolicy,
@@ -19,20 +19,21 @@ from millstream.connectors.files.partitions import (
     PartitionSplitter,
     PartitionTime,
     SuccessFile,
+    directory_of,
+    shown_value,
+    value_text,
 )
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileColumns, FileSource
 from millstream.connectors.files.table_sink import Overwrite, TableFileSink
+from millstream.connectors.formats.avro_format import AvroTableFormat, AvroTableWriterFactory
 from millstream.connectors.formats.csv_format import CsvWriterFactory
-from millstream.connectors.formats.file_writers import ParquetWriterFactory
-from millstream.connectors.formats.parquet_format import ParquetFormat
-from millstream.connectors.formats.tables.avro_table import AvroTableFormat, AvroTableWriterFactory
-from millstream.connectors.formats.tables.codec import arrow_schema, row_of_columns
-from millstream.connectors.formats.tables.csv_rows import CsvTableFormat
-from millstream.connectors.formats.tables.json_rows import JsonRowDecoder
-from millstream.connectors.formats.tables.lines import MessageLines, MessageLinesWriterFactory
-from millstream.connectors.formats.tables.texts import text_parser
-from millstream.connectors.lookups.whole_source import WholeSourceLookup
+from millstream.connectors.formats.csv_messages import CsvTableFormat
+from millstream.connectors.formats.json_messages import JsonRowDecoder
+from millstream.connectors.formats.line_format import MessageLines, MessageLinesWriterFactory
+from millstream.connectors.formats.parquet_format import ParquetFormat, ParquetWriterFactory
+from millstream.connectors.formats.row_format import arrow_schema, row_of_columns
+from millstream.connectors.formats.texts import text_parser
 from millstream.errors import ValidationError
 from millstream.expressions.java.date_time_formatter import formatter_of
 from millstream.expressions.nodes import InputReference, transform
@@ -57,19 +58,7 @@ from millstream.sql.catalog.options import (
 )
 from millstream.sql.stream_types import stream_type
 from millstream.sql.suggestions import did_you_mean
-from millstream.types.logical_types import (
-    BigIntType,
-    BooleanType,
-    CharType,
-    DateType,
-    IntType,
-    LocalZonedTimestampType,
-    RowField,
-    RowType,
-    SmallIntType,
-    TinyIntType,
-    VarCharType,
-)
+from millstream.types import logical_types as lt
 from millstream.types.time import Duration
 
 if TYPE_CHECKING:
@@ -77,13 +66,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millstream.connectors.formats.file_format import FileFormat
-    from millstream.connectors.formats.file_writers import BulkWriterFactory
+    from millstream.connectors.formats.file_format import BulkWriterFactory, FileFormat
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.expressions.nodes import Expression
     from millstream.sql.catalog.formats import ChosenFormat
-    from millstream.types.logical_types import LogicalType
     from millstream.types.types import TypeInformation
 
 
@@ -240,20 +227,20 @@ FILE_FORMATS: Final[dict[str, tuple[Option, ...]]] = {
 _STANDARD: Final = "json.timestamp-format.standard"
 #: Types of columns of partitions.
 _IN_NAMES: Final = (
-    CharType,
-    VarCharType,
-    TinyIntType,
-    SmallIntType,
-    IntType,
-    BigIntType,
-    BooleanType,
-    DateType,
+    lt.CharType,
+    lt.VarCharType,
+    lt.TinyIntType,
+    lt.SmallIntType,
+    lt.IntType,
+    lt.BigIntType,
+    lt.BooleanType,
+    lt.DateType,
 )
-_METADATA: Final[dict[str, LogicalType]] = {
-    "file.path": VarCharType(nullable=False),
-    "file.name": VarCharType(nullable=False),
-    "file.size": BigIntType(nullable=False),
-    "file.modification-time": LocalZonedTimestampType(nullable=False, precision=3),
+_METADATA: Final[dict[str, lt.LogicalType]] = {
+    "file.path": lt.VarCharType(nullable=False),
+    "file.name": lt.VarCharType(nullable=False),
+    "file.size": lt.BigIntType(nullable=False),
+    "file.modification-time": lt.LocalZonedTimestampType(nullable=False, precision=3),
 }
 
 
@@ -280,7 +267,7 @@ def _schema(context: FactoryContext) -> pa.Schema:
 
 
 def _reader(
-    whole: RowType,
+    whole: lt.RowType,
     chosen: ChosenFormat | None,
     options: Options,
     read: frozenset[str] | None,
@@ -301,7 +288,7 @@ def _reader(
     return MessageLines(decoder, chosen.advice)
 
 
-def _writer(row: RowType, chosen: ChosenFormat | None, options: Options) -> BulkWriterFactory:
+def _writer(row: lt.RowType, chosen: ChosenFormat | None, options: Options) -> BulkWriterFactory:
     """What writes files with such rows.
 
     Raises:
@@ -326,20 +313,20 @@ def _writer(row: RowType, chosen: ChosenFormat | None, options: Options) -> Bulk
     )
 
 
-def _avro_format(row: RowType, options: Options) -> FileFormat:
+def _avro_format(row: lt.RowType, options: Options) -> FileFormat:
     return AvroTableFormat(row, legacy=options["avro.timestamp_mapping.legacy"])
 
 
-def _avro_writer(row: RowType, options: Options) -> BulkWriterFactory:
+def _avro_writer(row: lt.RowType, options: Options) -> BulkWriterFactory:
     legacy = options["avro.timestamp_mapping.legacy"]
     return AvroTableWriterFactory(row, options["avro.codec"], legacy=legacy)
 
 
-_READERS: Final[dict[str, Callable[[RowType, Options], FileFormat]]] = {
+_READERS: Final[dict[str, Callable[[lt.RowType, Options], FileFormat]]] = {
     "avro": _avro_format,
     "parquet": lambda row, _: ParquetFormat(stream_type(row)),
 }
-_WRITERS: Final[dict[str, Callable[[RowType, Options], BulkWriterFactory]]] = {
+_WRITERS: Final[dict[str, Callable[[lt.RowType, Options], BulkWriterFactory]]] = {
     "avro": _avro_writer,
     "parquet": lambda _, options: ParquetWriterFactory(options["parquet.compression"]),
 }
@@ -359,7 +346,7 @@ class _FilesSource(TableSource):
             self.changes = self._chosen.changes
         self._format()
 
-    def metadata(self) -> Mapping[str, LogicalType]:
+    def metadata(self) -> Mapping[str, lt.LogicalType]:
         return _METADATA
 
     def _format(self) -> FileFormat:
@@ -456,8 +443,8 @@ class _FilesSink(TableSink):
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
         del declared
-        fields = (RowField(each.name, each.type) for each in self._context.physical)
-        return stream_type(RowType(tuple(fields), nullable=False))
+        fields = (lt.RowField(each.name, each.type) for each in self._context.physical)
+        return stream_type(lt.RowType(tuple(fields), nullable=False))
 
     def create(self) -> Sink:
         writer = _writer(_row(self._context), self._format, self._options)
@@ -471,26 +458,26 @@ class _FilesSink(TableSink):
         return TableFileSink(path, writer, splitter, commit=self._commit, overwrite=self._overwrite)
 
 
-def _row(context: FactoryContext) -> RowType:
+def _row(context: FactoryContext) -> lt.RowType:
     """The row that files hold: without the columns of the partition."""
     keys = context.table.partition_keys
     fields = tuple(
-        RowField(each.name, each.type) for each in context.physical if each.name not in keys
+        lt.RowField(each.name, each.type) for each in context.physical if each.name not in keys
     )
     if not fields:
         message = f"{context.owner} needs a column that is not among those of PARTITIONED BY."
         raise ValidationError(message)
-    return RowType(fields, nullable=False)
+    return lt.RowType(fields, nullable=False)
 
 
-def _partition(context: FactoryContext) -> dict[str, LogicalType]:
+def _partition(context: FactoryContext) -> dict[str, lt.LogicalType]:
     """The columns of the partition.
 
     Raises:
         ValidationError: one is of a type that names of directories do not say, or would be hidden.
     """
     by_name = {each.name: each.type for each in context.physical}
-    found: dict[str, LogicalType] = {}
+    found: dict[str, lt.LogicalType] = {}
     for key in context.table.partition_keys:
         kind = by_name.get(key)
         if kind is None:
@@ -521,7 +508,7 @@ def _base(options: Options) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
-def _parser(kind: LogicalType) -> Callable[[str], Any]:
+def _parser(kind: lt.LogicalType) -> Callable[[str], Any]:
     parse = text_parser(kind)
     assert parse is not None  # noqa: S101 - one of _IN_NAMES
     return parse

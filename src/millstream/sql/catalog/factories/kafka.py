@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.connectors.formats.tables.codec import row_of_columns
+from millstream.connectors.formats.row_format import row_of_columns
 from millstream.connectors.kafka.client import KafkaTopicPartition
 from millstream.connectors.kafka.serialization import TableMessages, TableRecords, TableRecordsPlan
 from millstream.connectors.kafka.sink import KafkaSink
@@ -34,23 +34,12 @@ from millstream.sql.catalog.formats import chosen_format
 from millstream.sql.catalog.options import IDLE_TIMEOUT, Options, choice, duration, integer, text
 from millstream.sql.stream_types import stream_type
 from millstream.sql.suggestions import listed
-from millstream.types.logical_types import (
-    ArrayType,
-    BigIntType,
-    IntType,
-    LocalZonedTimestampType,
-    LogicalType,
-    MapType,
-    RowField,
-    RowType,
-    VarBinaryType,
-    VarCharType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from millstream.connectors.formats.tables.codec import RowDecoder
+    from millstream.connectors.formats.row_format import RowDecoder
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.sql.catalog.formats import ChosenFormat
@@ -186,24 +175,26 @@ _UPSERT: Final = (
 )
 #: Connector -> its options, without those of formats and of Kafka's clients.
 OPTIONS: Final = {"kafka": _PLAIN, "upsert-kafka": _UPSERT}
-_STRING: Final = VarCharType()
-_BYTES: Final = VarBinaryType()
-_HEADERS: Final = MapType(_STRING, _BYTES)
-_TIME: Final = LocalZonedTimestampType(precision=3)
-_READABLE: Final[dict[str, LogicalType]] = {
+_STRING: Final = lt.VarCharType()
+_BYTES: Final = lt.VarBinaryType()
+_HEADERS: Final = lt.MapType(_STRING, _BYTES)
+_TIME: Final = lt.LocalZonedTimestampType(precision=3)
+_READABLE: Final[dict[str, lt.LogicalType]] = {
     "topic": _STRING.not_null(),
-    "partition": IntType(nullable=False),
+    "partition": lt.IntType(nullable=False),
     "headers": _HEADERS.not_null(),
-    "header-list": ArrayType(
-        RowType((RowField("key", _STRING.not_null()), RowField("value", _BYTES)), nullable=False),
+    "header-list": lt.ArrayType(
+        lt.RowType(
+            (lt.RowField("key", _STRING.not_null()), lt.RowField("value", _BYTES)), nullable=False
+        ),
         nullable=False,
     ),
-    "leader-epoch": IntType(),
-    "offset": BigIntType(nullable=False),
+    "leader-epoch": lt.IntType(),
+    "offset": lt.BigIntType(nullable=False),
     "timestamp": _TIME.not_null(),
     "timestamp-type": _STRING.not_null(),
 }
-_WRITABLE: Final[dict[str, LogicalType]] = {
+_WRITABLE: Final[dict[str, lt.LogicalType]] = {
     "topic": _STRING.not_null(),
     "headers": _HEADERS,
     "timestamp": _TIME,
@@ -224,22 +215,22 @@ class _Layout:
     value_columns: tuple[int, ...]
     upsert: bool
 
-    def part(self, columns: tuple[int, ...], prefix: str = "") -> RowType:
+    def part(self, columns: tuple[int, ...], prefix: str = "") -> lt.RowType:
         """The row that a part of the message is."""
         physical = self.context.physical
         chosen = [physical[each] for each in columns]
-        return RowType(
-            tuple(RowField(each.name.removeprefix(prefix), each.type) for each in chosen),
+        return lt.RowType(
+            tuple(lt.RowField(each.name.removeprefix(prefix), each.type) for each in chosen),
             nullable=False,
         )
 
     @property
-    def key_row(self) -> RowType:
+    def key_row(self) -> lt.RowType:
         """The row of the key, without the prefix of its columns."""
         return self.part(self.key_columns, self.options["key.fields-prefix"])
 
     @property
-    def value_row(self) -> RowType:
+    def value_row(self) -> lt.RowType:
         """The row of the value."""
         return self.part(self.value_columns)
 
@@ -374,7 +365,7 @@ class _KafkaTable(TableSource):
         if layout.key is not None:
             layout.key.decoder(layout.key_row, options)
 
-    def metadata(self) -> Mapping[str, LogicalType]:
+    def metadata(self) -> Mapping[str, lt.LogicalType]:
         more = {f"{_VALUE}{key}": kind for key, kind in self._layout.value.metadata.items()}
         return {**_READABLE, **more}
 
@@ -414,12 +405,12 @@ class _KafkaTable(TableSource):
         # All of a key: one that is not there has no row.
         kept = sorted({*value_columns, *layout.key_columns})
         physical = layout.context.physical
-        fields = [RowField(each.name, each.type) for each in (physical[at] for at in kept)]
-        fields += [RowField(METADATA_PREFIX + key, known[key]) for key in wanted]
+        fields = [lt.RowField(each.name, each.type) for each in (physical[at] for at in kept)]
+        fields += [lt.RowField(METADATA_PREFIX + key, known[key]) for key in wanted]
         places = {key: len(kept) + place for place, key in enumerate(wanted)}
         key = layout.key
         plan = TableRecordsPlan(
-            row=RowType(tuple(fields), nullable=False),
+            row=lt.RowType(tuple(fields), nullable=False),
             value=value,
             value_columns=(
                 *map(kept.index, value_columns),
@@ -466,15 +457,15 @@ class _KafkaTableSink(TableSink):
             return UPSERTS
         return INSERT_ONLY if given == INSERT_ONLY else self._layout.value.changes
 
-    def metadata(self) -> Mapping[str, LogicalType]:
+    def metadata(self) -> Mapping[str, lt.LogicalType]:
         return _WRITABLE
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
         del declared
         persisted = self._layout.context.table.schema.persisted
         kinds = [_WRITABLE[each.key] if each.is_metadata() else each.type for each in persisted]
-        fields = (RowField(each.name, kind) for each, kind in zip(persisted, kinds, strict=True))
-        return stream_type(RowType(tuple(fields), nullable=False))
+        fields = (lt.RowField(each.name, kind) for each, kind in zip(persisted, kinds, strict=True))
+        return stream_type(lt.RowType(tuple(fields), nullable=False))
 
     def create(self) -> Sink:
         options = self._options

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.connectors.basic.blackhole import BlackholeSink
-from millstream.connectors.basic.print_sink import PrintSink, RowTexts
+from millstream.connectors.basic.print_sink import BlackholeSink, PrintSink, RowTexts
 from millstream.errors import ValidationError
 from millstream.sql.catalog.connectors import FactoryContext, TableSink, TableSource
 from millstream.sql.catalog.options import Option, Options, boolean, integer, text

@@ -1,4 +1,7 @@
-"""The ``jdbc`` connector for PostgreSQL: bounded scans, lookups, and append or upsert sinks."""
+"""The connectors of databases: ``jdbc`` (PostgreSQL), ``sqlite`` and ``duckdb``.
+
+They have bounded scans, lookups, and append or upsert sinks.
+"""
 
 from __future__ import annotations
 
@@ -28,29 +31,23 @@ from millstream.sql.catalog.options import (
     Options,
     caching_of,
     choice,
+    duration,
     integer,
     text,
 )
 from millstream.sql.stream_types import stream_type
-from millstream.types.logical_types import (
-    ArrayType,
-    DecimalType,
-    MapType,
-    MultisetType,
-    RowField,
-    RowType,
-    TimeType,
-)
+from millstream.types import logical_types as lt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from millstream.contracts.lookup import LookupSource
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.types.types import TypeInformation
 
 
-_OPTIONS: Final = (
+_JDBC: Final = (
     text("url", required=True),
     text("table-name", required=True),
     text("driver"),
@@ -63,12 +60,20 @@ _OPTIONS: Final = (
     integer("sink.parallelism"),
     *LOOKUP_OPTIONS,
 )
+_FILE: Final = (
+    text("path", required=True),
+    text("table-name", required=True),
+    IDLE_TIMEOUT,
+    duration("sink.lock-timeout", 60_000),
+    integer("sink.parallelism"),
+    *LOOKUP_OPTIONS,
+)
 #: Connector -> its options.
-OPTIONS: Final = {"jdbc": _OPTIONS}
+OPTIONS: Final = {"jdbc": _JDBC, "sqlite": _FILE, "duckdb": _FILE}
 _URL: Final = re.compile(r"jdbc:postgresql:(?://([^/?]*)/)?([^/?]*)(?:\?(.*))?")
 #: Names of the driver of Java's -> of libpq.
 _PARAMETERS: Final = {"user": "user", "password": "password", "sslmode": "sslmode"}
-_UNREADABLE: Final = (ArrayType, MapType, MultisetType, RowType, TimeType)
+_UNREADABLE: Final = (lt.ArrayType, lt.MapType, lt.MultisetType, lt.RowType, lt.TimeType)
 
 
 def connection_string(options: Options) -> str:
@@ -165,7 +170,7 @@ class _JdbcTable(TableSource):
                     "which cannot be read in this release."
                 )
                 raise ValidationError(message)
-            if isinstance(each.type, DecimalType):
+            if isinstance(each.type, lt.DecimalType):
                 kind = f"numeric({each.type.precision}, {each.type.scale})"
                 name = f"CAST({name} AS {kind}) AS {name}"
             columns.append(name)
@@ -175,7 +180,7 @@ class _JdbcTable(TableSource):
         return PostgresSource(self._conninfo, query, key=self._key, splits=number, texts=texts)
 
     def lookup(self, keys: Sequence[str]) -> TableLookup:
-        from millstream.connectors.lookups.postgres_rows import PostgresLookup, postgres_type
+        from millstream.connectors.postgres.lookup import PostgresLookup, postgres_type
 
         fields = [pa.field(each.name, each.type.to_arrow()) for each in self._context.physical]
         for field in fields:
@@ -201,8 +206,8 @@ class _JdbcTableSink(KeyedTableSink):
 
     def stream_type(self, declared: TypeInformation) -> TypeInformation:
         del declared
-        fields = (RowField(each.name, each.type) for each in self._context.physical)
-        return stream_type(RowType(tuple(fields), nullable=False))
+        fields = (lt.RowField(each.name, each.type) for each in self._context.physical)
+        return stream_type(lt.RowType(tuple(fields), nullable=False))
 
     def create(self) -> Sink:
         from millstream.connectors.postgres.sink import PostgresSink
@@ -214,11 +219,68 @@ class _JdbcTableSink(KeyedTableSink):
         return PostgresSink.commit_table(self._conninfo, table, columns=names)
 
 
+# -- databases in a file ---------------------------------------------------------------------------
+
+
+class _EmbeddedTable(KeyedTableSink):
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        super().__init__(context)
+        self._options = options
+        self._columns = [column.name for column in context.physical]
+        self._is_sqlite = context.table.options["connector"] == "sqlite"
+        self.parallelism = options["sink.parallelism"]
+
+    def create(self) -> Sink:
+        path, table = self._options["path"], self._options["table-name"]
+        timeout = self._options["sink.lock-timeout"] / 1000
+        if self._is_sqlite:
+            from millstream.connectors.embedded.sqlite import SqliteSink
+
+            return SqliteSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
+        from millstream.connectors.embedded.duckdb import DuckDbSink
+
+        return DuckDbSink(path, table, columns=self._columns, key=self.key, timeout=timeout)
+
+
+class _EmbeddedRows(TableSource):
+    def __init__(self, context: FactoryContext, options: Options) -> None:
+        self._options = options
+        self._is_sqlite = context.table.options["connector"] == "sqlite"
+        self._schema = pa.schema([(each.name, each.type.to_arrow()) for each in context.physical])
+        self._caching = caching_of(options)
+
+    def create(self) -> Source:
+        from millstream.connectors.embedded.duckdb import DuckDbSource
+        from millstream.connectors.embedded.sqlite import SqliteSource
+
+        made = SqliteSource if self._is_sqlite else DuckDbSource
+        return made(self._options["path"], self._options["table-name"], self._schema)
+
+    def lookup(self, keys: Sequence[str]) -> TableLookup:
+        path, table, columns = self._options["path"], self._options["table-name"], tuple(keys)
+        made: LookupSource
+        if self._is_sqlite:
+            from millstream.connectors.embedded.sqlite import SqliteLookup
+
+            made = SqliteLookup(path, table, self._schema, columns)
+        else:
+            from millstream.connectors.embedded.duckdb import DuckDbLookup
+
+            made = DuckDbLookup(path, table, self._schema, columns)
+        # DuckDB answers one question by threads of its own.
+        retries = self._options["lookup.max-retries"]
+        return TableLookup(made, self._caching, retries, has_connections=self._is_sqlite)
+
+
 def source(context: FactoryContext) -> TableSource:
-    """The rows of a table as they are when the job starts."""
-    return _JdbcTable(context, Options(context.owner, context.options, _OPTIONS))
+    """The rows of a table as they are when the job starts, or by keys."""
+    connector = context.table.options["connector"]
+    options = Options(context.owner, context.options, OPTIONS[connector])
+    return (_JdbcTable if connector == "jdbc" else _EmbeddedRows)(context, options)
 
 
 def sink(context: FactoryContext) -> TableSink:
-    """Changes that go into an existing table, exactly once."""
-    return _JdbcTableSink(context, Options(context.owner, context.options, _OPTIONS))
+    """Rows that are added to an existing table, or its changes, exactly once."""
+    connector = context.table.options["connector"]
+    options = Options(context.owner, context.options, OPTIONS[connector])
+    return (_JdbcTableSink if connector == "jdbc" else _EmbeddedTable)(context, options)

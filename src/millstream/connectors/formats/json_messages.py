@@ -1,8 +1,9 @@
-"""Flink's format ``json``: JSON objects as rows of logical types, and back.
+"""JSON objects in messages: rows of PyFlink's types, and of logical types as in Flink's ``json``.
 
-The conversions are Flink's: a text may stand for a number and a number for a text; times are texts
-of a standard; with ``ignore-parse-errors`` a field that does not fit is NULL and a message that is
-no JSON is dropped.  Messages of plain types are read by pyarrow together where it reads them alike.
+The conversions of the format ``json`` are Flink's: a text may stand for a number and a number for a
+text; times are texts of a standard; with ``ignore-parse-errors`` a field that does not fit is NULL
+and a message that is no JSON is dropped.  Messages of plain types are read by pyarrow together
+where it reads them alike.
 """
 
 from __future__ import annotations
@@ -11,15 +12,30 @@ import base64
 import json
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.connectors.formats.file_format import row_type_of
-from millstream.connectors.formats.json_format import JsonColumns, json_objects, strict_json
-from millstream.connectors.formats.tables.codec import INSERT, RowDecoder, RowEncoder, arrow_schema
-from millstream.connectors.formats.tables.texts import (
+from millstream.connectors.formats.file_format import row_type_of, type_of_schema
+from millstream.connectors.formats.json_format import (
+    JsonColumns,
+    few_json_texts,
+    json_objects,
+    json_text,
+    json_texts,
+    strict_json,
+)
+from millstream.connectors.formats.row_format import (
+    INSERT,
+    RowDecoder,
+    RowDeserialization,
+    RowEncoder,
+    arrow_schema,
+    named_values,
+    with_names,
+)
+from millstream.connectors.formats.texts import (
     INTEGER_BITS,
     array_of_texts,
     integer,
@@ -27,15 +43,278 @@ from millstream.connectors.formats.tables.texts import (
     time_text,
     timestamp_text,
 )
-from millstream.errors import ValidationError
+from millstream.contracts.serialization import SerializationSchema
+from millstream.errors import ConfigurationError, ValidationError
 from millstream.types import logical_types as lt
 from millstream.types.text_values import double_text, float_text
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from millstream.connectors.formats.file_format import SchemaLike
+    from millstream.types.types import TypeInformation
+
+
+_FORMATS: Final = {
+    "date": Types.SQL_DATE,
+    "time": Types.SQL_TIME,
+    "date-time": Types.SQL_TIMESTAMP,
+}
+
+
+def type_of_json_schema(text: str) -> TypeInformation:
+    """The row type that a JSON schema describes.
+
+    Raises:
+        ConfigurationError: it is no JSON schema of an object, or one that no type describes.
+    """
+    try:
+        root = json.loads(text)
+    except (TypeError, ValueError) as error:
+        message = f"this is no JSON schema: {error}"
+        raise ConfigurationError(message) from error
+    if not isinstance(root, dict) or root.get("type") != "object":
+        message = "a JSON schema of messages must be of type 'object'"
+        raise ConfigurationError(message)
+    return _Converter(root).convert("", root)
+
+
+class _Converter:
+    """Walks one schema; messages name the place in it."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        #: References that are being followed: a schema that contains itself has no type.
+        self._open: list[str] = []
+
+    def convert(self, place: str, node: Any) -> TypeInformation:
+        """The type of a part of the schema."""
+        if not isinstance(node, dict):
+            self._refuse(place, "is no schema")
+        if "$ref" in node:
+            return self._referred(place, str(node["$ref"]))
+        if "oneOf" in node:
+            return self._one_of(place, list(node["oneOf"]))
+        kinds = node.get("type")
+        if isinstance(kinds, list):
+            return self._one_of(place, [{**node, "type": kind} for kind in kinds])
+        convert = getattr(self, f"_{kinds}", None) if isinstance(kinds, str) else None
+        if convert is None:
+            self._refuse(place, f"is of type {kinds!r}")
+        found: TypeInformation = convert(place, node)
+        return found
+
+    def _refuse(self, place: str, reason: str) -> NoReturn:
+        message = f"the JSON schema has no row type: {place or 'it'} {reason}"
+        raise ConfigurationError(message)
+
+    def _referred(self, place: str, reference: str) -> TypeInformation:
+        if not reference.startswith("#") or reference in self._open:
+            self._refuse(place, f"refers to {reference!r}")
+        node: Any = self._root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            if step:
+                node = node.get(step) if isinstance(node, dict) else None
+        self._open.append(reference)
+        try:
+            return self.convert(place, node)
+        finally:
+            self._open.pop()
+
+    def _one_of(self, place: str, nodes: list[Any]) -> TypeInformation:
+        """Of two of which one is null the other; every field can be null."""
+        others = [node for node in nodes if node != {"type": "null"} and node.get("type") != "null"]
+        if len(others) != 1:
+            self._refuse(place, "may be of several types")
+        return self.convert(place, others[0])
+
+    def _object(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        fields = node.get("properties")
+        if not fields:
+            self._refuse(place, "is an object without properties")
+        types = [self.convert(f"{place}.{name}".lstrip("."), part) for name, part in fields.items()]
+        return Types.ROW_NAMED(list(fields), types)
+
+    def _array(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        items = node.get("items")
+        if not isinstance(items, dict):
+            self._refuse(place, "is an array of more than one type of items")
+        return Types.OBJECT_ARRAY(self.convert(f"{place}[]", items))
+
+    def _string(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        if node.get("contentEncoding") == "base64":
+            self._refuse(place, "is base64; read it as a string and decode it")
+        return _FORMATS.get(str(node.get("format")), Types.STRING)()
+
+    def _number(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        del place, node
+        return Types.BIG_DEC()
+
+    _integer = _number
+
+    def _boolean(self, place: str, node: dict[str, Any]) -> TypeInformation:
+        del place, node
+        return Types.BOOLEAN()
+
+
+class JsonRowDeserializationSchema(RowDeserialization):
+    """Messages that are JSON objects.
+
+    Fields that the type does not name are ignored, fields that a message lacks are null (or are
+    refused, with ``fail_on_missing_field``).
+    """
+
+    def __init__(
+        self,
+        type_info: SchemaLike,
+        *,
+        fail_on_missing_field: bool = False,
+        ignore_parse_errors: bool = False,
+    ) -> None:
+        super().__init__(type_info, ignore_parse_errors=ignore_parse_errors)
+        self._fail_on_missing_field = fail_on_missing_field
+        self._json = JsonColumns(self._type, texts=True)
+
+    @staticmethod
+    def builder() -> JsonRowDeserializationSchema.Builder:
+        """Start building."""
+        return JsonRowDeserializationSchema.Builder()
+
+    class Builder:
+        """Builds a JsonRowDeserializationSchema, as PyFlink's."""
+
+        def __init__(self) -> None:
+            self._type: SchemaLike | None = None
+            self._fail_on_missing_field = False
+            self._ignore_parse_errors = False
+
+        def type_info(self, type_info: SchemaLike) -> Self:
+            """Set the row type."""
+            self._type = type_info
+            return self
+
+        def json_schema(self, json_schema: str) -> Self:
+            """Set the row type to that of a JSON schema (of an object).
+
+            Raises:
+                ConfigurationError: it is none, or one that no row type describes.
+            """
+            self._type = type_of_json_schema(json_schema)
+            return self
+
+        def fail_on_missing_field(self) -> Self:
+            """Refuse messages that lack a field."""
+            self._fail_on_missing_field = True
+            return self
+
+        def ignore_parse_errors(self) -> Self:
+            """Pass over messages that do not parse."""
+            self._ignore_parse_errors = True
+            return self
+
+        def build(self) -> JsonRowDeserializationSchema:
+            """The schema.
+
+            Raises:
+                ConfigurationError: there is no type, or missing fields are to be refused and
+                    passed over.
+            """
+            if self._fail_on_missing_field and self._ignore_parse_errors:
+                message = "call either fail_on_missing_field() or ignore_parse_errors(), not both"
+                raise ConfigurationError(message)
+            return JsonRowDeserializationSchema(
+                _given(self._type, "type_info"),
+                fail_on_missing_field=self._fail_on_missing_field,
+                ignore_parse_errors=self._ignore_parse_errors,
+            )
+
+    def _parse(self, messages: Sequence[bytes]) -> pa.RecordBatch:
+        block = b"\n".join(messages)
+        breaks = len(messages) - 1
+        # Mostly no message has a line break, and each begins and ends as it should: seen at once.
+        plain = block[:1] == b"{" and block[-1:] == b"}"
+        if not plain or block.count(b"\n") != breaks or block.count(b"}\n{") != breaks:
+            trimmed = [message.strip() for message in messages]
+            if not all(each[:1] == b"{" and each[-1:] == b"}" for each in trimmed):
+                # So that a record that one has too many does not stand for another's that has none.
+                message = "a message is no JSON object"
+                raise ValueError(message)
+            block = b"\n".join(trimmed)
+        return self._rows_of(block, len(messages))
+
+    def _read(self, block: bytes, breaks: int) -> pa.Table:
+        if block.count(b"\n") != breaks:
+            # Line breaks within a message can only be blanks of JSON, but where are they?
+            if breaks:
+                message = "a message has several lines"
+                raise ValueError(message)
+            block = block.replace(b"\n", b" ")
+        if self._fail_on_missing_field:
+            self._require_fields(block)
+        return self._json.read(block)
+
+    def _require_fields(self, block: bytes) -> None:
+        for line in block.splitlines():
+            missing = set(self._columns.names) - json.loads(line).keys()
+            if missing:
+                message = f"the field {', '.join(sorted(missing))} is missing"
+                raise ValueError(message)
+
+
+def _given(value: SchemaLike | None, method: str) -> SchemaLike:
+    if value is None:
+        message = f"call {method}(...) before build()"
+        raise ConfigurationError(message)
+    return value
+
+
+class JsonRowSerializationSchema(SerializationSchema):
+    """Records as JSON objects.
+
+    Args:
+        type_info: the row type, whose names the fields have; None: those of the stream's type.
+    """
+
+    def __init__(self, type_info: TypeInformation | None = None) -> None:
+        self._type = type_info
+
+    @staticmethod
+    def builder() -> JsonRowSerializationSchema.Builder:
+        """Start building."""
+        return JsonRowSerializationSchema.Builder()
+
+    class Builder:
+        """Builds a JsonRowSerializationSchema, as PyFlink's."""
+
+        def __init__(self) -> None:
+            self._type: TypeInformation | None = None
+
+        def with_type_info(self, type_info: TypeInformation) -> Self:
+            """Set the row type, whose names the fields have; the stream's unless set."""
+            self._type = type_of_schema(type_info)
+            return self
+
+        def build(self) -> JsonRowSerializationSchema:
+            """The schema."""
+            return JsonRowSerializationSchema(self._type)
+
+    def serialize(self, element: object) -> bytes:
+        if self._type is None:
+            return json_text(named_values(element)).encode()
+        return json_text(with_names(element, self._type)).encode()
+
+    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes] | None:
+        """All records, without a Python object per value."""
+        if self._type is not None and batch.schema != self._type.arrow_schema:
+            return None
+        return few_json_texts(batch) or json_texts(batch)
+
+
+# -- rows of tables --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -435,20 +714,11 @@ class JsonRowDecoder(RowDecoder):
             raise
 
     def columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
-        # Each begins and ends as an object, so that a row that one has too many does not stand for
-        # another's that has none.
-        block = b"\n".join(messages)
-        if (
-            self._columns is None
-            or block.count(b"\n") != len(messages) - 1
-            or not all(each[:1] == b"{" and each[-1:] == b"}" for each in messages)
-        ):
+        table = None if self._columns is None else self._columns.read_messages(messages)
+        if table is None:
             return None
+        (batch,) = table.to_batches(max_chunksize=len(messages) + 1)
         try:
-            table = self._columns.read(block)
-            if table.num_rows != len(messages):
-                return None
-            (batch,) = table.combine_chunks().to_batches(max_chunksize=len(messages) + 1)
             arrays = typed_arrays(batch.columns, self.row, iso=bool(self.options.iso))
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         except (ValueError, pa.ArrowException):

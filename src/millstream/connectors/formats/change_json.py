@@ -14,7 +14,15 @@ import pyarrow.compute as pc
 
 from millstream.connectors.formats.file_format import row_type_of
 from millstream.connectors.formats.json_format import JsonColumns
-from millstream.connectors.formats.tables.codec import (
+from millstream.connectors.formats.json_messages import (
+    JsonRowEncoder,
+    json_as_text,
+    parsed_json,
+    readable_fields,
+    row_reader,
+    typed_arrays,
+)
+from millstream.connectors.formats.row_format import (
     DELETE,
     INSERT,
     UPDATE_AFTER,
@@ -24,15 +32,7 @@ from millstream.connectors.formats.tables.codec import (
     RowEncoder,
     arrow_schema,
 )
-from millstream.connectors.formats.tables.json_rows import (
-    JsonRowEncoder,
-    json_as_text,
-    parsed_json,
-    readable_fields,
-    row_reader,
-    typed_arrays,
-)
-from millstream.connectors.formats.tables.texts import integer
+from millstream.connectors.formats.texts import integer
 from millstream.types.logical_types import (
     LocalZonedTimestampType,
     LogicalType,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from millstream.connectors.formats.tables.json_rows import JsonOptions
+    from millstream.connectors.formats.json_messages import JsonOptions
     from millstream.types.logical_types import RowType
 
 
@@ -115,20 +115,15 @@ class ChangeBlocks:
 
     def read(self, messages: Sequence[bytes]) -> Changes | None:
         """The changes; None: the messages are to be read one by one."""
-        block, dialect = b"\n".join(messages), self._dialect
         if (
             self._columns is None
             or len(messages) < _FEW
-            or block.count(b"\n") != len(messages) - 1
-            or not all(each[:1] == b"{" and each[-1:] == b"}" for each in messages)
-            or (dialect.null_is_a_value and b"null" in block)
+            or (self._dialect.null_is_a_value and any(b"null" in each for each in messages))
         ):
             return None
+        table = self._columns.read_messages(messages)
         try:
-            table = self._columns.read(block)
-            if table.num_rows != len(messages):
-                return None
-            return self._changes(table.combine_chunks())
+            return None if table is None else self._changes(table)
         except (ValueError, pa.ArrowException):
             return None
 

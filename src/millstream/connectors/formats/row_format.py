@@ -1,4 +1,4 @@
-"""The contract of table formats: from messages to rows with a RowKind, and back.
+"""Rows of messages: decoders and encoders of tables, and records of any kind as rows.
 
 A message may hold no row, one or several; a row has a kind (+I, -U, +U, -D) where the format has
 one.
@@ -6,6 +6,7 @@ one.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,14 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millstream.errors import ValidationError
+from millstream.connectors.formats.file_format import columns_of, type_of_schema
+from millstream.contracts.serialization import NO_RECORD, DeserializationSchema
+from millstream.errors import PermanentSinkError, TypeMismatchError, ValidationError
 from millstream.types import logical_types as lt
+from millstream.types.composite_types import CompositeTypeInfo
+from millstream.types.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from millstream.connectors.formats.file_format import SchemaLike
+    from millstream.types.types import TypeInformation
 
 
 #: Values of ``RowKind``.
@@ -120,6 +128,120 @@ def _cost(field: lt.RowField) -> int:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return 0
     return 1 if pa.types.is_primitive(kind) else 2 + pa.types.is_nested(kind)
+
+
+# -- records of any kind ---------------------------------------------------------------------------
+
+
+def named_values(value: object) -> dict[str, object]:  # noqa: PLR0911 - one per kind of value
+    """The columns of a record of an untyped stream."""
+    if isinstance(value, dict):
+        return {str(key): item for key, item in value.items()}
+    if isinstance(value, Row):
+        names = value.get_field_names()
+        if names:
+            return dict(zip(names, value, strict=True))
+        return {f"f{index}": item for index, item in enumerate(value)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)  # a named tuple
+        if names:
+            return dict(zip(names, value, strict=True))
+        return {f"f{index}": item for index, item in enumerate(value)}
+    return {"f0": value}
+
+
+def table_of_values(values: Sequence[object]) -> pa.Table:
+    """The records of an untyped stream as columns.
+
+    Raises:
+        PermanentSinkError: the values of a column have no common type.
+    """
+    rows = [named_values(value) for value in values]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = []
+    for name in names:
+        try:
+            columns.append(pa.array([row.get(name) for row in rows]))
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            message = (
+                f"the values of column {name!r} have no common type: {error}; "
+                "give the operator before the sink an output_type"
+            )
+            raise PermanentSinkError(message) from error
+    return pa.Table.from_arrays(columns, names=names)
+
+
+def with_names(value: Any, kind: TypeInformation) -> Any:
+    """A record whose rows, in lists too, are dicts with the names of their types."""
+    element: TypeInformation | None = getattr(kind, "elem_type", None)
+    if isinstance(kind, CompositeTypeInfo) and value is not None:
+        names = kind.get_field_names()
+        if isinstance(value, dict):
+            fields = [value.get(name) for name in names]
+        elif isinstance(value, Row) and set(value.get_field_names() or ()) == set(names):
+            fields = [value[name] for name in names]
+        elif isinstance(value, tuple | list):
+            fields = list(value)
+        else:
+            fields = [getattr(value, name) for name in names]
+        parts = zip(names, fields, kind.get_field_types(), strict=True)
+        return {name: with_names(field, part) for name, field, part in parts}
+    if element is not None and isinstance(value, list | tuple):
+        return [with_names(item, element) for item in value]
+    return value
+
+
+class RowDeserialization(DeserializationSchema):
+    """Messages that are parsed together as lines.
+
+    Args:
+        schema: the row type.
+        ignore_parse_errors: whether messages that do not parse are passed over.
+    """
+
+    def __init__(self, schema: SchemaLike, *, ignore_parse_errors: bool = False) -> None:
+        self._type = type_of_schema(schema)
+        self._columns = columns_of(self._type)
+        self._ignore_parse_errors = ignore_parse_errors
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        return self._type
+
+    def deserialize(self, message: bytes) -> object:
+        """One row; ``NO_RECORD`` for a message that is passed over."""
+        try:
+            return self._type.from_arrow(self._type.conform(self._parse([message])))[0]
+        except (ValueError, pa.ArrowException, TypeMismatchError):
+            if not self._ignore_parse_errors:
+                raise
+            return NO_RECORD
+
+    def deserialize_columns(self, messages: Sequence[bytes]) -> pa.RecordBatch | None:
+        try:
+            return self._type.conform(self._parse(messages))
+        except (ValueError, pa.ArrowException):
+            return None
+
+    def _parse(self, messages: Sequence[bytes]) -> pa.RecordBatch:
+        """One row per message; raises ValueError if that is not what comes out."""
+        return self._rows_of(b"\n".join(messages), len(messages))
+
+    def _rows_of(self, block: bytes, count: int) -> pa.RecordBatch:
+        table = self._read(block, count - 1)
+        if table.num_rows != count:
+            message = f"{count} messages parse as {table.num_rows} records"
+            raise ValueError(message)
+        (batch,) = table.combine_chunks().to_batches(max_chunksize=count + 1)
+        return batch
+
+    def _read(self, block: bytes, breaks: int) -> pa.Table:
+        raise NotImplementedError
+
+
+# -- raw messages ----------------------------------------------------------------------------------
 
 
 #: Of the module ``struct``.

@@ -1,18 +1,24 @@
-"""Exactly-once sinks of databases in one file: rows in pending files, then one transaction.
+"""Databases in one file: exactly-once sinks by one transaction, bounded sources, and lookups.
 
-``SqliteSink`` and ``DuckDbSink`` share this.  A task writes an epoch's rows to a pending Parquet
+SQLite and DuckDB share this.  A task writes an epoch's rows to a pending Parquet
 file beside the database (``connectors/files/pending_files.py``) and tries them: they are inserted
 and rolled back, so that a row the table refuses fails the epoch, not the commit.  The committer
 inserts the rows of all subtasks and enters them in one transaction
 (``connectors/commit_protocols/commit_table.py``).  A reader sees an epoch whole or not at all.
 With a key, rows are changes.
+
+A source reads the rows that exist when the job starts.  The offset is the row id, so that a task
+reads ``rowid >= start AND rowid < stop``: at every reading the same, as long as nobody changes the
+table.  Tables without row ids (views, SQLite's WITHOUT ROWID) cannot be read.
 """
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,18 +43,21 @@ from millstream.connectors.files.pending_files import (
     local_directory,
     locked_by,
 )
-from millstream.connectors.formats.file_writers import BulkWriter, ParquetWriterFactory
+from millstream.connectors.formats.file_format import BulkWriter
+from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.contracts.batch import Batch
+from millstream.contracts.lookup import LookupSource, some_fields
 from millstream.contracts.sink import Sink, SinkWriter
-from millstream.errors import PermanentSinkError, SinkError
+from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
+from millstream.errors import PermanentSinkError, SinkError, SourceError
 from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from millstream.connectors.commit_protocols.commit_table import OutputPart
     from millstream.contracts.sink import Committable, Committer, WriterContext
+    from millstream.contracts.source import KnownSplits
     from millstream.types.types import TypeInformation
 
 
@@ -182,9 +191,10 @@ class EmbeddedSession(ABC):
 class EmbeddedDatabase(ABC):
     """How a kind of database is opened; pickled to the workers."""
 
-    def __init__(self, path: Path, timeout: float) -> None:
+    def __init__(self, path: Path, timeout: float, *, fsync: bool) -> None:
         self.path = path
         self.timeout = timeout
+        self.fsync = fsync
 
     def parts(self, table: str) -> list[str]:
         """The parts of a table's name, as users write it."""
@@ -210,36 +220,40 @@ class EmbeddedDatabase(ABC):
 
 
 class EmbeddedSink(Sink):
-    """Inserts into a table of an embedded database, or merges changes, exactly once.
+    """Inserts into a table of an embedded database, or merges changes by key, exactly once.
 
     Args:
-        database: how to open it.
+        path: the database file, on a local file system that driver and workers share.
         table: an existing table.
         columns: its columns in the order of the records' fields; None: found by name.
-        key: columns with a unique constraint, by which rows are merged and deleted; empty: rows
-            are inserted.
+        key: columns with a primary key or unique index: records are changes, which are merged and
+            deleted by them; None: records are inserted.
         type_info: the type of the records, so that columns are compared at submit already.
         check_rows: try the rows in the tasks.  False saves half of the work; a row that the table
             refuses then fails the commit; the job ends after three tries, and continues when the
             table takes it.
+        timeout: seconds to wait for other writers.
         fsync: False trades survival of a machine crash for speed.
     """
 
+    kind_of_database: ClassVar[type[EmbeddedDatabase]]
+
     def __init__(
         self,
-        database: EmbeddedDatabase,
+        path: str | Path,
         table: str,
         *,
-        columns: Sequence[str] | None,
-        key: Sequence[str],
-        type_info: TypeInformation | None,
-        check_rows: bool,
-        fsync: bool,
+        columns: Sequence[str] | None = None,
+        key: Sequence[str] | None = None,
+        type_info: TypeInformation | None = None,
+        check_rows: bool = True,
+        timeout: float = 60.0,
+        fsync: bool = True,
     ) -> None:
-        self.database = database
+        self.database = self.kind_of_database(database_path(path), timeout, fsync=fsync)
         self.table = table
         self.columns = None if columns is None else list(columns)
-        self.key = list(key)
+        self.key = list(key or ())
         self.type_info = type_info
         self.check_rows = check_rows
         self.fsync = fsync
@@ -485,3 +499,108 @@ def database_path(path: str | Path) -> Path:
         message = "a sink needs a database file: one in memory is seen by its own process only"
         raise SinkError(message)
     return local_directory(str(path))
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+class EmbeddedSource(Source):
+    """Rows of a table, in the order of their ids.
+
+    Args:
+        path: of the file.
+        table: its name.
+        schema: the columns to read.
+    """
+
+    def __init__(self, path: str, table: str, schema: pa.Schema) -> None:
+        self.path = str(Path(path).absolute())
+        self.table = table
+        self.schema = schema
+
+    def __str__(self) -> str:
+        return f"table {self.table!r} of {self.path}"
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.BOUNDED
+
+    @property
+    def produced_type(self) -> TypeInformation:
+        kinds = [ArrowTypeInfo(field.type) for field in self.schema]
+        return RowTypeInfo(kinds, list(self.schema.names))
+
+    @property
+    def quoted(self) -> str:
+        """The table in SQL."""
+        return quoted_parts(table_parts(self.table))
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query; raises SourceError."""
+        raise NotImplementedError
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The columns of a query; raises SourceError."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception) -> SourceError:
+        """An error of the database."""
+        return SourceError(f"{self}: {error}. Check the file, the table, and its columns")
+
+    def validate(self) -> None:
+        """Check file, table and columns; raises SourceError."""
+        if not Path(self.path).is_file():
+            message = f"{self}: there is no such file; correct the path"
+            raise SourceError(message)
+        self.rows(f"{self._selected()} WHERE 1 = 0")
+
+    def _selected(self) -> str:
+        columns = ", ".join(map(identifier, self.schema.names))
+        return f"SELECT {columns} FROM {self.quoted}"
+
+    def discover(self, known: KnownSplits) -> list[Split]:
+        """All rows, whose ids are looked up once in the life of the job."""
+        if known:
+            return []
+        ((first, last),) = self.rows(f"SELECT min(rowid), max(rowid) FROM {self.quoted}")
+        return [] if first is None else [Split("rows", {"first": first, "end": last + 1})]
+
+    def start_offset(self, split: Split) -> int:
+        """The first row id."""
+        return int(str(split.properties["first"]))
+
+    def end_offset(self, split: Split) -> int:
+        return int(str(split.properties["end"]))
+
+    def read(self, split: Split, start: int, stop: int) -> Iterator[SourceBatch]:
+        """The rows with these ids, in their order."""
+        stop = min(stop, self.end_offset(split))
+        if start >= stop:
+            return
+        wanted = f"rowid >= {start} AND rowid <= {stop - 1}"
+        for batch in self.batches(f"{self._selected()} WHERE {wanted} ORDER BY rowid"):
+            yield SourceBatch(arrow=batch)
+
+
+@dataclass(frozen=True)
+class EmbeddedLookup(LookupSource):
+    """A table or view of a database file.
+
+    Args:
+        path: of the file.
+        table: its name.
+        schema: the columns to read.
+        keys: names of those that rows are found by.
+    """
+
+    path: str
+    table: str
+    schema: pa.Schema
+    keys: tuple[str, ...]
+
+    def with_columns(self, names: Collection[str]) -> LookupSource:
+        return replace(self, schema=some_fields(self.schema, names))
+
+    def failed(self, error: Exception) -> SourceError:
+        """An error of the database."""
+        return SourceError(f"table {self.table} of {self.path}: {error}")

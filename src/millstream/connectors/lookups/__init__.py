@@ -1,1 +1,0 @@
-"""Lookups: tables outside that are asked for rows by keys (``contracts/lookup.py``)."""
