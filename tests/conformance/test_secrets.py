@@ -93,7 +93,7 @@ WITHOUT_SECRETS: Final = {
     *("PrintSink", "SqliteSink", "TableFileSink", "TwoPhaseCommitSinkFunction", "UpsertSink"),
     *("GenericWriteAheadSink", "CollectionSource", "DataGeneratorSource", "FileSource"),
     *("NumberSequenceSource", "SocketTextStreamSource", "TableSink"),
-    *("SqliteSource", "DuckDbSource", "_EmbeddedSource"),
+    *("SqliteSource", "DuckDbSource", "EmbeddedSource"),
 }
 
 

@@ -131,19 +131,19 @@ class CommitTableCommitter(Committer):
         """
         if not requests:
             return
-        parts = [(as_part(request.committable), request.epoch) for request in requests]
+        sink_uid = as_part(requests[0].committable)["sink"]
         crash_point("table.transaction.before")
-        with self.transaction(parts[0][0]["sink"]) as transaction:
+        with self.transaction(sink_uid) as transaction:
             commits = transaction.commits
-            held = CommittedEpoch(commits.read(parts[0][0]["job"], parts[0][0]["sink"]), requests)
-            for part, epoch in parts:
-                if not held.holds(part, epoch):
-                    transaction.insert(part)
-                    commits.add(part, epoch)
-            commits.forget([part for part, _ in parts], max(epoch for _, epoch in parts))
+
+            def insert(part: OutputPart, epoch: int) -> None:
+                transaction.insert(part)
+                commits.add(part, epoch)
+
+            parts = commit_missing(commits, requests, insert)
             crash_point("table.commit.before")
         crash_point("table.commit.after")
-        self.drop([part for part, _ in parts])
+        self.drop(parts)
 
     @abstractmethod
     def transaction(self, sink_uid: str) -> AbstractContextManager[CommitTableTransaction]:
@@ -189,6 +189,27 @@ class CommittedEpoch:
             )
             raise PermanentSinkError(message)
         return False
+
+
+def commit_missing(
+    commits: CommitTable,
+    requests: Sequence[CommitRequest],
+    commit: Callable[[OutputPart, int], None],
+) -> list[OutputPart]:
+    """Commit the parts of an epoch that are not entered yet, and return all of them.
+
+    Args:
+        commits: the commit table.
+        requests: all parts of the epoch that the manifest names, at least one.
+        commit: commits a part, and enters it.
+    """
+    parts = [as_part(request.committable) for request in requests]
+    held = CommittedEpoch(commits.read(parts[0]["job"], parts[0]["sink"]), requests)
+    for part, request in zip(parts, requests, strict=True):
+        if not held.holds(part, request.epoch):
+            commit(part, request.epoch)
+    commits.forget(parts, max(request.epoch for request in requests))
+    return parts
 
 
 def as_part(committable: object) -> OutputPart:

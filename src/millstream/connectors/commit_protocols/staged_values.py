@@ -14,8 +14,8 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
+from millstream.connectors.error_classification import sink_error
 from millstream.connectors.output_names import OutputNames
-from millstream.connectors.refusals import sink_error
 from millstream.contracts.sink import (
     Committer,
     CommitterContext,

@@ -18,8 +18,8 @@ from millstream.connectors.commit_protocols.staged_values import (
     required_storage,
     staging_directory,
 )
-from millstream.connectors.outage import require_outlives
-from millstream.connectors.refusals import is_permanent
+from millstream.connectors.error_classification import is_permanent
+from millstream.connectors.transaction_timeouts import require_outlives
 from millstream.contracts.sink import (
     Committer,
     CommitterContext,

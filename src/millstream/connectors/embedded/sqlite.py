@@ -53,9 +53,7 @@ _TRANSIENT: Final = frozenset(
 
 class _SqliteDatabase(EmbeddedDatabase):
     def parts(self, table: str) -> list[str]:
-        # A file has one schema of its own: other dots are part of the name.
-        found = table_parts(table)
-        return found if found[0] == "main" or table.startswith('"') else [table]
+        return _parts(table)
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -162,11 +160,10 @@ _DIGITS: Final = {
 }
 
 
-def quoted_table(table: str) -> str:
-    """The name of a table, quoted; a file has one schema: other dots are part of the name."""
-    parts = table_parts(table)
-    is_plain = parts[0] != "main" and not table.startswith('"')
-    return quoted_parts([table] if is_plain else parts)
+def _parts(table: str) -> list[str]:
+    """The parts of a table's name: a file has one schema, so other dots are part of the name."""
+    found = table_parts(table)
+    return found if found[0] == "main" or table.startswith('"') else [table]
 
 
 def read_only(path: str) -> str:
@@ -210,7 +207,7 @@ class SqliteSource(EmbeddedSource):
 
     @property
     def quoted(self) -> str:
-        return quoted_table(self.table)
+        return quoted_parts(_parts(self.table))
 
     @contextlib.contextmanager
     def _cursor(self, query: str) -> Iterator[sqlite3.Cursor]:
@@ -257,7 +254,7 @@ class _SqliteReader(LookupReader):
         self._source = source
         columns = ", ".join(map(identifier, source.schema.names))
         wanted = " AND ".join(f"{identifier(name)} = ?" for name in source.keys)
-        self._query = f"SELECT {columns} FROM {quoted_table(source.table)} WHERE {wanted}"
+        self._query = f"SELECT {columns} FROM {quoted_parts(_parts(source.table))} WHERE {wanted}"
         try:
             uri = read_only(source.path)
             self._connection = sqlite3.connect(uri, uri=True, timeout=60.0, isolation_level=None)

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from millstream.configuration.redaction import redacted_text
+from millstream.connectors.error_classification import directory_refusal
 from millstream.connectors.output_names import OutputNames, generation_of
-from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import PROGRESS, Committer
 from millstream.crash_points import crash_point
 from millstream.directories import sync_directory

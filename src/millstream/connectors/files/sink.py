@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
+from millstream.connectors.error_classification import directory_refusal
 from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
@@ -28,7 +29,6 @@ from millstream.connectors.formats.file_format import BulkWriterFactory, Encoder
 from millstream.connectors.formats.json_format import JsonLinesWriterFactory
 from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.connectors.output_names import OutputNames
-from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError, SinkError
 

@@ -20,10 +20,10 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.connectors.error_classification import directory_refusal
 from millstream.connectors.files.pending_files import PendingFileCommitter, sync_directory
 from millstream.connectors.files.sink import BatchSplitter, FileSink
 from millstream.connectors.output_names import OutputNames
-from millstream.connectors.refusals import directory_refusal
 from millstream.contracts.sink import PROGRESS
 from millstream.crash_points import crash_point
 from millstream.errors import PermanentSinkError, SinkError

@@ -614,7 +614,7 @@ class AvroBlocks(BulkFormat):
                     start += len(values)
                     yield SourceBatch(values=values, position=start, positions=behind)
             except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
-                message = f"{path!r} cannot be read as the Avro schema says: {error!r}"
+                message = f"{path!r} cannot be read by the Avro schema: {error!r}"
                 raise SourceError(message) from error
 
     def _blocks(self, path: str, file: Any) -> Any:

@@ -41,7 +41,7 @@ from millstream.connectors.formats.row_format import named_values
 from millstream.errors import ConfigurationError, PermanentSinkError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -509,9 +509,11 @@ class CsvText:
 
     def cell(self, value: object) -> str:
         """A value, in quotes where it needs them; raises ValueError if there are none."""
-        if value is None:
+        if isinstance(value, str):
+            text = value
+        elif value is None:
             return self.null
-        if isinstance(value, list | tuple) and self.array_delimiter is not None:
+        elif isinstance(value, list | tuple) and self.array_delimiter is not None:
             text = self.array_delimiter.join(map(self._plain, value))
         else:
             text = self._plain(value)
@@ -539,20 +541,44 @@ class CsvText:
         message = f"the value {text!r:.100} needs quotes, which are disabled"
         raise ValueError(message)
 
+    def lines(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Records as ``line`` has them, made by column; raises ValueError."""
+        first, *others = map(self._cells, columns)
+        if self.quote is not None:
+            needed = pc.starts_with(first, "#")
+            if not others:
+                needed = pc.or_(needed, pc.equal(first, ""))
+            first = self._quoted_where(needed, first)
+        end = self.line_delimiter
+        joined = pc.binary_join_element_wise(first, *others, self.delimiter)
+        return pc.binary_join_element_wise(joined, end, "") if end else joined
+
+    def _cells(self, column: pa.Array) -> pa.Array:
+        """The values of a column as ``cell`` has them."""
+        plain = pa.types.is_string(column.type) or pa.types.is_integer(column.type)
+        if not plain or self.quote is None:
+            return pa.array(list(map(self.cell, column.to_pylist())), pa.string())
+        texts = column.cast(pa.string())
+        needed = pc.match_substring_regex(texts, self.special)
+        return pc.fill_null(self._quoted_where(needed, texts), self.null)
+
     def column(self, texts: pa.Array, name: str, *, strings: bool) -> pa.Array:
         """The cells of a column, from its texts; ``strings``: all of them are in quotes."""
-        quote, escape = self.quote, self.escape
-        if quote is None:
+        if self.quote is None:
             return pc.fill_null(self._without_quotes(texts, name), self.null)
-        escaped = texts
+        needed = None if strings else pc.match_substring_regex(texts, self.special)
+        return pc.fill_null(self._quoted_where(needed, texts), self.null)
+
+    def _quoted_where(self, needed: pa.Array | None, texts: pa.Array) -> pa.Array:
+        """Texts in quotes; ``needed`` None: all of them."""
+        if needed is not None and not pc.any(needed).as_py():
+            return texts
+        quote, escape, escaped = self.quote, self.escape, texts
         if escape is not None:
             escaped = pc.replace_substring(escaped, escape, f"{escape}{escape}")
         escaped = pc.replace_substring(escaped, quote, f"{escape or quote}{quote}")
         quoted = pc.binary_join_element_wise(quote, escaped, quote, "")
-        if not strings:
-            needed = pc.match_substring_regex(texts, self.special)
-            quoted = pc.if_else(needed, quoted, texts)
-        return pc.fill_null(quoted, self.null)
+        return quoted if needed is None else pc.if_else(needed, quoted, texts)
 
     def _without_quotes(self, texts: pa.Array, name: str) -> pa.Array:
         """Values as they are; raises PermanentSinkError where that would change one."""

@@ -259,8 +259,8 @@ class CsvRowSerializationSchema(SerializationSchema):
             names = columns_of(self._type).names
             if set(names) == set(batch.schema.names):
                 batch = batch.select(names)
-        columns = [column.to_pylist() for column in batch.columns]
-        return [self._text.line(values).encode() for values in zip(*columns, strict=True)]
+        made: list[bytes] = self._text.lines(batch.columns).cast(pa.binary()).to_pylist()
+        return made
 
 
 # -- rows of tables --------------------------------------------------------------------------------

@@ -379,13 +379,7 @@ class TableRecords(KafkaRecordDeserializationSchema):
             # A deletion has the key alone.
             key = arrays[place]
             arrays[place] = column if key is None else pc.if_else(is_gone, key, column)
-        for place, name in plan.metadata:
-            said = [READERS[name](message) for message in messages]
-            arrays[place] = pa.array(said, self._schema.field(place).type)
-        made = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        if gone.any():
-            made = with_kind_column(made, np.where(gone, DELETE, INSERT).astype(np.int8))
-        return SourceBatch(arrow=made, timestamps=[_timestamp(each) for each in messages])
+        return self._assembled(arrays, messages, np.where(gone, DELETE, INSERT).astype(np.int8))
 
     def _changes_at_once(self, messages: Sequence[Any]) -> SourceBatch | None:
         """All messages of a format of changes at once; None: some have to be looked at."""
@@ -402,12 +396,18 @@ class TableRecords(KafkaRecordDeserializationSchema):
         arrays: list[Any] = [None] * len(self._schema)
         for place, column in zip(plan.value_columns, changes.rows.columns, strict=True):
             arrays[place] = column
-        for place, name in plan.metadata:
-            arrays[place] = pa.array(map(READERS[name], said), self._schema.field(place).type)
+        return self._assembled(arrays, said, changes.kinds)
+
+    def _assembled(
+        self, arrays: list[Any], messages: Sequence[Any], kinds: NDArray[np.int8]
+    ) -> SourceBatch:
+        """A batch of columns; those of metadata are still to be made, of a message for each row."""
+        for place, name in self._plan.metadata:
+            arrays[place] = pa.array(map(READERS[name], messages), self._schema.field(place).type)
         made = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        if changes.kinds.any():
-            made = with_kind_column(made, changes.kinds)
-        return SourceBatch(arrow=made, timestamps=list(map(_timestamp, said)))
+        if kinds.any():
+            made = with_kind_column(made, kinds)
+        return SourceBatch(arrow=made, timestamps=list(map(_timestamp, messages)))
 
     def _keys_at_once(self, messages: Sequence[Any]) -> list[Any] | None:
         """The row's columns, those of the key set; None: a key is to be looked at by itself."""

@@ -39,7 +39,7 @@ from millstream.connectors.kafka.transactions import (
     TransactionControl,
     committable_of,
 )
-from millstream.connectors.outage import require_outlives
+from millstream.connectors.transaction_timeouts import require_outlives
 from millstream.contracts.sink import Committer, DeliveryGuarantee, Sink, SinkKind, SinkWriter
 from millstream.crash_points import crash_point
 from millstream.errors import ConfigurationError, SinkError

@@ -275,17 +275,6 @@ def _timestamps(messages: Sequence[Any]) -> list[int]:
     return [pair[1] if (pair := message.timestamp())[0] else _NO_TIMESTAMP for message in messages]
 
 
-def decode(
-    schema: KafkaRecordDeserializationSchema, messages: Sequence[Any], policy: MalformedPolicy
-) -> SourceBatch:
-    """A batch of confluent's messages as a batch of the stream.
-
-    Raises:
-        MalformedRecordError: a message does not parse, and the policy is to fail.
-    """
-    return schema.batch(messages, policy)
-
-
 def _one_by_one(
     schema: KafkaRecordDeserializationSchema, messages: Sequence[Any], policy: MalformedPolicy
 ) -> SourceBatch:
@@ -593,7 +582,7 @@ class KafkaSource(Source):
         if start >= stop:
             return
         for messages in read_range(self.properties, _partition_of(split), start, stop):
-            batch = decode(self._deserializer, messages, self._malformed)
+            batch = self._deserializer.batch(messages, self._malformed)
             if batch.timestamps or batch.dead_letters:
                 yield batch
 
@@ -607,7 +596,7 @@ class KafkaSource(Source):
             _partition_of(split),
             position,
             None if stop is None else int(str(stop)),
-            lambda messages: decode(self._deserializer, messages, self._malformed),
+            lambda messages: self._deserializer.batch(messages, self._malformed),
         )
 
     def committed(self, offsets: dict[str, int]) -> None:

@@ -1,3 +1,3 @@
-"""The sink of ``connectors/embedded/databases.py`` under an import path like PyFlink's."""
+"""The sink of ``connectors/embedded/sqlite.py`` under an import path like PyFlink's."""
 
 from millstream.connectors.embedded.sqlite import SqliteSink as SqliteSink

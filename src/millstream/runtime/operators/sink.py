@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from millstream.connectors.refusals import sink_error
+from millstream.connectors.error_classification import sink_error
 from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.contracts.sink import PROGRESS, WriterContext
 from millstream.crash_points import crash_point

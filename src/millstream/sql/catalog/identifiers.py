@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import total_ordering
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.errors import CatalogError
@@ -19,6 +20,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+@total_ordering
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
     """Database and name of a table, view or function."""
@@ -60,18 +62,6 @@ class ObjectPath:
     def __lt__(self, other: ObjectPath) -> bool:
         """Whether the full name is before another."""
         return self.compare_to(other) < 0
-
-    def __le__(self, other: ObjectPath) -> bool:
-        """Whether the full name is not behind another."""
-        return self.compare_to(other) <= 0
-
-    def __gt__(self, other: ObjectPath) -> bool:
-        """Whether the full name is behind another."""
-        return self.compare_to(other) > 0
-
-    def __ge__(self, other: ObjectPath) -> bool:
-        """Whether the full name is not before another."""
-        return self.compare_to(other) >= 0
 
     def get_full_name(self) -> str:
         """``database.name``."""

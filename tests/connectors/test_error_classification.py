@@ -12,8 +12,8 @@ from tests.small_disk import SmallDisk, may_mount
 
 from millstream import crash_points
 from millstream.common import Types
+from millstream.connectors.error_classification import directory_refusal, is_permanent
 from millstream.connectors.files.sink import FileSink
-from millstream.connectors.refusals import directory_refusal, is_permanent
 from millstream.contracts.sink import Sink, SinkWriter, WriterContext
 from millstream.engines.spark.engine import original_error
 from millstream.errors import EngineError, PermanentSinkError, SinkError
