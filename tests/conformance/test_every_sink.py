@@ -21,9 +21,8 @@ import millstream.engines.spark
 from millstream.common import Encoder, Row, SimpleStringSchema, Types
 from millstream.connectors.basic.collect import CollectSink, read_collected
 from millstream.connectors.basic.print_sink import PrintSink
-from millstream.connectors.files.partitions import PartitionCommit
+from millstream.connectors.files.partitions import PartitionCommit, TableFileSink
 from millstream.connectors.files.sink import FileSink, OutputFileConfig
-from millstream.connectors.files.table_sink import TableFileSink
 from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.kafka.sink import KafkaSink
 from millstream.connectors.kafka.transactions import TransactionControl

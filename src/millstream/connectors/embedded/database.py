@@ -43,14 +43,13 @@ from millstream.connectors.files.pending_files import (
     local_directory,
     locked_by,
 )
-from millstream.connectors.formats.file_format import BulkWriter
+from millstream.connectors.formats.file_format import BulkWriter, rows_of_columns
 from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.contracts.batch import Batch
 from millstream.contracts.lookup import LookupSource, some_fields
 from millstream.contracts.sink import Sink, SinkWriter
 from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.errors import PermanentSinkError, SinkError, SourceError
-from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -81,9 +80,7 @@ class ChangesWriter(BulkWriter):
                 " output_type"
             )
             raise PermanentSinkError(message)
-        kinds = [ArrowTypeInfo(field.type) for field in schema]
-        kinds.append(ArrowTypeInfo(pa.bool_()))
-        self._type = RowTypeInfo(kinds, [*schema.names, GONE])
+        self._type = rows_of_columns(schema.append(pa.field(GONE, pa.bool_())))
         self._writer = ParquetWriterFactory("none").create(stream, self._type)
 
     def write(self, batch: Batch) -> None:
@@ -527,8 +524,7 @@ class EmbeddedSource(Source):
 
     @property
     def produced_type(self) -> TypeInformation:
-        kinds = [ArrowTypeInfo(field.type) for field in self.schema]
-        return RowTypeInfo(kinds, list(self.schema.names))
+        return rows_of_columns(self.schema)
 
     @property
     def quoted(self) -> str:

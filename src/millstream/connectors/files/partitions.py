@@ -1,24 +1,34 @@
-"""Partitions of files, ``column=value`` directories as Hive's and Flink's: their names and writers.
+"""Tables in files: partitions, their commit when they are complete, and tables that are replaced.
 
-The columns of the partition are in the names alone, not in the files.
+Partitions are ``column=value`` directories, as Hive's and Flink's.  The columns of the partition
+are in the names alone, not in the files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import json
+import os
 import re
+import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from millstream.connectors.files.sink import BatchSplitter
+from millstream.connectors.error_classification import directory_refusal
+from millstream.connectors.files.pending_files import PendingFileCommitter, sync_directory
+from millstream.connectors.files.sink import BatchSplitter, FileSink
 from millstream.connectors.files.source import partition_of
+from millstream.connectors.output_names import OutputNames
 from millstream.contracts.batch import Batch
-from millstream.errors import ExpressionError, PermanentSinkError
+from millstream.contracts.sink import PROGRESS
+from millstream.crash_points import crash_point
+from millstream.errors import ExpressionError, PermanentSinkError, SinkError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_filter
 from millstream.expressions.java.date_time_formatter import formatter_of
@@ -29,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from millstream.connectors.formats.file_format import BulkWriterFactory
+    from millstream.contracts.sink import CommitRequest, Committable, Committer, CommitterContext
     from millstream.expressions.nodes import Expression
     from millstream.types.logical_types import LogicalType
 
@@ -340,3 +352,351 @@ class PartitionCommit:
         context = PartitionContext(self.table, base / directory, values_of(directory))
         for policy in self.policies:
             policy.commit(context)
+
+
+# -- the sink of a table ---------------------------------------------------------------------------
+
+
+_NAME: Final = "progress.json"
+_VERSION: Final = 1
+
+
+@dataclass
+class Progress:
+    """What all subtasks have said up to an epoch."""
+
+    epoch: int = -1
+    parallelism: int = 0
+    #: The run that the subtasks belong to: in another one they may read other splits.
+    run: int = -1
+    #: How far event time has got in all subtasks, in this run or one before; None: nobody knows.
+    watermark: int | None = None
+    #: Subtask -> watermark; those that have none are left out.
+    watermarks: dict[str, int] = field(default_factory=dict)
+    idle: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    #: Directories of partitions that are not complete -> when their first file came.
+    open: dict[str, int] = field(default_factory=dict)
+    #: Of an overwriting sink: what is to be moved into place and what is to be deleted.
+    moves: list[str] | None = None
+    deletes: list[str] = field(default_factory=list)
+    is_done: bool = False
+
+    def take(self, reports: Iterable[dict[str, Any]]) -> None:
+        """Take what subtasks say."""
+        for each in reports:
+            if (each["parallelism"], each["run"]) != (self.parallelism, self.run):
+                self.parallelism, self.run = each["parallelism"], each["run"]
+                self.watermarks, self.idle, self.ended = {}, [], []
+            subtask = str(each["subtask"])
+            if each["watermark"] is not None:
+                self.watermarks[subtask] = each["watermark"]
+            self.idle = [one for one in self.idle if one != subtask]
+            self.idle += [subtask] if each["idle"] else []
+            self.ended += [subtask] if each["ended"] and subtask not in self.ended else []
+        awake = [each for each in map(str, range(self.parallelism)) if each not in self.idle]
+        known = [self.watermarks[each] for each in awake if each in self.watermarks]
+        if known and len(known) == len(awake):
+            self.watermark = (
+                min(known) if self.watermark is None else max(self.watermark, min(known))
+            )
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether nothing can come any more."""
+        return self.parallelism > 0 and len(self.ended) == self.parallelism
+
+
+class ProgressFile:
+    """The record of a sink's progress."""
+
+    def __init__(self, base: Path, job_id: str, sink_uid: str) -> None:
+        self.base = base
+        self.directory = base / f".progress-{OutputNames(job_id, sink_uid).directory}"
+
+    def read(self) -> Progress:
+        """What was written last; nothing at first.
+
+        Raises:
+            PermanentSinkError: it is of another version.
+        """
+        try:
+            content = json.loads((self.directory / _NAME).read_text())
+        except FileNotFoundError:
+            return Progress()
+        if content.pop("version") != _VERSION:
+            message = f"{self.directory / _NAME} is of another release"
+            raise PermanentSinkError(message)
+        return Progress(**content)
+
+    def write(self, progress: Progress, *, fsync: bool) -> None:
+        """Replace it, all of it or nothing."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        beside = self.directory / f"{_NAME}.next"
+        with beside.open("w") as stream:
+            json.dump({"version": _VERSION, **asdict(progress)}, stream)
+            if fsync:
+                stream.flush()
+                os.fsync(stream.fileno())
+        beside.replace(self.directory / _NAME)
+        if fsync:
+            for each in (self.directory, self.directory.parent, self.base):
+                sync_directory(each)
+
+
+def files_and_reports(
+    requests: Sequence[CommitRequest],
+) -> tuple[list[CommitRequest], list[dict[str, Any]]]:
+    """The requests that are about files, and what subtasks say of themselves."""
+    files, reports = [], []
+    for each in requests:
+        committable = each.committable
+        if isinstance(committable, dict) and PROGRESS in committable:
+            reports.append(committable[PROGRESS])
+        else:
+            files.append(each)
+    return files, reports
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """What INSERT OVERWRITE replaces.
+
+    Args:
+        columns: how many columns partition the table.
+        static: the directory that the statement's partition begins with; empty: none is said.
+        is_whole: whether the statement says all of the partition, or the table has none: then it
+            is replaced even if no rows come.
+    """
+
+    columns: int = 0
+    static: str = ""
+    is_whole: bool = True
+
+
+class TableFileSink(FileSink):
+    """Writes files of a table, exactly once.
+
+    Its committer knows how far all writers are.  A partition is committed after its files; what
+    INSERT OVERWRITE writes is set aside, and replaces the old files when nothing more can come.
+    Cases, of a crash while a table is replaced:
+
+    1. Nothing is decided: the next run commits the last epoch again, and decides.
+    2. What is moved and deleted stands in the record: whoever comes next completes it.
+    3. All is done, and stands in the record: a repeated commit changes nothing.
+
+    Readers may see a table between the deletion of the old files and the last rename, as in Flink.
+
+    Args:
+        path: the base directory.
+        writer_factory: the format.
+        splitter: deals rows out to partitions; None: there are none.
+        commit: how partitions are committed; None: they are not.
+        overwrite: what is replaced; None: files are added.
+    """
+
+    wants_progress = True
+
+    def __init__(
+        self,
+        path: str,
+        writer_factory: BulkWriterFactory,
+        splitter: BatchSplitter | None,
+        *,
+        commit: PartitionCommit | None = None,
+        overwrite: Overwrite | None = None,
+    ) -> None:
+        if splitter is not None and commit is not None:
+            splitter = _CheckedSplitter(splitter, commit)
+        super().__init__(path, writer_factory, bucket_assigner=splitter)
+        self.partition_commit = commit
+        if commit is not None and commit.time is None and commit.delay:
+            self.wants_ticks = commit.delay
+        self.overwrite = overwrite
+
+    @property
+    def connector(self) -> str:
+        """Files that are added are committed alike, with and without a commit of partitions."""
+        return "FileSink" if self.overwrite is None else "OverwritingFileSink"
+
+    def create_committer(self) -> Committer:
+        if self.overwrite is not None:
+            return _OverwritingCommitter(self.directory, self.overwrite, self.partition_commit)
+        return _PartitionCommitter(self.directory, self.partition_commit)
+
+
+class _CheckedSplitter(BatchSplitter):
+    """Refuses rows of partitions that say no time before they are written, not at their commit."""
+
+    def __init__(self, inner: BatchSplitter, commit: PartitionCommit) -> None:
+        self._inner = inner
+        self._commit = commit
+        self._known: set[str] = set()
+
+    def split(self, batch: Batch) -> Iterator[tuple[str, Batch]]:
+        for directory, part in self._inner.split(batch):
+            if directory not in self._known:
+                self._commit.time_of(directory)
+                self._known.add(directory)
+            yield directory, part
+
+
+def _now(reports: Iterable[dict[str, Any]]) -> int:
+    return max((each["now"] for each in reports), default=int(time.time() * 1000))
+
+
+class _TableCommitter(PendingFileCommitter):
+    """What both committers share."""
+
+    def __init__(self, base: Path, commit: PartitionCommit | None) -> None:
+        super().__init__(base)
+        self._commit = commit
+        self._record: ProgressFile | None = None
+
+    def open(self, context: CommitterContext) -> None:
+        self._record = ProgressFile(self._base, context.job_id, context.sink_uid)
+
+    @property
+    def record(self) -> ProgressFile:
+        """The record of what is open."""
+        assert self._record is not None  # noqa: S101 - open comes first
+        return self._record
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        try:
+            self._commit_all(requests)
+        except OSError as error:
+            what = "cannot commit partitions"
+            raise directory_refusal(what, self._base, error) from error
+
+    def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
+        raise NotImplementedError
+
+    def _run(self, directory: str) -> None:
+        """Commit a partition."""
+        if self._commit is None:
+            return
+        crash_point("partition.commit.before")
+        try:
+            self._commit.run(self._base, directory)
+        except SinkError:
+            raise
+        except Exception as error:
+            message = f"partition '{directory}' of {self._base} is not committed: {error!r}"
+            raise SinkError(message) from error
+        crash_point("partition.commit.after")
+
+
+class _PartitionCommitter(_TableCommitter):
+    """Renames files, then commits the partitions that are complete."""
+
+    def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
+        files, reports = files_and_reports(requests)
+        super(_TableCommitter, self).commit(files)
+        if not requests or self._commit is None:
+            return
+        progress, epoch = self.record.read(), requests[0].epoch
+        if progress.epoch == epoch and requests[0].retried:
+            return
+        now = _now(reports)
+        progress.take(reports)
+        for each in files:
+            progress.open.setdefault(_directory(each), now)
+        for directory, first in list(progress.open.items()):
+            complete = self._commit.is_complete(directory, first, progress.watermark, now)
+            if complete or progress.all_ended:
+                self._run(directory)
+                del progress.open[directory]
+        progress.epoch = epoch
+        self.record.write(progress, fsync=self._fsync)
+
+
+class _OverwritingCommitter(_TableCommitter):
+    """Sets files aside, and puts them in the place of the old ones at the end."""
+
+    def __init__(self, base: Path, overwrite: Overwrite, commit: PartitionCommit | None) -> None:
+        super().__init__(base, commit)
+        self._overwrite = overwrite
+
+    def _commit_all(self, requests: Sequence[CommitRequest]) -> None:
+        files, reports = files_and_reports(requests)
+        progress = self.record.read()
+        if not requests or progress.is_done:
+            return
+        if progress.moves is None:
+            aside = str(self._aside.relative_to(self._base))
+            moved = [replace(each, committable=_moved(each, aside)) for each in files]
+            super(_TableCommitter, self).commit(moved)
+            progress.take(reports)
+            progress.epoch = requests[0].epoch
+            if progress.all_ended:
+                self._decide(progress)
+            self.record.write(progress, fsync=self._fsync)
+        if progress.moves is not None:
+            self._replace(progress)
+
+    @property
+    def _aside(self) -> Path:
+        return self.record.directory / "aside"
+
+    def _decide(self, progress: Progress) -> None:
+        """Say what is moved into place and what is deleted."""
+        aside = self._aside
+        found = sorted(each.relative_to(aside) for each in aside.rglob("*") if each.is_file())
+        progress.moves = [str(each) for each in found]
+        places = {str(each.parent) for each in found} if self._overwrite.columns else {"."}
+        if self._overwrite.columns and self._overwrite.is_whole:
+            places.add(self._overwrite.static)
+        old: set[str] = set()
+        for place in places:
+            directory = self._base / place
+            for each in directory.rglob("*") if directory.is_dir() else ():
+                below = each.relative_to(self._base)
+                if each.is_file() and not any(part.startswith((".", "_")) for part in below.parts):
+                    old.add(str(below))
+        progress.deletes = sorted(old)
+        progress.open = dict.fromkeys(sorted(places - {"."}), 0)
+
+    def _replace(self, progress: Progress) -> None:
+        """Delete and move, from wherever it stopped."""
+        crash_point("overwrite.delete.before")
+        changed = {self._base}
+        for name in progress.deletes:
+            (self._base / name).unlink(missing_ok=True)
+            changed.add((self._base / name).parent)
+        crash_point("overwrite.delete.after")
+        for name in progress.moves or ():
+            source, target = self._aside / name, self._base / name
+            if not source.exists() and target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(target)
+            changed |= self._with_parents({target.parent})
+            crash_point("overwrite.move.after")
+        if self._fsync:
+            for directory in changed:
+                if directory.is_dir():
+                    sync_directory(directory)
+        for partition in progress.open:
+            (self._base / partition).mkdir(parents=True, exist_ok=True)
+            self._run(partition)
+        progress.is_done, progress.moves, progress.deletes, progress.open = True, None, [], {}
+        self.record.write(progress, fsync=self._fsync)
+        # What is not empty is in use by others, and stays.
+        for path in sorted(self._aside.rglob("*"), reverse=True):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        with contextlib.suppress(OSError):
+            self._aside.rmdir()
+
+
+def _directory(request: CommitRequest) -> str:
+    """The directory of the partition that a file goes to."""
+    committable: Any = request.committable
+    return str(committable["final"]).rpartition("/")[0]
+
+
+def _moved(request: CommitRequest, aside: str) -> Committable:
+    """A committable whose file is set aside."""
+    committable: Any = request.committable
+    return {**committable, "final": f"{aside}/{committable['final']}"}

@@ -18,14 +18,18 @@ from pyarrow import fs
 
 from millstream.configuration.redaction import redacted_text
 from millstream.connectors.formats.csv_format import CsvFormat, CsvOptions
-from millstream.connectors.formats.file_format import FileFormat, resolve, split_path
+from millstream.connectors.formats.file_format import (
+    FileFormat,
+    resolve,
+    rows_of_columns,
+    split_path,
+)
 from millstream.connectors.formats.json_format import JsonLinesFormat
 from millstream.connectors.formats.line_format import TextLineFormat
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.contracts.source import Boundedness, Source, Split
 from millstream.errors import SourceError
 from millstream.types.row import with_kind_column, without_kind_column
-from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -382,7 +386,7 @@ class FileColumns(FileFormat):
         fields = [(field.name, field.type) for field in inner]
         fields += list(zip(self._partition, self._types, strict=True))
         fields += [(name, FILE_COLUMNS[key][0]) for name, key in self._said.items()]
-        return RowTypeInfo([ArrowTypeInfo(kind) for _, kind in fields], [n for n, _ in fields])
+        return rows_of_columns(pa.schema(fields))
 
     @property
     def needs_a_file(self) -> bool:

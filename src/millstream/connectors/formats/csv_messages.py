@@ -24,6 +24,7 @@ from millstream.connectors.formats.file_format import (
     MalformedPolicy,
     SchemaLike,
     columns_of,
+    rows_of_columns,
     type_of_schema,
 )
 from millstream.connectors.formats.line_format import FaultyRecord
@@ -48,7 +49,6 @@ from millstream.contracts.serialization import NO_RECORD, SerializationSchema
 from millstream.errors import ConfigurationError, ValidationError
 from millstream.types import logical_types as lt
 from millstream.types.text_values import double_text, float_text
-from millstream.types.types import ArrowTypeInfo, RowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from millstream.types.types import TypeInformation
+    from millstream.types.types import RowTypeInfo, TypeInformation
 
 
 _LINE_DELIMITERS: Final = ("", "\n", "\r", "\r\n")
@@ -306,20 +306,15 @@ def text_columns(row: lt.RowType) -> RowTypeInfo:
     Raises:
         ValidationError: CSV holds no values of a column's type.
     """
-    kinds = []
-    for each in row.fields:
-        _check(each.type, each.name)
-        is_list = isinstance(each.type, lt.ArrayType)
-        kinds.append(ArrowTypeInfo(pa.list_(pa.string()) if is_list else pa.string()))
-    return RowTypeInfo(kinds, list(row.names))
-
-
-def _check(kind: lt.LogicalType, name: str) -> None:
-    inner = kind.element if isinstance(kind, lt.ArrayType) else kind
-    if text_parser(inner) is None:
-        shown = kind.as_summary_string()
-        message = f"the format 'csv' has no {shown} in this release, as of column '{name}'."
-        raise ValidationError(message)
+    fields = []
+    for name, kind in zip(row.names, row.children, strict=True):
+        is_list = isinstance(kind, lt.ArrayType)
+        if text_parser(kind.element if isinstance(kind, lt.ArrayType) else kind) is None:
+            shown = kind.as_summary_string()
+            message = f"the format 'csv' has no {shown} in this release, as of column '{name}'."
+            raise ValidationError(message)
+        fields.append((name, pa.list_(pa.string()) if is_list else pa.string()))
+    return rows_of_columns(pa.schema(fields))
 
 
 def typed_columns(texts: pa.RecordBatch, row: lt.RowType, *, lenient: bool) -> pa.RecordBatch:
@@ -515,8 +510,7 @@ class CsvTableFormat(CsvFormat):
         lenient = options.ignore_parse_errors
         policy = MalformedPolicy.DEAD_LETTER if lenient else MalformedPolicy.FAIL
         chosen = options.reading(whole.names, null_in_quotes=True)
-        kinds = [ArrowTypeInfo(field.type) for field in schema]
-        super().__init__(RowTypeInfo(kinds, list(row.names)), policy, chosen)
+        super().__init__(rows_of_columns(schema), policy, chosen)
         self._row = row
         self._lenient = lenient
         self._texts = CsvFormat(text_columns(row), policy, chosen)

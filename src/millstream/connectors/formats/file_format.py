@@ -22,7 +22,13 @@ from millstream.errors import (
     ProgramError,
     SourceError,
 )
-from millstream.types.types import TypeInformation, Types, from_arrow_schema
+from millstream.types.types import (
+    ArrowTypeInfo,
+    RowTypeInfo,
+    TypeInformation,
+    Types,
+    from_arrow_schema,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,6 +205,11 @@ def row_type_of(schema: pa.Schema) -> TypeInformation:
         field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema
     ]
     return from_arrow_schema(pa.schema(fields), list(schema.names))
+
+
+def rows_of_columns(schema: pa.Schema) -> RowTypeInfo:
+    """The ROW type whose fields are exactly the columns of an Arrow schema."""
+    return RowTypeInfo([ArrowTypeInfo(field.type) for field in schema], list(schema.names))
 
 
 def columns_of(type_info: TypeInformation) -> pa.Schema:

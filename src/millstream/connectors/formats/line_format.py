@@ -28,6 +28,7 @@ from millstream.connectors.formats.file_format import (
     StreamFormat,
     open_file,
     resolve,
+    rows_of_columns,
     split_path,
 )
 from millstream.connectors.formats.row_format import arrow_schema, columns_of_rows
@@ -39,7 +40,7 @@ from millstream.errors import (
     SourceError,
 )
 from millstream.types.row import with_kind_column
-from millstream.types.types import ArrowTypeInfo, RowTypeInfo, Types
+from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -505,8 +506,7 @@ class MessageLines(LineFormat):
 
     @property
     def produced_type(self) -> TypeInformation:
-        kinds = [ArrowTypeInfo(field.type) for field in self._schema]
-        return RowTypeInfo(kinds, list(self._schema.names))
+        return rows_of_columns(self._schema)
 
     def parser(self, path: str, header: bytes) -> Callable[[bytes], pa.Table]:
         """Not asked for rows: lines do not have one each."""

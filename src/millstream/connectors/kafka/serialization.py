@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.connectors.formats.file_format import MalformedPolicy
+from millstream.connectors.formats.file_format import MalformedPolicy, rows_of_columns
 from millstream.connectors.formats.row_format import DELETE, INSERT, arrow_schema, columns_of_rows
 from millstream.connectors.kafka.source import (
     KafkaRecord,
@@ -30,7 +30,6 @@ from millstream.contracts.source import SourceBatch
 from millstream.errors import ConfigurationError, PermanentSinkError
 from millstream.types.composite_types import RowTypeInfo
 from millstream.types.row import Row, with_kind_column
-from millstream.types.types import ArrowTypeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -319,8 +318,7 @@ class TableRecords(KafkaRecordDeserializationSchema):
     def __init__(self, plan: TableRecordsPlan) -> None:
         self._plan = plan
         self._schema = arrow_schema(plan.row)
-        kinds = [ArrowTypeInfo(field.type) for field in self._schema]
-        self._type = RowTypeInfo(kinds, list(plan.row.names))
+        self._type = rows_of_columns(self._schema)
 
     @property
     def produced_type(self) -> TypeInformation:

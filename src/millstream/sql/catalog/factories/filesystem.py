@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.connectors.basic.whole_source import WholeSourceLookup
 from millstream.connectors.files.partitions import (
+    Overwrite,
     PartitionCommit,
     PartitionCommitPolicy,
     PartitionContext,
@@ -19,13 +20,13 @@ from millstream.connectors.files.partitions import (
     PartitionSplitter,
     PartitionTime,
     SuccessFile,
+    TableFileSink,
     directory_of,
     shown_value,
     value_text,
 )
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileColumns, FileSource
-from millstream.connectors.files.table_sink import Overwrite, TableFileSink
 from millstream.connectors.formats.avro_format import AvroTableFormat, AvroTableWriterFactory
 from millstream.connectors.formats.csv_format import CsvWriterFactory
 from millstream.connectors.formats.csv_messages import CsvTableFormat
