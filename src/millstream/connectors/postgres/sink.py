@@ -134,15 +134,7 @@ class PostgresSink:
 def _table(conninfo: str, table: str, settings: TableSettings) -> PostgresTable:
     driver()
     server_of(conninfo)
-    columns = settings.get("columns")
-    return PostgresTable(
-        conninfo,
-        table,
-        None if columns is None else tuple(columns),
-        settings.get("type_info"),
-        lock_timeout=settings.get("lock_timeout", 30.0),
-        timeout=settings.get("timeout", 300.0),
-    )
+    return PostgresTable(conninfo, table, **settings)
 
 
 # -- two-phase commit ------------------------------------------------------------------------------
@@ -443,7 +435,8 @@ class _Transaction:
         ).rowcount
         if not staged:  # a part without rows is never staged
             message = (
-                f"sink {part['sink']}: output of a published epoch is lost: {self._sink.staging}"
+                f"sink {part['sink']}: output of a published checkpoint is lost:"
+                f" {self._sink.staging}"
                 f" has no rows of {name}, nor has the commit table an entry of it; nothing but this"
                 " sink may delete rows there"
             )

@@ -70,13 +70,18 @@ class PostgresTable:
     conninfo: str = field(repr=False)
     table: str
     #: The table's columns in the order of the records' fields; None: found by name.
-    columns: tuple[str, ...] | None = None
+    columns: Sequence[str] | None = None
     type_info: TypeInformation | None = None
     #: Seconds to wait for a connection, and for a lock that another transaction holds.
     connect_timeout: int = 10
     lock_timeout: float = 30.0
     #: Seconds to wait for the answer to a statement.
     timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Keep the columns as they are now."""
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(self.columns))
 
     @property
     def target(self) -> str:
