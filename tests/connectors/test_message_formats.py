@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.integration.job_runs import examples
 
 from millstream.connectors.formats.file_format import MalformedPolicy
-from millstream.connectors.kafka.source import ValueOnly, decode
+from millstream.connectors.kafka.source import ValueOnly
 from millstream.contracts.serialization import NO_RECORD, ByteArraySchema, SimpleStringSchema
 from millstream.datastream.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from millstream.datastream.formats.json import (
@@ -318,7 +318,7 @@ def test_messages_that_are_passed_over_are_no_records_of_a_topic() -> None:
     kind = Types.ROW_NAMED(["n"], [Types.LONG()])
     schema = JsonRowDeserializationSchema.builder().type_info(kind).ignore_parse_errors().build()
     messages = [Message(0, b'{"n": 1}'), Message(1, b"{"), Message(2, b'{"n": 3}')]
-    batch = decode(ValueOnly(schema), messages, MalformedPolicy.FAIL)
+    batch = ValueOnly(schema).batch(messages, MalformedPolicy.FAIL)
     assert batch.arrow == kind.to_arrow([(1,), (3,)])
     assert batch.timestamps == [1000, 1002]
     assert not batch.dead_letters

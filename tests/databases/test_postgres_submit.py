@@ -108,5 +108,7 @@ def test_epochs_that_overlap_need_a_transaction_each(small: PostgresServer) -> N
     sink.validate_parallelism(1)  # epochs do not overlap
     configuration.set_string("millstream.execution", "pipelined")
     sink.validate_configuration(configuration)
-    with pytest.raises(SinkError, match="parallelism 1 needs at least 3, for those of 2 epochs"):
+    with pytest.raises(
+        SinkError, match="parallelism 1 needs at least 3, for those of 2 checkpoints"
+    ):
         sink.validate_parallelism(1)

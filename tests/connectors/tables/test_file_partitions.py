@@ -149,7 +149,7 @@ def _dies_at(monkeypatch: pytest.MonkeyPatch, point: str, at: int = 1) -> None:
         if name == point and passed == at:
             raise _Died
 
-    for module in ("table_sink", "pending_files"):
+    for module in ("partitions", "pending_files"):
         monkeypatch.setattr(f"millstream.connectors.files.{module}.crash_point", pass_point)
 
 
