@@ -96,7 +96,9 @@ def find_in_help(parser: argparse.ArgumentParser) -> Iterator[str]:
 #: Variables that hold messages.
 _MESSAGES: Final = frozenset({"hint", "message", "problem", "reason"})
 #: Calls whose texts users read: errors, log lines, options.
-_CALLS: Final = re.compile(r"\w*Error|error|warning|info|ConfigOption|Refusal")
+_CALLS: Final = re.compile(
+    r"\w*Error|error|warning|info|Refusal|ConfigOption|boolean|choice|duration|integer|text"
+)
 #: Keys and values of options, which are code.
 _KEYS: Final = re.compile(r"\w[\w-]*(\.[\w-]+)+(: \w+)?")
 

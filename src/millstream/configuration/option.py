@@ -334,6 +334,45 @@ class ConfigOption(Generic[T]):
         return parsed
 
 
+def boolean(
+    key: str, description: str, *, default: bool = False, **more: Any
+) -> ConfigOption[bool]:
+    """Make an option that is true or false.
+
+    Args:
+        key: of the option.
+        description: its meaning.
+        default: its value where nothing is set.
+        more: further fields of the option.
+    """
+    return ConfigOption(key, parse_boolean, default, description, **more)
+
+
+def choice(
+    key: str, default: str, choices: Collection[str], description: str, **more: Any
+) -> ConfigOption[str]:
+    """Make an option that is one of some words, in capitals or in small letters as its default."""
+    parse = parse_uppercase if default.isupper() else parse_lowercase
+    return ConfigOption(key, parse, default, description, choices=choices, **more)
+
+
+def duration(
+    key: str, default: int, description: str, *, minimum: int = 0, **more: Any
+) -> ConfigOption[int]:
+    """Make an option that is a length of time, in milliseconds."""
+    return ConfigOption(key, parse_duration, default, description, minimum=minimum, **more)
+
+
+def integer(key: str, default: int, description: str, **more: Any) -> ConfigOption[int]:
+    """Make an option that is a whole number."""
+    return ConfigOption(key, parse_integer, default, description, **more)
+
+
+def text(key: str, description: str, **more: Any) -> ConfigOption[str]:
+    """Make an option that is a text, empty where nothing is set."""
+    return ConfigOption(key, parse_string, "", description, **more)
+
+
 _INT: Final = 2**31
 _LONG: Final = 2**63
 

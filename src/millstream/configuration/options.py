@@ -12,11 +12,12 @@ from typing import Any, Final
 from millstream.configuration.machine_time_zone import machine_time_zone
 from millstream.configuration.option import (
     ConfigOption,
+    boolean,
+    choice,
+    duration,
+    integer,
     parse_attempts,
-    parse_boolean,
-    parse_duration,
     parse_float,
-    parse_integer,
     parse_list_text,
     parse_lowercase,
     parse_map,
@@ -25,77 +26,65 @@ from millstream.configuration.option import (
     parse_string,
     parse_target,
     parse_time_zone,
-    parse_uppercase,
+    text,
 )
 from millstream.entry_points import Extensions
 
-CHECKPOINTING_INTERVAL: Final = ConfigOption(
+CHECKPOINTING_INTERVAL: Final = duration(
     "execution.checkpointing.interval",
-    parse_duration,
     0,
     "shortest time between two checkpoints; 0: micro-batches follow each other at once, and with "
     "millstream.execution: pipelined there is a checkpoint each second",
-    minimum=0,
 )
-CHECKPOINTS_DIRECTORY: Final = ConfigOption(
+CHECKPOINTS_DIRECTORY: Final = text(
     "execution.checkpointing.dir",
-    parse_string,
-    "",
     "where checkpoints are kept; without it the job keeps them in a temporary directory and "
     "cannot be recovered by another run",
     aliases=("state.checkpoints.dir", "state.backend.fs.checkpointdir"),
 )
-CHECKPOINTING_MODE: Final = ConfigOption(
+CHECKPOINTING_MODE: Final = choice(
     "execution.checkpointing.mode",
-    parse_uppercase,
     "EXACTLY_ONCE",
+    ("EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"),
     "guarantee for state and sinks; NONE: at most once, without state after a failure",
-    choices=("EXACTLY_ONCE", "AT_LEAST_ONCE", "NONE"),
 )
-NUM_RETAINED: Final = ConfigOption(
+NUM_RETAINED: Final = integer(
     "execution.checkpointing.num-retained",
-    parse_integer,
     2,
     "how many checkpoints are kept",
     aliases=("state.checkpoints.num-retained",),
     minimum=1,
 )
-CHECKPOINTING_TIMEOUT: Final = ConfigOption(
+CHECKPOINTING_TIMEOUT: Final = duration(
     "execution.checkpointing.timeout",
-    parse_duration,
     600_000,
     "longest time that a checkpoint, or the tasks of a micro-batch, may take; it is then aborted, "
     "and the restart strategy decides whether it runs again",
     minimum=1,
 )
-CHECKPOINTING_MIN_PAUSE: Final = ConfigOption(
+CHECKPOINTING_MIN_PAUSE: Final = duration(
     "execution.checkpointing.min-pause",
-    parse_duration,
     0,
     "shortest time between the end of a checkpoint and the next one",
-    minimum=0,
 )
-CHECKPOINT_RETENTION: Final = ConfigOption(
+CHECKPOINT_RETENTION: Final = choice(
     "execution.checkpointing.externalized-checkpoint-retention",
-    parse_uppercase,
     "RETAIN_ON_CANCELLATION",
+    ("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
     "what happens to the checkpoints of a job that is canceled; DELETE_ON_CANCELLATION: what is "
     "published is committed, and they are deleted; NO_EXTERNALIZED_CHECKPOINTS: they are deleted "
     "however the job ends, unless it was stopped without draining",
-    choices=("RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
 )
-TOLERABLE_FAILURES: Final = ConfigOption(
+TOLERABLE_FAILURES: Final = integer(
     "execution.checkpointing.tolerable-failed-checkpoints",
-    parse_integer,
     0,
     "how many micro-batches in a row may exceed execution.checkpointing.timeout; they run again at "
     "once, without the restart strategy; with millstream.execution: pipelined the tasks "
     "continue to the next checkpoint, also where state could not be uploaded",
     minimum=0,
 )
-MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
+MAX_CONCURRENT_CHECKPOINTS: Final = integer(
     "execution.checkpointing.max-concurrent-checkpoints",
-    parse_integer,
     1,
     "how many checkpoints may be in progress at a time, with millstream.execution: pipelined; "
     "a micro-batch ends with a checkpoint, so there is one at a time",
@@ -103,92 +92,71 @@ MAX_CONCURRENT_CHECKPOINTS: Final = ConfigOption(
     without_effect="a micro-batch ends before the next one begins",
     pipelined=True,
 )
-UNALIGNED_CHECKPOINTS: Final = ConfigOption(
+UNALIGNED_CHECKPOINTS: Final = boolean(
     "execution.checkpointing.unaligned.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
     "whether barriers overtake buffered records, which become a part of the checkpoint, with "
     "millstream.execution: pipelined and mode EXACTLY_ONCE; micro-batches have none in flight",
     aliases=("execution.checkpointing.unaligned",),
     without_effect="nothing is in flight between two micro-batches",
     pipelined=True,
 )
-FORCE_UNALIGNED_CHECKPOINTS: Final = ConfigOption(
+FORCE_UNALIGNED_CHECKPOINTS: Final = boolean(
     "execution.checkpointing.unaligned.forced",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
     "unaligned checkpoints also with partition_custom(), whose partitioner must return the same "
     "for a record after each restart",
     without_effect="nothing is in flight between two micro-batches",
     pipelined=True,
 )
-ALIGNED_CHECKPOINT_TIMEOUT: Final = ConfigOption(
+ALIGNED_CHECKPOINT_TIMEOUT: Final = duration(
     "execution.checkpointing.aligned-checkpoint-timeout",
-    parse_duration,
     0,
     "how long the barriers of an unaligned checkpoint wait, from its trigger on, before they "
     "overtake records; 0: not at all",
     aliases=("execution.checkpointing.alignment-timeout",),
-    minimum=0,
     without_effect="nothing is in flight between two micro-batches",
     pipelined=True,
 )
-SAVEPOINT_DIRECTORY: Final = ConfigOption(
+SAVEPOINT_DIRECTORY: Final = text(
     "execution.checkpointing.savepoint-dir",
-    parse_string,
-    "",
     "accepted; there are no savepoints yet",
     aliases=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
     without_effect="there are no savepoints yet",
 )
-CHANGELOG_ENABLED: Final = ConfigOption(
+CHANGELOG_ENABLED: Final = boolean(
     "state.changelog.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
     "accepted; checkpoints of RocksDB are incremental without a log of changes",
     aliases=("state.backend.changelog.enabled",),
     without_effect="checkpoints of RocksDB are incremental",
 )
-COMMIT_RETRY_INITIAL: Final = ConfigOption(
+COMMIT_RETRY_INITIAL: Final = duration(
     "millstream.commit-retry.initial-backoff",
-    parse_duration,
     100,
     "wait before the second try of a sink's commit that failed; doubled before each further one",
-    minimum=0,
 )
-COMMIT_RETRY_MAXIMUM: Final = ConfigOption(
-    "millstream.commit-retry.max-backoff",
-    parse_duration,
-    10_000,
-    "longest wait between two tries of a commit",
-    minimum=0,
+COMMIT_RETRY_MAXIMUM: Final = duration(
+    "millstream.commit-retry.max-backoff", 10_000, "longest wait between two tries of a commit"
 )
-COMMIT_RETRY_ATTEMPTS: Final = ConfigOption(
+COMMIT_RETRY_ATTEMPTS: Final = integer(
     "millstream.commit-retry.attempts",
-    parse_integer,
     6,
     "tries of a commit before the run fails; the restart strategy then decides, and the next run "
     "commits first of all",
     minimum=1,
 )
-COMMIT_TIMEOUT: Final = ConfigOption(
+COMMIT_TIMEOUT: Final = duration(
     "millstream.commit.timeout",
-    parse_duration,
     600_000,
     "longest time that one try of a sink's commit may take; a try that hangs longer fails the run, "
     "and the next run commits first of all",
     minimum=1,
 )
-CHECKPOINT_FSYNC: Final = ConfigOption(
+CHECKPOINT_FSYNC: Final = boolean(
     "millstream.checkpoint.fsync",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "whether checkpoints are forced to disk, so that they survive a crash of the machine",
+    default=True,
 )
-CHECKPOINT_HMAC_KEY_FILE: Final = ConfigOption(
+CHECKPOINT_HMAC_KEY_FILE: Final = text(
     "millstream.checkpoint.hmac-key-file",
-    parse_string,
-    "",
     "a file with a key that only its owner can read, on the driver and on all workers; checkpoints "
     "are signed with it, and nothing is loaded that is not",
 )
@@ -207,42 +175,32 @@ RESTART_STRATEGY: Final = ConfigOption(
         *("exponential-delay", "exponentialdelay", "failure-rate", "failurerate"),
     ),
 )
-FIXED_DELAY_ATTEMPTS: Final = ConfigOption(
-    "restart-strategy.fixed-delay.attempts", parse_integer, 1, "number of restarts", minimum=0
+FIXED_DELAY_ATTEMPTS: Final = integer(
+    "restart-strategy.fixed-delay.attempts", 1, "number of restarts", minimum=0
 )
-FIXED_DELAY_DELAY: Final = ConfigOption(
-    "restart-strategy.fixed-delay.delay", parse_duration, 1000, "time before a restart", minimum=0
+FIXED_DELAY_DELAY: Final = duration(
+    "restart-strategy.fixed-delay.delay", 1000, "time before a restart"
 )
-FAILURE_RATE_MAX: Final = ConfigOption(
+FAILURE_RATE_MAX: Final = integer(
     "restart-strategy.failure-rate.max-failures-per-interval",
-    parse_integer,
     1,
     "most failures within the interval after which the job is run again",
     minimum=0,
 )
-FAILURE_RATE_INTERVAL: Final = ConfigOption(
+FAILURE_RATE_INTERVAL: Final = duration(
     "restart-strategy.failure-rate.failure-rate-interval",
-    parse_duration,
     60_000,
     "how far back failures count",
     minimum=1,
 )
-FAILURE_RATE_DELAY: Final = ConfigOption(
-    "restart-strategy.failure-rate.delay", parse_duration, 1000, "time before a restart", minimum=0
+FAILURE_RATE_DELAY: Final = duration(
+    "restart-strategy.failure-rate.delay", 1000, "time before a restart"
 )
-EXPONENTIAL_INITIAL_BACKOFF: Final = ConfigOption(
-    "restart-strategy.exponential-delay.initial-backoff",
-    parse_duration,
-    1000,
-    "time before the first restart",
-    minimum=0,
+EXPONENTIAL_INITIAL_BACKOFF: Final = duration(
+    "restart-strategy.exponential-delay.initial-backoff", 1000, "time before the first restart"
 )
-EXPONENTIAL_MAX_BACKOFF: Final = ConfigOption(
-    "restart-strategy.exponential-delay.max-backoff",
-    parse_duration,
-    60_000,
-    "longest time before a restart",
-    minimum=0,
+EXPONENTIAL_MAX_BACKOFF: Final = duration(
+    "restart-strategy.exponential-delay.max-backoff", 60_000, "longest time before a restart"
 )
 EXPONENTIAL_MULTIPLIER: Final = ConfigOption(
     "restart-strategy.exponential-delay.backoff-multiplier",
@@ -251,12 +209,10 @@ EXPONENTIAL_MULTIPLIER: Final = ConfigOption(
     "factor from one restart to the next",
     minimum=1,
 )
-EXPONENTIAL_RESET_THRESHOLD: Final = ConfigOption(
+EXPONENTIAL_RESET_THRESHOLD: Final = duration(
     "restart-strategy.exponential-delay.reset-backoff-threshold",
-    parse_duration,
     3_600_000,
     "time without failure after which the first delay is used again",
-    minimum=0,
 )
 EXPONENTIAL_JITTER: Final = ConfigOption(
     "restart-strategy.exponential-delay.jitter-factor",
@@ -271,9 +227,8 @@ EXPONENTIAL_ATTEMPTS: Final = ConfigOption(
     "infinite",
     "restarts in a row before the job fails for good",
 )
-USER_ERROR_MAX_REPEATS: Final = ConfigOption(
+USER_ERROR_MAX_REPEATS: Final = integer(
     "millstream.user-error.max-repeats",
-    parse_integer,
     3,
     "how often the same error of user code, or a target that refuses for good, may repeat without"
     " progress before the job fails",
@@ -293,51 +248,32 @@ BUILTIN_DATABASE: Final = ConfigOption(
     "default_database",
     "name of the database that a session begins with; read when its environment is created",
 )
-DML_SYNC: Final = ConfigOption(
-    "table.dml-sync",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "whether statements that write tables wait until their job has ended",
+DML_SYNC: Final = boolean(
+    "table.dml-sync", "whether statements that write tables wait until their job has ended"
 )
-FORCE_RECOMPILE: Final = ConfigOption(
-    "table.plan.force-recompile",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "whether COMPILE PLAN replaces a file that exists",
+FORCE_RECOMPILE: Final = boolean(
+    "table.plan.force-recompile", "whether COMPILE PLAN replaces a file that exists"
 )
-MAX_COLUMN_WIDTH: Final = ConfigOption(
+MAX_COLUMN_WIDTH: Final = integer(
     "table.display.max-column-width",
-    parse_integer,
     30,
     "most characters of a column of rows that are printed; longer values end with '...'",
     minimum=1,
 )
-RESULT_MODE: Final = ConfigOption(
+RESULT_MODE: Final = choice(
     "sql-client.execution.result-mode",
-    parse_uppercase,
     "TABLE",
+    ("TABLE", "CHANGELOG", "TABLEAU"),
     "how the SQL shell shows the rows of a query: kept up to date, or the changes as they come",
-    choices=("TABLE", "CHANGELOG", "TABLEAU"),
 )
-CDC_EVENTS_DUPLICATE: Final = ConfigOption(
+CDC_EVENTS_DUPLICATE: Final = boolean(
     "table.exec.source.cdc-events-duplicate",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
     "whether sources of changes may repeat them; their rows are then kept by PRIMARY KEY",
 )
-STATE_TTL: Final = ConfigOption(
-    "table.exec.state.ttl",
-    parse_duration,
-    0,
-    "after how long unused state of SQL goes; 0: never",
-    minimum=0,
+STATE_TTL: Final = duration(
+    "table.exec.state.ttl", 0, "after how long unused state of SQL goes; 0: never"
 )
-MINI_BATCH: Final = ConfigOption(
-    "table.exec.mini-batch.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
-    "one change of SQL per key and batch",
-)
+MINI_BATCH: Final = boolean("table.exec.mini-batch.enabled", "one change of SQL per key and batch")
 AGG_PHASE_STRATEGY: Final = ConfigOption(
     "table.optimizer.agg-phase-strategy",
     parse_string,
@@ -346,15 +282,12 @@ AGG_PHASE_STRATEGY: Final = ConfigOption(
     "TWO_PHASE where it can be done, ONE_PHASE never",
     choices=("AUTO", "TWO_PHASE", "ONE_PHASE"),
 )
-SPLIT_DISTINCT: Final = ConfigOption(
+SPLIT_DISTINCT: Final = boolean(
     "table.optimizer.distinct-agg.split.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
     "aggregates of SQL over DISTINCT values first per bucket of these, then over the buckets",
 )
-DISTINCT_BUCKETS: Final = ConfigOption(
+DISTINCT_BUCKETS: Final = integer(
     "table.optimizer.distinct-agg.split.bucket-num",
-    parse_integer,
     1024,
     "buckets of table.optimizer.distinct-agg.split.enabled",
     minimum=1,
@@ -367,11 +300,10 @@ NON_DETERMINISTIC_UPDATES: Final = ConfigOption(
     "refused; IGNORE: it runs, and its results may be wrong, as by default in Flink",
     choices=("TRY_RESOLVE", "IGNORE"),
 )
-REUSE_SUB_PLANS: Final = ConfigOption(
+REUSE_SUB_PLANS: Final = boolean(
     "table.optimizer.reuse-sub-plan-enabled",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "whether parts of SQL plans that are the same run once",
+    default=True,
 )
 LOCAL_TIME_ZONE: Final = ConfigOption(
     "table.local-time-zone",
@@ -380,69 +312,56 @@ LOCAL_TIME_ZONE: Final = ConfigOption(
     "time zone of TIMESTAMP_LTZ in SQL; default: that of the machine that submits the job",
     compute_default=machine_time_zone,
 )
-ASYNC_LOOKUP_MODE: Final = ConfigOption(
+ASYNC_LOOKUP_MODE: Final = choice(
     "table.exec.async-lookup.output-mode",
-    parse_uppercase,
     "ORDERED",
+    ("ORDERED", "ALLOW_UNORDERED"),
     "order of rows of asynchronous lookup joins, unless a hint sets it: as they come or are known",
-    choices=("ORDERED", "ALLOW_UNORDERED"),
 )
-ASYNC_LOOKUP_CAPACITY: Final = ConfigOption(
+ASYNC_LOOKUP_CAPACITY: Final = integer(
     "table.exec.async-lookup.buffer-capacity",
-    parse_integer,
     100,
     "keys that an asynchronous lookup join requests at a time, unless a hint sets it",
     minimum=1,
 )
-ASYNC_LOOKUP_TIMEOUT: Final = ConfigOption(
+ASYNC_LOOKUP_TIMEOUT: Final = duration(
     "table.exec.async-lookup.timeout",
-    parse_duration,
     180_000,
     "how long an asynchronous lookup join waits for an answer, unless a hint sets it",
     minimum=1,
 )
-ASYNC_SCALAR_CONCURRENCY: Final = ConfigOption(
+ASYNC_SCALAR_CONCURRENCY: Final = integer(
     "table.exec.async-scalar.max-concurrent-operations",
-    parse_integer,
     10,
     "most calls of an asynchronous scalar function that wait at a time",
     minimum=1,
     aliases=("table.exec.async-scalar.buffer-capacity",),
 )
-ASYNC_SCALAR_TIMEOUT: Final = ConfigOption(
+ASYNC_SCALAR_TIMEOUT: Final = duration(
     "table.exec.async-scalar.timeout",
-    parse_duration,
     180_000,
     "how long an asynchronous scalar function has for a row, with all of its attempts",
     minimum=1,
 )
-ASYNC_SCALAR_RETRY_STRATEGY: Final = ConfigOption(
+ASYNC_SCALAR_RETRY_STRATEGY: Final = choice(
     "table.exec.async-scalar.retry-strategy",
-    parse_uppercase,
     "FIXED_DELAY",
+    ("FIXED_DELAY", "NO_RETRY"),
     "whether an asynchronous scalar function that raises is called again",
-    choices=("FIXED_DELAY", "NO_RETRY"),
 )
-ASYNC_SCALAR_RETRY_DELAY: Final = ConfigOption(
+ASYNC_SCALAR_RETRY_DELAY: Final = duration(
     "table.exec.async-scalar.retry-delay",
-    parse_duration,
     100,
     "how long to wait before an asynchronous scalar function is called again",
-    minimum=0,
 )
-ASYNC_SCALAR_MAX_ATTEMPTS: Final = ConfigOption(
+ASYNC_SCALAR_MAX_ATTEMPTS: Final = integer(
     "table.exec.async-scalar.max-attempts",
-    parse_integer,
     3,
     "how often an asynchronous scalar function that raises is called again before the job fails",
     minimum=1,
 )
-SOURCE_IDLE_TIMEOUT: Final = ConfigOption(
-    "table.exec.source.idle-timeout",
-    parse_duration,
-    0,
-    "idle time of WATERMARK FOR; 0: never",
-    minimum=0,
+SOURCE_IDLE_TIMEOUT: Final = duration(
+    "table.exec.source.idle-timeout", 0, "idle time of WATERMARK FOR; 0: never"
 )
 NOT_NULL_ENFORCER: Final = ConfigOption(
     "table.exec.sink.not-null-enforcer",
@@ -451,30 +370,26 @@ NOT_NULL_ENFORCER: Final = ConfigOption(
     "what happens to NULL that is written into a column NOT NULL",
     choices=("ERROR", "DROP"),
 )
-TYPE_LENGTH_ENFORCER: Final = ConfigOption(
+TYPE_LENGTH_ENFORCER: Final = choice(
     "table.exec.sink.type-length-enforcer",
-    parse_uppercase,
     "IGNORE",
+    ("IGNORE", "TRIM_PAD"),
     "whether texts and bytes are cut and filled up to the length of the sink's column",
-    choices=("IGNORE", "TRIM_PAD"),
 )
-UPSERT_MATERIALIZE: Final = ConfigOption(
+UPSERT_MATERIALIZE: Final = choice(
     "table.exec.sink.upsert-materialize",
-    parse_uppercase,
     "AUTO",
+    ("AUTO", "FORCE", "NONE"),
     "whether rows are kept by the key of a sink: where its key is not that of the query; always; "
     "never",
-    choices=("AUTO", "FORCE", "NONE"),
 )
-REQUIRE_ON_CONFLICT: Final = ConfigOption(
+REQUIRE_ON_CONFLICT: Final = boolean(
     "table.exec.sink.require-on-conflict",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "whether INSERT needs ON CONFLICT where the key of the query is not that of the sink",
+    default=True,
 )
-TABLE_PARALLELISM: Final = ConfigOption(
+TABLE_PARALLELISM: Final = integer(
     "table.exec.resource.default-parallelism",
-    parse_integer,
     -1,
     "parallelism of jobs of tables, before parallelism.default; -1: that of parallelism.default",
     minimum=-1,
@@ -499,12 +414,8 @@ STATE_BACKEND: Final = ConfigOption(
     aliases=("state.backend",),
     choices=STATE_BACKENDS,
 )
-PARALLELISM: Final = ConfigOption(
-    "parallelism.default",
-    parse_integer,
-    0,
-    "subtasks per operator; 0: one per core of this machine",
-    minimum=0,
+PARALLELISM: Final = integer(
+    "parallelism.default", 0, "subtasks per operator; 0: one per core of this machine", minimum=0
 )
 MAX_PARALLELISM: Final = ConfigOption(
     "pipeline.max-parallelism",
@@ -513,32 +424,25 @@ MAX_PARALLELISM: Final = ConfigOption(
     "number of key groups; fixed for the life of a job's state. -1: derived from the parallelism "
     "of each operator, 1.5 times as many, rounded up to a power of two, at least 128",
 )
-IGNORE_UNCLAIMED_STATE: Final = ConfigOption(
+IGNORE_UNCLAIMED_STATE: Final = boolean(
     "execution.state-recovery.ignore-unclaimed-state",
-    parse_boolean,
-    False,  # noqa: FBT003 - the default of an option
     "drop what the checkpoint holds of operators that the program does not have any more",
     aliases=("execution.savepoint.ignore-unclaimed-state",),
 )
-JOB_NAME: Final = ConfigOption(
-    "pipeline.name", parse_string, "", "name of the job; that given to execute() wins"
-)
-AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
+JOB_NAME: Final = text("pipeline.name", "name of the job; that given to execute() wins")
+AUTO_WATERMARK_INTERVAL: Final = duration(
     "pipeline.auto-watermark-interval",
-    parse_duration,
     200,
     "time between two periodic watermarks of a split, which are emitted at the end of a "
     "micro-batch or, with millstream.execution: pipelined, by the clock; 0: none; while it is not "
     "set, they are also emitted after every batch of records",
-    minimum=0,
 )
-RUNTIME_MODE: Final = ConfigOption(
+RUNTIME_MODE: Final = choice(
     "execution.runtime-mode",
-    parse_uppercase,
     "STREAMING",
+    ("STREAMING", "BATCH", "AUTOMATIC"),
     "STREAMING; BATCH, for bounded input: no watermark but the maximum at its end, final results; "
     "AUTOMATIC: BATCH if every source is bounded",
-    choices=("STREAMING", "BATCH", "AUTOMATIC"),
 )
 GLOBAL_JOB_PARAMETERS: Final[ConfigOption[dict[str, str]]] = ConfigOption(
     "pipeline.global-job-parameters",
@@ -546,101 +450,87 @@ GLOBAL_JOB_PARAMETERS: Final[ConfigOption[dict[str, str]]] = ConfigOption(
     {},
     "the program's own parameters, which functions ask for by get_job_parameter()",
 )
-AUTO_GENERATE_UIDS: Final = ConfigOption(
+AUTO_GENERATE_UIDS: Final = boolean(
     "pipeline.auto-generate-uids",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "whether operators without a uid get a generated one; else a job that has such is refused",
+    default=True,
 )
-OPERATOR_CHAINING: Final = ConfigOption(
+OPERATOR_CHAINING: Final = boolean(
     "pipeline.operator-chaining.enabled",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "accepted; operators of one stage always run in one task",
+    default=True,
     aliases=("pipeline.operator-chaining",),
     without_effect="operators of one stage share a task",
 )
-CHAINING_OF_DIFFERENT_MAX_PARALLELISM: Final = ConfigOption(
+CHAINING_OF_DIFFERENT_MAX_PARALLELISM: Final = boolean(
     "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "accepted, as pipeline.operator-chaining.enabled",
+    default=True,
     without_effect="operators of one stage share a task",
 )
-BUFFER_TIMEOUT: Final = ConfigOption(
+BUFFER_TIMEOUT: Final = duration(
     "execution.buffer-timeout.interval",
-    parse_duration,
     100,
     "how long records may be gathered before they go to the next task, with millstream.execution: "
     "pipelined, where it is 5 ms if it is not set; 0: they go at once",
     aliases=("execution.buffer-timeout",),
-    minimum=0,
     without_effect="records leave a task batch by batch",
     pipelined=True,
 )
-BUFFER_DEBLOAT_ENABLED: Final = ConfigOption(
+BUFFER_DEBLOAT_ENABLED: Final = boolean(
     "taskmanager.network.memory.buffer-debloat.enabled",
-    parse_boolean,
-    False,  # noqa: FBT003 - Flink's default
     "whether what waits for a task is limited by its throughput, with millstream.execution: "
     "pipelined, where it is if this is not set",
     without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
-BUFFER_DEBLOAT_TARGET: Final = ConfigOption(
+BUFFER_DEBLOAT_TARGET: Final = duration(
     "taskmanager.network.memory.buffer-debloat.target",
-    parse_duration,
     1000,
     "how long a task should need to process what waits for it; 2 MiB wait on a connection at most",
     minimum=1,
     without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
-BUFFER_DEBLOAT_PERIOD: Final = ConfigOption(
+BUFFER_DEBLOAT_PERIOD: Final = duration(
     "taskmanager.network.memory.buffer-debloat.period",
-    parse_duration,
     200,
     "time between two measurements of the throughput of a task",
     minimum=1,
     without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
-BUFFER_DEBLOAT_SAMPLES: Final = ConfigOption(
+BUFFER_DEBLOAT_SAMPLES: Final = integer(
     "taskmanager.network.memory.buffer-debloat.samples",
-    parse_integer,
     20,
     "measurements of throughput that the moving average consists of, where it becomes less",
     minimum=1,
     without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
-BUFFER_DEBLOAT_THRESHOLD: Final = ConfigOption(
+BUFFER_DEBLOAT_THRESHOLD: Final = integer(
     "taskmanager.network.memory.buffer-debloat.threshold-percentages",
-    parse_integer,
     25,
     "smaller changes of what may wait, in percent, are not made",
     minimum=0,
     without_effect="a micro-batch reads what it can process",
     pipelined=True,
 )
-BUFFER_TIMEOUT_ENABLED: Final = ConfigOption(
+BUFFER_TIMEOUT_ENABLED: Final = boolean(
     "execution.buffer-timeout.enabled",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "whether records that are gathered go to the next task by time at all; else when they are many",
+    default=True,
     without_effect="records leave a task batch by batch",
     pipelined=True,
 )
-PYTHON_EXECUTABLE: Final = ConfigOption(
-    "python.executable", parse_string, "", "Python of the workers; that of the driver by default"
+PYTHON_EXECUTABLE: Final = text(
+    "python.executable", "Python of the workers; that of the driver by default"
 )
 PYTHON_FILES: Final = ConfigOption(
     "python.files", parse_list_text, "", "files shipped to the workers' Python path, with commas"
 )
-PYTHON_REQUIREMENTS: Final = ConfigOption(
+PYTHON_REQUIREMENTS: Final = text(
     "python.requirements",
-    parse_string,
-    "",
     "a requirements.txt whose packages are installed where tasks run; '#' and a directory of their "
     "wheels and source distributions may follow, and nothing else is asked then",
 )
@@ -657,9 +547,8 @@ CACHED_FILES: Final = ConfigOption(
     "",
     "files that functions find by name: 'name:words,path:/tmp/words.txt', with semicolons",
 )
-TARGET_EPOCH_DURATION: Final = ConfigOption(
+TARGET_EPOCH_DURATION: Final = duration(
     "millstream.epoch.target-duration",
-    parse_duration,
     1000,
     "how long a micro-batch should take; how much is read for one adapts to it",
     minimum=1,
@@ -675,30 +564,25 @@ MANAGED_MEMORY: Final = ConfigOption(
     without_effect="a micro-batch keeps what it works on",
     pipelined=True,
 )
-BATCH_SIZE: Final = ConfigOption(
+BATCH_SIZE: Final = integer(
     "millstream.batch.size",
-    parse_integer,
     16_384,
     "most records in a batch that a source hands on; longer ones are cut",
     minimum=1,
 )
-LOCAL_DIRECTORY: Final = ConfigOption(
+LOCAL_DIRECTORY: Final = text(
     "millstream.local-directory",
-    parse_string,
-    "",
     "where tasks keep working state; a directory of the system's temporary one by default",
 )
-PROGRESS: Final = ConfigOption(
+PROGRESS: Final = choice(
     "millstream.progress",
-    parse_lowercase,
     "auto",
+    ("auto", "on", "off"),
     "progress display; auto: a line on a terminal, else log lines; none in programs that print or"
     " collect unless the logger 'millstream' or 'millstream.progress' has a level",
-    choices=("auto", "on", "off"),
 )
-TICK_INTERVAL: Final = ConfigOption(
+TICK_INTERVAL: Final = duration(
     "millstream.tick-interval",
-    parse_duration,
     200,
     "resolution of processing-time timers while the job is idle",
     minimum=1,
@@ -711,17 +595,15 @@ TARGET: Final = ConfigOption(
     " targets for clusters mean spark",
     choices=("spark", "local"),
 )
-EXECUTION: Final = ConfigOption(
+EXECUTION: Final = choice(
     "millstream.execution",
-    parse_lowercase,
     "epochs",
+    ("epochs", "pipelined"),
     "how the job runs: `epochs`: in micro-batches; `pipelined`: as long-running tasks, whose "
     "records reach the next task within milliseconds, with checkpoint barriers between them",
-    choices=("epochs", "pipelined"),
 )
-HEARTBEAT_TIMEOUT: Final = ConfigOption(
+HEARTBEAT_TIMEOUT: Final = duration(
     "heartbeat.timeout",
-    parse_duration,
     2000,
     "time without a sign of life after which a slot is lost, and the job runs again from its last "
     "checkpoint, with millstream.execution: pipelined; a slot gives one each 0.3 s",
@@ -729,19 +611,17 @@ HEARTBEAT_TIMEOUT: Final = ConfigOption(
     without_effect="the engine monitors the tasks of a micro-batch",
     pipelined=True,
 )
-FAILOVER_STRATEGY: Final = ConfigOption(
+FAILOVER_STRATEGY: Final = choice(
     "jobmanager.execution.failover-strategy",
-    parse_lowercase,
     "region",
+    ("region", "full"),
     "what is restarted when a task fails, with millstream.execution: pipelined: region, what is "
     "connected with it; full, the whole job",
-    choices=("region", "full"),
     without_effect="a micro-batch that fails runs again as a whole",
     pipelined=True,
 )
-SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
+SLOT_REQUEST_TIMEOUT: Final = duration(
     "slot.request.timeout",
-    parse_duration,
     300_000,
     "how long to wait until all slots are there, or one that takes the place of a lost slot, with "
     "millstream.execution: pipelined; also until all have begun when a task of one has failed, and "
@@ -753,12 +633,11 @@ SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
 SPARK_MASTER: Final = ConfigOption(
     "millstream.spark.master", parse_string, "local[*]", "Spark master, if no session is active"
 )
-SPARK_CLASS_ARCHIVE: Final = ConfigOption(
+SPARK_CLASS_ARCHIVE: Final = boolean(
     "millstream.spark.class-archive",
-    parse_boolean,
-    True,  # noqa: FBT003 - the default of an option
     "whether sessions of Millstream's own keep an archive of Spark's classes in the user's cache "
     "directory, with which later ones start in half the time; made in the background",
+    default=True,
 )
 
 #: By key and by alias.

@@ -49,13 +49,9 @@ class CheckpointConfig:
         self._configuration.set(options.CHECKPOINTING_MODE, checkpointing_mode.name)
         return self
 
-    def set_checkpointing_consistency_mode(self, checkpointing_mode: CheckpointingMode) -> Self:
-        """Set the mode (Flink 2's name)."""
-        return self.set_checkpointing_mode(checkpointing_mode)
-
-    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """The mode (Flink 2's name)."""
-        return self.get_checkpointing_mode()
+    # Flink 2's names.
+    set_checkpointing_consistency_mode = set_checkpointing_mode
+    get_checkpointing_consistency_mode = get_checkpointing_mode
 
     def get_checkpoint_interval(self) -> int:
         """The shortest time between two epochs in milliseconds; -1 if none is set, as in Flink."""
@@ -219,13 +215,9 @@ class CheckpointConfig:
         """How long barriers wait before they overtake."""
         return Duration.of_millis(self._configuration.get(options.ALIGNED_CHECKPOINT_TIMEOUT))
 
-    def set_alignment_timeout(self, alignment_timeout: Duration) -> Self:
-        """The older name of ``set_aligned_checkpoint_timeout``."""
-        return self.set_aligned_checkpoint_timeout(alignment_timeout)
-
-    def get_alignment_timeout(self) -> Duration:
-        """The older name of ``get_aligned_checkpoint_timeout``."""
-        return self.get_aligned_checkpoint_timeout()
+    # The older names.
+    set_alignment_timeout = set_aligned_checkpoint_timeout
+    get_alignment_timeout = get_aligned_checkpoint_timeout
 
     # -- where -----------------------------------------------------------------------------
 

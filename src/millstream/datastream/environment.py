@@ -261,13 +261,8 @@ class JobSettings:
 
     # -- where tasks run ---------------------------------------------------------------------
 
-    def get_default_local_parallelism(self) -> int:
-        """The parallelism of operators that have none, on this machine: its cores unless set."""
-        return self.get_parallelism()
-
-    def set_default_local_parallelism(self, parallelism: int) -> Self:
-        """Set the parallelism of operators that have none; ``set_parallelism`` is the same."""
-        return self.set_parallelism(parallelism)
+    get_default_local_parallelism = get_parallelism
+    set_default_local_parallelism = set_parallelism
 
     def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> Self:
         """Keep what a group of operators would need.
