@@ -75,6 +75,11 @@ class UserDefinedFunction:
         return True
 
 
+def decorator_of(make: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[Any], Any]:
+    """Return a decorator that calls ``udf`` or another maker with its arguments but ``f``."""
+    return functools.partial(make, **{name: arguments[name] for name in arguments if name != "f"})
+
+
 def checked_function(given: Any, methods: Sequence[str] = ("eval",)) -> Any:
     """Return the function of a user, or an instance of the class of one.
 
@@ -279,15 +284,7 @@ def udaf(
     """
     check_func_type(func_type, ("general", "pandas"))
     if f is None:
-        return functools.partial(
-            udaf,
-            input_types=input_types,
-            result_type=result_type,
-            accumulator_type=accumulator_type,
-            deterministic=deterministic,
-            name=name,
-            func_type=func_type,
-        )
+        return decorator_of(udaf, locals())
     function = _checked(f, "udaf", AGGREGATE_METHODS, pandas=func_type == "pandas")
     kind = _result_type(function, result_type, f"udaf {_name(function, name)}")
     _check_accumulator_type(function, accumulator_type)
@@ -304,8 +301,14 @@ def udaf(
         gives_rows=False,
         deterministic=is_deterministic(function, deterministic),
     )
-    definition = aggregate_definition_of(aggregate, kind, input_types=types_of(input_types))
-    return UserDefinedAggregateFunctionWrapper(function, definition)
+    return _wrapped(aggregate, kind, input_types)
+
+
+def _wrapped(
+    aggregate: UserAggregate, result: LogicalType, input_types: Any
+) -> UserDefinedAggregateFunctionWrapper:
+    definition = aggregate_definition_of(aggregate, result, input_types=types_of(input_types))
+    return UserDefinedAggregateFunctionWrapper(aggregate.function, definition)
 
 
 def udtaf(
@@ -338,15 +341,7 @@ def udtaf(
     """
     check_func_type(func_type, ("general",))
     if f is None:
-        return functools.partial(
-            udtaf,
-            input_types=input_types,
-            result_type=result_type,
-            accumulator_type=accumulator_type,
-            deterministic=deterministic,
-            name=name,
-            func_type=func_type,
-        )
+        return decorator_of(udtaf, locals())
     function = _checked(f, "udtaf", ("create_accumulator", "accumulate", "emit_value"))
     row = _result_type(function, result_type, f"udtaf {_name(function, name)}")
     _check_accumulator_type(function, accumulator_type)
@@ -359,11 +354,7 @@ def udtaf(
         gives_rows=True,
         deterministic=is_deterministic(function, deterministic),
     )
-    element = row.with_nullability(False)  # noqa: FBT003
-    definition = aggregate_definition_of(
-        aggregate, ArrayType(element), input_types=types_of(input_types)
-    )
-    return UserDefinedAggregateFunctionWrapper(function, definition)
+    return _wrapped(aggregate, ArrayType(row.not_null()), input_types)
 
 
 def _checked(f: Any, word: str, wanted: Sequence[str], *, pandas: bool = False) -> Any:

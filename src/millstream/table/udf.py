@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import inspect
 import typing
 from abc import ABC, abstractmethod
@@ -18,6 +17,7 @@ from millstream.table.aggregate_functions import (
     FunctionWrapper,
     check_func_type,
     checked_function,
+    decorator_of,
     is_deterministic,
     type_of,
     types_of,
@@ -168,14 +168,7 @@ def udf(
     """
     check_func_type(func_type, ("general", "pandas"), "arrow")
     if f is None:
-        return functools.partial(
-            udf,
-            input_types=input_types,
-            result_type=result_type,
-            deterministic=deterministic,
-            name=name,
-            func_type=func_type,
-        )
+        return decorator_of(udf, locals())
     function = checked_function(f)
     code = getattr(function, "eval", function)
     shown = name or str(getattr(function, "__name__", type(function).__name__))
@@ -280,13 +273,7 @@ def udtf(
         ProgramError: there are no ``result_types``.
     """
     if f is None:
-        return functools.partial(
-            udtf,
-            input_types=input_types,
-            result_types=result_types,
-            deterministic=deterministic,
-            name=name,
-        )
+        return decorator_of(udtf, locals())
     function = checked_function(f)
     shown = name or str(getattr(function, "__name__", type(function).__name__))
     columns = types_of(result_types, "result_type")
