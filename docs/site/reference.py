@@ -69,12 +69,14 @@ def public_names() -> dict[str, _Name]:
 
 
 def exported_names(module: ModuleType) -> list[str]:
-    """Return the names in ``__all__``; without one those that the module imports ``A as A``."""
+    """Return the names in ``__all__``, or those that the module defines or imports ``A as A``."""
     if hasattr(module, "__all__"):
         return list(module.__all__)
     nodes = ast.parse(inspect.getsource(module)).body
     imported = [each for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names]
-    return sorted(each.name for each in imported if each.asname == each.name)
+    names = {each.name for each in imported if each.asname == each.name}
+    names |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def _is_alias(module: ModuleType, name: str) -> bool:

@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import StateFile
 
-__all__ = [
-    "CheckpointDetails",
-    "CheckpointSummary",
-    "DirectoryContent",
-    "OperatorDetails",
-    "Problem",
-    "Verification",
-    "inspect_checkpoint",
-    "list_checkpoints",
-    "sign_directory",
-    "verify_checkpoints",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:

@@ -45,17 +45,6 @@ from millstream.errors import ConfigurationError, SignatureError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = [
-    "IDENTITY",
-    "TEMPORARY_DIRECTORY",
-    "HmacSeal",
-    "LocalStorage",
-    "NoSeal",
-    "Seal",
-    "is_sealed",
-    "seal_of",
-]
-
 
 #: The blob that says which job it is; it is signed for no job, being read first.
 IDENTITY: Final = "job.json"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = ["MAX_TIMESTAMP", "MIN_TIMESTAMP", "Batch"]
 
 #: Milliseconds.  As in Flink: a record without a timestamp has the minimum, the watermark that
 #: ends a bounded input is the maximum.

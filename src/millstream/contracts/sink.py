@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "PROGRESS",
-    "CommitRequest",
-    "Committable",
-    "Committer",
-    "CommitterContext",
-    "DeliveryGuarantee",
-    "Sink",
-    "SinkKind",
-    "SinkWriter",
-    "WriterContext",
-    "fence_of",
-]
 
 #: Bits of a fence that are the epoch's.
 _EPOCH_BITS: Final = 32

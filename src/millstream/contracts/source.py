@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 
     from millstream.types.types import TypeInformation
 
-__all__ = [
-    "Boundedness",
-    "FollowingCursor",
-    "GrowingReader",
-    "KnownSplits",
-    "PieceSizer",
-    "RangeCursor",
-    "RangeReader",
-    "Source",
-    "SourceBatch",
-    "Split",
-    "SplitCursor",
-]
-
 
 @dataclass(frozen=True)
 class Split:

@@ -26,44 +26,6 @@ if TYPE_CHECKING:
 
     from millstream.types.type_roots import TypeFamily
 
-__all__ = [
-    "MAX_DECIMAL_PRECISION",
-    "MAX_LENGTH",
-    "ArrayType",
-    "AtomicType",
-    "BigIntType",
-    "BinaryType",
-    "BooleanType",
-    "CharType",
-    "DateType",
-    "DayTimeIntervalType",
-    "DecimalType",
-    "DoubleType",
-    "FloatType",
-    "FractionalType",
-    "IntType",
-    "IntegralType",
-    "LocalZonedTimestampType",
-    "LogicalType",
-    "MapType",
-    "MultisetType",
-    "NullType",
-    "NumericType",
-    "RawType",
-    "RowField",
-    "RowType",
-    "SmallIntType",
-    "SymbolType",
-    "TimeType",
-    "TimestampKind",
-    "TimestampType",
-    "TinyIntType",
-    "VarBinaryType",
-    "VarCharType",
-    "YearMonthIntervalType",
-    "ZonedTimestampType",
-    "escape_identifier",
-]
 
 #: The length of STRING and BYTES.
 MAX_LENGTH: Final = 2**31 - 1

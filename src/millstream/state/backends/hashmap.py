@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from millstream.state.backends.place import StorePlace
     from millstream.state.local_copies import LocalCopies
 
-__all__ = ["HashMapStore", "load_entries", "open_hashmap"]
 
 FILE_NAME: Final = "entries.arrow"
 _FORMAT: Final = b"1"
