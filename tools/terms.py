@@ -129,7 +129,7 @@ def _messages(tree: ast.Module) -> Iterator[ast.expr]:
             if any(getattr(target, "id", None) in _MESSAGES for target in targets):
                 yield node.value
         elif isinstance(node, ast.Call):
-            name = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
+            name = str(getattr(node.func, "id", None) or getattr(node.func, "attr", ""))
             if _CALLS.fullmatch(name):
                 yield node
 

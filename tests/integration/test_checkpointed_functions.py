@@ -73,7 +73,7 @@ class Grouping(FlatMapFunction, CheckpointedFunction):
     def close(self) -> None:
         self.is_open = False
 
-    def flat_map(self, value: Any) -> Iterator[tuple[int, ...]]:
+    def flat_map(self, value: Any) -> Iterator[int]:
         assert self.is_open
         self.count += 1
         self.held.append(value[1])

@@ -23,6 +23,7 @@ from millstream.sql.parser.expression_parser import (
 )
 from millstream.sql.parser.tokens import RESERVED, RESERVED_FUNCTIONS, quote
 from millstream.types import logical_types as lt
+from millstream.types.type_roots import escape_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -451,7 +452,7 @@ def _quantifier(node: n.PatternQuantifier) -> str:
 
 
 _SPECIAL: Final[dict[type, Callable[[Any], str]]] = {
-    n.Name: lambda node: lt.escape_identifier(node.value),
+    n.Name: lambda node: escape_identifier(node.value),
     n.Literal: _literal,
     n.TemporalLiteral: _temporal_literal,
     n.IntervalLiteral: _interval_literal,
