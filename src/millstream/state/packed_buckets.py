@@ -129,14 +129,6 @@ def appended(stored: bytes | None, name: bytes, value: bytes) -> bytes:
     return b"".join(parts)
 
 
-def extended(stored: bytes | None, added: Sequence[bytes], value: bytes) -> bytes:
-    """Return the only bucket of a map with more entries of one value, whose names are new."""
-    if len(added) == 1:
-        return appended(stored, added[0], value)
-    names, values = ([], []) if stored is None else split_bucket(stored)[2:]
-    return joined_bucket([*names, *added], [*values, *([value] * len(added))])
-
-
 def only_value(stored: bytes, name: bytes) -> bytes | None:
     """Return the value of the only entry of a map, None if it has others, or another name."""
     level, total, count, length = struct.unpack_from("<BIII", stored)

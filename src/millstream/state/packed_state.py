@@ -31,7 +31,6 @@ from millstream.state.packed_buckets import (
     count_of,
     decoded_bucket,
     encoded_bucket,
-    extended,
     grown,
     has_name,
     split_bucket,
@@ -53,6 +52,7 @@ Place: TypeAlias = CacheKey | tuple[CacheKey, bytes]
 _BUCKET: Final = struct.Struct(">I")
 #: What is dirty of most maps; one object for all of them.
 _FIRST: Final = frozenset({0})
+_COUNT_BYTES: Final = 8
 #: With more entries per bucket than this, their number doubles.
 _MOST_PER_BUCKET: Final = 128
 #: What stays in memory between epochs: values, and entries of one map.
@@ -237,6 +237,17 @@ class PackedMap:
             self.count -= 1
             self._change(number)
         return value
+
+    def count_entry(self, name: bytes, weight: int) -> tuple[int, int]:
+        """Add to how often an entry is there; returns the counts before and after."""
+        stored = self.get(name)
+        before = 0 if stored is None else int.from_bytes(stored, "little", signed=True)
+        after = before + weight
+        if after:
+            self.put(name, after.to_bytes(_COUNT_BYTES, "little", signed=True))
+        else:
+            self.remove(name)
+        return before, after
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all entries, bucket by bucket in the order in which they came; all were fetched."""
@@ -467,25 +478,8 @@ class PackedMaps(Generations[Place]):
         self._held += 1
         return True
 
-    def enter(self, key: Place, names: Sequence[bytes], value: bytes) -> list[bool] | None:
-        """Set entries that are not there yet; their buckets were fetched.
-
-        Returns:
-            Which of them were not there; None: all of them.
-        """
-        stored = self.cache[key]
-        is_single = len(names) == 1 or len(set(names)) == len(names)
-        if is_single and type(stored) is not PackedMap:
-            there = None if stored is None else [has_name(stored, name) for name in names]
-            new = list(names)
-            if there is not None:
-                new = [name for name, found in zip(names, there, strict=True) if not found]
-            count = len(new) + (0 if stored is None else count_of(stored))
-            if count <= _MOST_PER_BUCKET and (there is None or None not in there):
-                if new:
-                    self.set_only_bucket(key, extended(stored, new, value))
-                    self._held += len(new)
-                return None if there is None else [not found for found in there]
+    def enter(self, key: Place, names: Sequence[bytes], value: bytes) -> list[bool]:
+        """Set entries that are not there yet, and return which; their buckets were fetched."""
         seen = self.map_of(key)
         entered = []
         for name in names:
@@ -832,8 +826,7 @@ def enter_groups(
             maps.set_buckets(touched, grown(before, added[chosen], new, values), len(rows))
     for group in np.flatnonzero(slow).tolist():
         run = slice(int(starts[group]), int(starts[group] + counts[group]))
-        entered = maps.enter(keys[group], names[run], value)
-        is_new[run] = True if entered is None else entered
+        is_new[run] = maps.enter(keys[group], names[run], value)
     return is_new
 
 

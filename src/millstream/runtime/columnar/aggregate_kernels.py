@@ -26,6 +26,7 @@ from millstream.runtime.columnar.changelog_aggregates import (
 )
 from millstream.runtime.columnar.collecting_aggregates import (
     ArrayAgg,
+    BitmapKernel,
     Collect,
     CountedExtreme,
     JsonArrayAgg,
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
 
     from millstream.expressions.user_functions import UserAggregate
     from millstream.functions.functions import RuntimeContext
-    from millstream.runtime.columnar.changelog_aggregates import Rows, Segments
-    from millstream.state.packed_state import PackedMaps
+    from millstream.runtime.columnar.changelog_aggregates import Rows, Scan
     from millstream.types.logical_types import LogicalType
 
 
@@ -87,9 +87,7 @@ def _array(call: _Call) -> Kernel:
 
 
 def _bitmaps(call: _Call, *, operation: str) -> Kernel:
-    from millstream.runtime.columnar.collecting_aggregates import BITMAP_KERNELS
-
-    return BITMAP_KERNELS[operation](call.result, retracts=call.retracts)
+    return BitmapKernel(operation, call.result, retracts=call.retracts)
 
 
 _MAKERS: Final[dict[str, Callable[[_Call], Kernel]]] = {
@@ -116,14 +114,11 @@ _MAKERS: Final[dict[str, Callable[[_Call], Kernel]]] = {
     "JSON_OBJECTAGG_NULL_ON_NULL": lambda call: JsonObjectAgg(call.result, absent=False),
     "JSON_OBJECTAGG_ABSENT_ON_NULL": lambda call: JsonObjectAgg(call.result, absent=True),
     "LAG": lambda call: Lag(call.result),
-    "BITMAP_BUILD_AGG": partial(_bitmaps, operation="BUILD"),
-    "BITMAP_BUILD_CARDINALITY_AGG": partial(_bitmaps, operation="BUILD"),
-    "BITMAP_AND_AGG": partial(_bitmaps, operation="AND"),
-    "BITMAP_AND_CARDINALITY_AGG": partial(_bitmaps, operation="AND"),
-    "BITMAP_OR_AGG": partial(_bitmaps, operation="OR"),
-    "BITMAP_OR_CARDINALITY_AGG": partial(_bitmaps, operation="OR"),
-    "BITMAP_XOR_AGG": partial(_bitmaps, operation="XOR"),
-    "BITMAP_XOR_CARDINALITY_AGG": partial(_bitmaps, operation="XOR"),
+    **{
+        f"BITMAP_{operation}{cardinality}_AGG": partial(_bitmaps, operation=operation)
+        for operation in ("BUILD", "AND", "OR", "XOR")
+        for cardinality in ("", "_CARDINALITY")
+    },
     "SINGLE_VALUE": lambda call: SingleValue(call.arguments[0]),
 }
 SUPPORTED_AGGREGATES: Final = frozenset(_MAKERS)
@@ -193,6 +188,8 @@ def user_kernel(
 class UserKernel(RowKernel):
     """An object with ``create_accumulator``, ``accumulate`` and ``get_value``."""
 
+    fresh = (None,)
+
     def __init__(
         self, aggregate: UserAggregate, arguments: Sequence[LogicalType], result: LogicalType
     ) -> None:
@@ -206,10 +203,6 @@ class UserKernel(RowKernel):
         self._opened: Any = None
         #: Of the task; set before the function is opened.
         self.runtime: RuntimeContext | None = None
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [None]
 
     # -- the function ----------------------------------------------------------------------------
 
@@ -267,19 +260,11 @@ class UserKernel(RowKernel):
             ]
         ]
 
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
+    def run(self, lifted: list[Any], scan: Scan) -> tuple[pa.Array, list[pa.Array]]:
         steps = lifted[0]
         if isinstance(steps, pa.Array):  # accumulators, which are merged
             steps = [None if each is None else (0, each) for each in steps.to_pylist()]
-        return super().run([steps], segments, initial, last_only=last_only, values=values)
+        return super().run([steps], scan)
 
     def decoded(self, stored: Any) -> Any:
         return self.create() if stored is None else loads(stored)

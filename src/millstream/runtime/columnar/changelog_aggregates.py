@@ -165,6 +165,19 @@ class Rows:
     weights: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Scan:
+    """How an aggregate goes over the rows of a batch."""
+
+    segments: Segments
+    #: The state that each segment continues from.
+    initial: list[pa.Array]
+    #: Whether only the results after segments are wanted.
+    last_only: bool
+    #: The maps of ``keeps_values``.
+    values: PackedMaps | None = None
+
+
 class Kernel(ABC):
     """One aggregate.
 
@@ -180,34 +193,20 @@ class Kernel(ABC):
 
     #: Types of the columns of its state.
     fields: list[pa.DataType]
-
-    @property
-    @abstractmethod
-    def fresh(self) -> list[Any]:
-        """The state of no rows, as Python values."""
+    #: The state of no rows, as Python values.
+    fresh: tuple[Any, ...]
 
     @abstractmethod
     def lift(self, rows: Rows) -> list[Any]:
         """Return the increments of rows, in a form that ``run`` takes."""
 
     @abstractmethod
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
+    def run(self, lifted: list[Any], scan: Scan) -> tuple[pa.Array, list[pa.Array]]:
         """Add increments up.
 
         Args:
             lifted: one increment per row, or one partial state.
-            segments: which rows belong together.
-            initial: the state that each segment continues from.
-            last_only: whether only the results after segments are wanted.
-            values: the maps of ``keeps_values``.
+            scan: which rows belong together, and what is known and wanted of them.
 
         Returns:
             The result after each row (or segment), and the state after each segment.
@@ -222,25 +221,14 @@ class SteppedKernel(Kernel):
     """A kernel whose state is known after every row."""
 
     @abstractmethod
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
         """Return the columns of the state after each row."""
 
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
-        del values
-        states = self.states(lifted, segments, initial)
-        lasts = pa.array(segments.lasts)
+    def run(self, lifted: list[Any], scan: Scan) -> tuple[pa.Array, list[pa.Array]]:
+        states = self.states(lifted, scan)
+        lasts = pa.array(scan.segments.lasts)
         last = [column.take(lasts) for column in states]
-        return self.results(last if last_only else states), last
+        return self.results(last if scan.last_only else states), last
 
 
 def is_true(column: pa.Array) -> NDArray[np.bool_]:
@@ -279,18 +267,21 @@ def _int_column(numbers: NDArray[Any]) -> pa.Array:
     return pa.array(np.ascontiguousarray(numbers), pa.int64())
 
 
+def _running_counts(steps: pa.Array, scan: Scan, at: int) -> pa.Array:
+    """Return the sums of integers after each row, from the column ``at`` of the state."""
+    initial = scan.initial[at].to_numpy()
+    return _int_column(running_sum(steps.to_numpy(), scan.segments, initial))
+
+
 class Count(SteppedKernel):
     """COUNT of rows, or of values that are not null."""
 
+    fresh = (0,)
     is_partial = True
 
     def __init__(self, result: pa.DataType) -> None:
         self._result = result
         self.fields = [pa.int64()]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [0]
 
     def lift(self, rows: Rows) -> list[Any]:
         counted = rows.counted
@@ -298,10 +289,8 @@ class Count(SteppedKernel):
             counted = counted & _valid(column)
         return [_int_column(np.where(counted, rows.weights, 0))]
 
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
-        return [_int_column(running_sum(lifted[0].to_numpy(), segments, initial[0].to_numpy()))]
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
+        return [_running_counts(lifted[0], scan, 0)]
 
     def results(self, states: list[pa.Array]) -> pa.Array:
         return states[0].cast(self._result)
@@ -310,6 +299,7 @@ class Count(SteppedKernel):
 class Sum(SteppedKernel):
     """SUM; null of no values.  Integers wrap around, decimals that overflow are null."""
 
+    fresh = (0, 0)
     is_partial = True
 
     def __init__(self, argument: pa.DataType, result: pa.DataType) -> None:
@@ -321,10 +311,6 @@ class Sum(SteppedKernel):
         if pa.types.is_decimal(argument):
             return pa.decimal128(38, argument.scale)
         return argument if pa.types.is_floating(argument) else pa.int64()
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [0, 0]
 
     def lift(self, rows: Rows) -> list[Any]:
         (column,) = rows.arguments
@@ -340,11 +326,9 @@ class Sum(SteppedKernel):
             total = _int_column(_numbers(column, np.int64) * counts)
         return [total, _int_column(counts)]
 
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
-        counts = running_sum(lifted[1].to_numpy(), segments, initial[1].to_numpy())
-        return [self._totals(lifted[0], segments, initial[0]), _int_column(counts)]
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
+        totals = self._totals(lifted[0], scan.segments, scan.initial[0])
+        return [totals, _running_counts(lifted[1], scan, 1)]
 
     def _totals(self, increments: pa.Array, segments: Segments, initial: pa.Array) -> pa.Array:
         if pa.types.is_floating(self._total):  # in order: their sums depend on it
@@ -423,15 +407,12 @@ def _cut_division(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[
 class _OneValue(SteppedKernel):
     """Keeps one value of rows that are only added, which is the result; null of no rows."""
 
+    fresh = (None,)
     is_partial = True
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
         self.fields = [kind]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [None]
 
     def lift(self, rows: Rows) -> list[Any]:
         (column,) = rows.arguments
@@ -448,38 +429,33 @@ class Extreme(_OneValue):
         super().__init__(kind)
         self._is_max = is_max
 
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
-        ranks, by_rank = sorted_ranks(pa.concat_arrays([initial[0], lifted[0]]))
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
+        ranks, by_rank = sorted_ranks(pa.concat_arrays([scan.initial[0], lifted[0]]))
         if not self._is_max:  # the largest of the reversed ranks
             ranks = np.where(ranks < 0, -1, len(by_rank) - 1 - ranks)
             by_rank = by_rank.take(pa.array(np.arange(len(by_rank) - 1, -1, -1)))
-        count = len(segments)
-        best = running(np.maximum, ranks[count:], segments, ranks[:count])
+        count = len(scan.segments)
+        best = running(np.maximum, ranks[count:], scan.segments, ranks[:count])
         return [by_rank.take(pa.array(best, mask=best < 0))]
 
 
 class NumericExtreme(Extreme):
     """MIN or MAX of numbers, dates and times."""
 
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
+        segments, initial = scan.segments, scan.initial[0]
         plain = _plain_type(self._kind)
         worst = _worst(plain.to_pandas_dtype(), is_max=self._is_max)
         steps, base = (
             column.view(plain).fill_null(worst).to_numpy(zero_copy_only=False)
-            for column in (lifted[0], initial[0])
+            for column in (lifted[0], initial)
         )
         # fmax and fmin: NaN is no larger than anything.
         best = running(np.fmax if self._is_max else np.fmin, steps, segments, base)
         nulls = None
-        if lifted[0].null_count or initial[0].null_count:
-            seen = running_sum(
-                _valid(lifted[0]).astype(np.int64), segments, _valid(initial[0]).astype(np.int64)
-            )
-            nulls = seen == 0
+        if lifted[0].null_count or initial.null_count:
+            has = (_valid(each).astype(np.int64) for each in (lifted[0], initial))
+            nulls = running_sum(next(has), segments, next(has)) == 0
         return [pa.array(best, plain, mask=nulls).view(self._kind)]
 
 
@@ -504,16 +480,15 @@ class Edge(_OneValue):
         super().__init__(kind)
         self._is_last = is_last
 
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
+        segments, initial = scan.segments, scan.initial[0]
         found = running_last(_valid(lifted[0]), segments, first=not self._is_last)
-        pool = pa.concat_arrays([lifted[0], initial[0]])
+        pool = pa.concat_arrays([lifted[0], initial])
         of_segment = len(lifted[0]) + segments.segment_of
         if self._is_last:
             chosen = np.where(found >= 0, found, of_segment)
         else:
-            had = _valid(initial[0])[segments.segment_of]
+            had = _valid(initial)[segments.segment_of]
             chosen = np.where(had | (found < 0), of_segment, found)
         return [pool.take(pa.array(chosen))]
 
@@ -524,15 +499,12 @@ class Variance(SteppedKernel):
     Of floats they are floats; all else is computed in doubles and then cut to the result's type.
     """
 
+    fresh = (0.0, 0.0, 0)
     is_partial = True
 
     def __init__(self, result: pa.DataType, *, sample: bool, root: bool) -> None:
         self._result, self._sample, self._root = result, sample, root
         self.fields = [pa.float64(), pa.float64(), pa.int64()]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [0.0, 0.0, 0]
 
     def lift(self, rows: Rows) -> list[Any]:
         (column,) = rows.arguments
@@ -543,15 +515,13 @@ class Variance(SteppedKernel):
         signs = np.where(counts < 0, -1.0, 1.0)
         return [pa.array(numbers * signs), pa.array(squares * signs), _int_column(counts)]
 
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
+        pairs = zip(lifted[:2], scan.initial, strict=False)
         sums = [
-            pa.array(running(np.add, lifted[i].to_numpy(), segments, initial[i].to_numpy()))
-            for i in (0, 1)
+            pa.array(running(np.add, steps.to_numpy(), scan.segments, initial.to_numpy()))
+            for steps, initial in pairs
         ]
-        counts = running_sum(lifted[2].to_numpy(), segments, initial[2].to_numpy())
-        return [*sums, _int_column(counts)]
+        return [*sums, _running_counts(lifted[2], scan, 2)]
 
     def results(self, states: list[pa.Array]) -> pa.Array:
         total, squares, count = (column.to_numpy() for column in states)
@@ -574,26 +544,23 @@ class Variance(SteppedKernel):
 class SingleValue(SteppedKernel):
     """SINGLE_VALUE, which scalar sub-queries become: the value of the one row that there is."""
 
+    fresh = (None, 0)
+
     def __init__(self, kind: pa.DataType) -> None:
         self.fields = [kind, pa.int64()]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [None, 0]
 
     def lift(self, rows: Rows) -> list[Any]:
         return [rows.arguments[0], _int_column(np.where(rows.counted, rows.weights, 0))]
 
-    def states(
-        self, lifted: list[Any], segments: Segments, initial: list[pa.Array]
-    ) -> list[pa.Array]:
+    def states(self, lifted: list[Any], scan: Scan) -> list[pa.Array]:
+        segments = scan.segments
         added = lifted[1].to_numpy() > 0
-        counts = running_sum(lifted[1].to_numpy(), segments, initial[1].to_numpy())
+        counts = _running_counts(lifted[1], scan, 1).to_numpy()
         if counts.max(initial=0) > 1:
             message = "a scalar sub-query gives more than one row"
             raise UserFunctionError(message)
         found = running_last(added, segments)
-        pool = pa.concat_arrays([lifted[0], initial[0]])
+        pool = pa.concat_arrays([lifted[0], scan.initial[0]])
         chosen = np.where(found >= 0, found, len(added) + segments.segment_of)
         return [_nulled(pool.take(pa.array(chosen)), counts <= 0), _int_column(counts)]
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 from functools import partial
+from operator import iand, ior, ixor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
@@ -25,23 +27,18 @@ from millstream.types.bitmaps import bitmap_bytes, bitmap_of_bytes, unsigned
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from millstream.runtime.columnar.changelog_aggregates import Segments
+    from millstream.runtime.columnar.changelog_aggregates import Scan, Segments
     from millstream.state.packed_state import PackedMap, PackedMaps
-
-
-_WIDTH = 8
 
 
 class RowKernel(Kernel):
     """A kernel with one Python value per key, which each row changes; state is one column."""
 
+    fresh: tuple[Any, ...] = ([],)
+
     def __init__(self, state: pa.DataType, result: pa.DataType) -> None:
         self._result = result
         self.fields = [state]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [[]]
 
     def lift(self, rows: Rows) -> list[Any]:
         arguments = [each.to_pylist() for each in rows.arguments]
@@ -65,18 +62,10 @@ class RowKernel(Kernel):
     def result_of(self, value: Any) -> Any:
         """Return the result, which may not change with the value afterwards."""
 
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
-        del values
+    def run(self, lifted: list[Any], scan: Scan) -> tuple[pa.Array, list[pa.Array]]:
         changes, results, states = lifted[0], [], []
-        stored = map(self.decoded, initial[0].to_pylist())
+        segments, last_only = scan.segments, scan.last_only
+        stored = map(self.decoded, scan.initial[0].to_pylist())
         bounds = zip(segments.starts.tolist(), segments.counts.tolist(), stored, strict=True)
         for start, count, value in bounds:
             for change in changes[start : start + count]:
@@ -153,14 +142,12 @@ class KeptEdge(_ListKernel):
 class ListAgg(_ListKernel):
     """LISTAGG: the strings one after another, null of none."""
 
+    fresh = ([], ",")
+
     def __init__(self, result: pa.DataType) -> None:
         super().__init__(pa.string(), result, keeps_nulls=False)
         #: With the separator, which is the same for all rows.
         self.fields = [pa.list_(pa.string()), pa.string()]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [[], ","]
 
     def lift(self, rows: Rows) -> list[Any]:
         separators = rows.arguments[1].to_pylist() if len(rows.arguments) > 1 else []
@@ -169,20 +156,11 @@ class ListAgg(_ListKernel):
     def result_of(self, kept: list[Any]) -> Any:
         return self._separator.join(kept) if kept else None
 
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
+    def run(self, lifted: list[Any], scan: Scan) -> tuple[pa.Array, list[pa.Array]]:
         self._separator = lifted[1][0] if lifted[1] else ","
-        found, states = super().run(
-            lifted[:1], segments, initial[:1], last_only=last_only, values=values
-        )
-        return found, [*states, pa.array([self._separator] * len(segments), pa.string())]
+        found, states = super().run(lifted[:1], scan)
+        separators = pa.array([self._separator] * len(scan.segments), pa.string())
+        return found, [*states, separators]
 
     def results(self, states: list[pa.Array]) -> pa.Array:
         kept = zip(*(column.to_pylist() for column in states), strict=True)
@@ -221,15 +199,12 @@ class Collect(_ListKernel):
 class CountedExtreme(Kernel):
     """MIN or MAX of rows that may be retracted: how often each value is there is kept."""
 
+    fresh = (None,)
     keeps_values: ClassVar[bool] = True
 
     def __init__(self, kind: pa.DataType, *, is_max: bool) -> None:
         self._kind, self._is_max = kind, is_max
         self.fields = [kind]
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [None]
 
     def lift(self, rows: Rows) -> list[Any]:
         column = rows.arguments[0]
@@ -239,15 +214,8 @@ class CountedExtreme(Kernel):
         ]
         return [found, rows.weights.tolist()]
 
-    def run(
-        self,
-        lifted: list[Any],
-        segments: Segments,
-        initial: list[pa.Array],
-        *,
-        last_only: bool,
-        values: PackedMaps | None,
-    ) -> tuple[pa.Array, list[pa.Array]]:
+    def run(self, lifted: list[Any], scan: Scan) -> tuple[pa.Array, list[pa.Array]]:
+        segments, last_only, values = scan.segments, scan.last_only, scan.values
         if values is None:
             message = "MIN and MAX over retractions need a map to count values in"
             raise RuntimeError(message)
@@ -256,7 +224,7 @@ class CountedExtreme(Kernel):
         self._fetch(names, segments, values)
         results: list[Any] = []
         states: list[Any] = []
-        before = _comparable(initial[0])
+        before = _comparable(scan.initial[0])
         for number, key in enumerate(segments.keys):
             counted = values.map_of(key)
             if segments.is_fresh[number] and len(counted):
@@ -326,13 +294,7 @@ class _RunningExtreme:
 
     def change(self, value: Any, name: bytes, weight: int) -> None:
         """Add a value, or retract it."""
-        stored = self._counted.get(name)
-        before = 0 if stored is None else int.from_bytes(stored, "little", signed=True)
-        count = before + weight
-        if count:
-            self._counted.put(name, count.to_bytes(_WIDTH, "little", signed=True))
-        else:
-            self._counted.remove(name)
+        before, count = self._counted.count_entry(name, weight)
         if count == 1 and before == 0:
             self._came(value)
         elif count == 0 and before == 1:
@@ -422,28 +384,24 @@ class JsonObjectAgg(RowKernel):
         return "{" + ",".join(f"{serialise(key)}:{value[key]}" for key in keys) + "}"
 
 
+@dataclass(slots=True)
 class _Counts:
     """How often each number is there, and which shares are asked for."""
 
-    __slots__ = ("counts", "shares")
-
-    def __init__(self, counts: dict[float, int], shares: list[float] | None) -> None:
-        self.counts = counts
-        self.shares = shares
+    counts: dict[float, int]
+    shares: list[float] | None
 
 
 class Percentile(RowKernel):
     """PERCENTILE: exact, with linear interpolation between two neighbours."""
+
+    fresh = ({"numbers": [], "shares": None},)
 
     def __init__(self, result: pa.DataType) -> None:
         number = pa.struct([("value", pa.float64()), ("count", pa.int64())])
         parts = [("numbers", pa.list_(number)), ("shares", pa.list_(pa.float64()))]
         super().__init__(pa.struct(parts), result)
         self._is_list = pa.types.is_list(result)
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [{"numbers": [], "shares": None}]
 
     def decoded(self, stored: Any) -> Any:
         counts = {each["value"]: each["count"] for each in stored["numbers"]}
@@ -503,13 +461,11 @@ def _at(there: list[tuple[float, int]], share: float) -> float:
 class Lag(RowKernel):
     """LAG: the value so many rows before this one; of OVER alone, over rows that only come."""
 
+    fresh = ({"values": [], "offset": 0, "default": None},)
+
     def __init__(self, kind: pa.DataType) -> None:
         kept = [("values", pa.list_(kind)), ("offset", pa.int32()), ("default", kind)]
         super().__init__(pa.struct(kept), kind)
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [{"values": [], "offset": 0, "default": None}]
 
     def add(self, value: Any, weight: int, row: tuple[Any, ...]) -> None:
         del weight  # of rows that are never retracted
@@ -574,34 +530,36 @@ class BitmapCounts:
         return found - sign
 
 
+@dataclass(slots=True)
 class _Bitmaps:
-    """What is kept of a key."""
+    """What is kept of a key: how many bitmaps came, and all in one or their ``BitmapCounts``."""
 
-    __slots__ = ("bitmaps", "count")
-
-    def __init__(self, count: int, bitmaps: list[BitMap]) -> None:
-        self.count = count
-        self.bitmaps = bitmaps
+    count: int
+    bitmaps: list[BitMap]
 
 
 class BitmapKernel(RowKernel):
-    """Base class of the aggregates of bitmaps; they leave out NULL."""
+    """BITMAP_BUILD_AGG of integers; BITMAP_AND_AGG, BITMAP_OR_AGG, BITMAP_XOR_AGG of bitmaps.
 
-    def __init__(self, result: pa.DataType, *, retracts: bool) -> None:
-        """Take the type of the result (bytes, or a number for the cardinality).
+    NULL is left out; the result is NULL only if there is nothing else.  Where rows may be retracted
+    integers are counted, but for XOR, which retracts a bitmap as it adds it.
 
-        Args:
-            result: the type.
-            retracts: whether rows may be retracted.
-        """
+    Args:
+        operation: BUILD, AND, OR or XOR.
+        result: the type: bytes, or a number for the cardinality.
+        retracts: whether rows may be retracted.
+    """
+
+    fresh = ({"count": 0, "bitmaps": []},)
+
+    def __init__(self, operation: str, result: pa.DataType, *, retracts: bool) -> None:
         state = pa.struct([("count", pa.int64()), ("bitmaps", pa.list_(pa.binary()))])
         super().__init__(state, result)
-        self._retracts = retracts
+        self._operation = operation
+        in_place: dict[str, Callable[[Any, Any], Any]] = {"AND": iand, "XOR": ixor}
+        self._combine = in_place.get(operation, ior)
+        self._counts = retracts and operation != "XOR"
         self._is_cardinality = pa.types.is_integer(result)
-
-    @property
-    def fresh(self) -> list[Any]:
-        return [{"count": 0, "bitmaps": []}]
 
     def decoded(self, stored: Any) -> Any:
         return _Bitmaps(stored["count"], [bitmap_of_bytes(each) for each in stored["bitmaps"]])
@@ -614,107 +572,31 @@ class BitmapKernel(RowKernel):
         if given is None:
             return
         value.count += weight
-        self.change(value, weight, self.bitmap_of(given))
-
-    def bitmap_of(self, given: Any) -> BitMap:
-        """Return the bitmap of an argument."""
-        return bitmap_of_bytes(given)
-
-    def change(self, value: Any, weight: int, bitmap: BitMap) -> None:
-        """Add a bitmap or retract it; ``value.count`` includes it already."""
-        if self._retracts:
-            self.counted(value, weight, bitmap)
+        builds = self._operation == "BUILD"
+        bitmap = BitMap((unsigned(given),)) if builds else bitmap_of_bytes(given)
+        if self._counts:
+            counts = BitmapCounts(value.bitmaps)
+            change = counts.add if weight > 0 else counts.retract
+            change(bitmap)
+            value.bitmaps = counts.planes
         elif value.bitmaps:
-            value.bitmaps[0] = self.combine(value.bitmaps[0], bitmap)
+            value.bitmaps[0] = self._combine(value.bitmaps[0], bitmap)
         else:
             value.bitmaps = [bitmap]
 
-    @abstractmethod
-    def combine(self, one: BitMap, other: BitMap) -> BitMap:
-        """Return ``one``, changed by another bitmap; for rows that are not retracted."""
-
-    @abstractmethod
-    def bitmap(self, value: Any) -> BitMap | None:
-        """Return the result; None: NULL."""
-
     def result_of(self, value: Any) -> Any:
-        found = self.bitmap(value)
+        found = self._bitmap(value)
         if found is None:
             return None
         return len(found) if self._is_cardinality else bitmap_bytes(found)
 
-    @staticmethod
-    def counted(value: Any, weight: int, bitmap: BitMap) -> None:
-        """Count the integers of a bitmap."""
-        counts = BitmapCounts(value.bitmaps)
-        if weight > 0:
-            counts.add(bitmap)
-        else:
-            counts.retract(bitmap)
-        value.bitmaps = counts.planes
-
-
-class BitmapOr(BitmapKernel):
-    """BITMAP_OR_AGG: NULL only if there is no bitmap."""
-
-    def combine(self, one: BitMap, other: BitMap) -> BitMap:
-        one |= other
-        return one
-
-    def bitmap(self, value: Any) -> BitMap | None:
-        if value.count <= 0:
+    def _bitmap(self, value: Any) -> BitMap | None:
+        builds = self._operation == "BUILD"
+        if not value.bitmaps or (value.count <= 0 and not builds):
             return None
-        return BitmapCounts(value.bitmaps).positive() if self._retracts else value.bitmaps[0]
-
-
-class BitmapBuild(BitmapOr):
-    """BITMAP_BUILD_AGG, of integers: NULL if there is none."""
-
-    def bitmap_of(self, given: Any) -> BitMap:
-        return BitMap((unsigned(given),))
-
-    def bitmap(self, value: Any) -> BitMap | None:
-        if not value.bitmaps:
-            return None
-        found = BitmapCounts(value.bitmaps).positive() if self._retracts else value.bitmaps[0]
-        return found or None
-
-
-class BitmapAnd(BitmapKernel):
-    """BITMAP_AND_AGG: NULL only if there is no bitmap."""
-
-    def combine(self, one: BitMap, other: BitMap) -> BitMap:
-        one &= other
-        return one
-
-    def bitmap(self, value: Any) -> BitMap | None:
-        if value.count <= 0:
-            return None
-        if self._retracts:
-            return BitmapCounts(value.bitmaps).equal_to(value.count)
         found: BitMap = value.bitmaps[0]
-        return found
-
-
-class BitmapXor(BitmapKernel):
-    """BITMAP_XOR_AGG, which retracts a bitmap as it adds it: NULL only if there is none."""
-
-    def combine(self, one: BitMap, other: BitMap) -> BitMap:
-        one ^= other
-        return one
-
-    def __init__(self, result: pa.DataType, *, retracts: bool) -> None:
-        del retracts
-        super().__init__(result, retracts=False)
-
-    def bitmap(self, value: Any) -> BitMap | None:
-        return value.bitmaps[0] if value.count > 0 else None
-
-
-#: By the word in the name of the function.
-BITMAP_KERNELS: Final[dict[str, type[BitmapKernel]]] = {
-    "BUILD": BitmapBuild,
-    "AND": BitmapAnd,
-    "OR": BitmapOr,
-    "XOR": BitmapXor,
-}
+        if self._counts:
+            counts = BitmapCounts(value.bitmaps)
+            is_and = self._operation == "AND"
+            found = counts.equal_to(value.count) if is_and else counts.positive()
+        return found or None if builds else found

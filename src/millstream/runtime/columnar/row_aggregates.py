@@ -9,16 +9,18 @@ returns one result per aggregate.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from millstream.contracts.batch import Batch
 from millstream.functions.functions import AggregateFunction
 from millstream.runtime.columnar import aggregates as built_in
-from millstream.runtime.columnar.aggregates import SKETCH_K, quantiles, sketch_module, zipped
+from millstream.runtime.columnar.aggregates import SKETCH_K, Grouping
 from millstream.runtime.columnar.partial_aggregates import TIME, PartialAggregates
 from millstream.runtime.columnar.row_groups import KEY
 
@@ -36,32 +38,20 @@ _WRAP: Final = 2**64
 _HALF: Final = 2**63
 
 
-class RowAggregate(ABC):
+@dataclass(frozen=True)
+class RowAggregate:
     """One aggregate; accumulators are plain, picklable values."""
 
-    @abstractmethod
-    def create(self) -> Any:
-        """Return an accumulator of nothing."""
-
-    @abstractmethod
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
-        """Return the accumulator with a value (never None) added; it may be changed in place."""
-
-    @abstractmethod
-    def merge(self, one: Any, other: Any) -> Any:
-        """Return both in one; what is in ``one`` came first."""
-
-    @abstractmethod
-    def result(self, accumulator: Any) -> Any:
-        """Return the result."""
-
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:
-        """Return the values of its partial columns that say the same."""
-        return [accumulator]
-
-    def from_columns(self, values: Sequence[Any]) -> Any:
-        """Return the accumulator that says the same as the partial columns of a row."""
-        return values[0]
+    #: Makes an accumulator of nothing.
+    create: Callable[[], Any]
+    #: Adds a value (never None) of some time; the accumulator may be changed in place.
+    add: Callable[[Any, Any, int], Any]
+    #: Puts two accumulators into one; what is in the first came first.
+    merge: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any] = lambda accumulator: accumulator
+    #: Make values of partial columns of an accumulator, and an accumulator of these.
+    to_columns: Callable[[Any], Sequence[Any]] = lambda accumulator: [accumulator]
+    from_columns: Callable[[Sequence[Any]], Any] = itemgetter(0)
 
 
 class RowAggregates(AggregateFunction):
@@ -135,214 +125,6 @@ class RowAggregates(AggregateFunction):
         return [row.result(each) for row, each in zip(self._rows, accumulator, strict=True)]
 
 
-class _Count(RowAggregate):
-    def create(self) -> int:
-        return 0
-
-    def add(self, accumulator: int, value: object, timestamp: int) -> int:
-        del value, timestamp
-        return accumulator + 1
-
-    def merge(self, one: int, other: int) -> int:
-        return one + other
-
-    def result(self, accumulator: int) -> int:
-        return accumulator
-
-
-class _Fold(RowAggregate):
-    """Folds values two by two; None is nothing yet."""
-
-    def __init__(self, fold: Callable[[Any, Any], Any]) -> None:
-        self._fold = fold
-
-    def create(self) -> None:
-        return None
-
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
-        del timestamp
-        return value if accumulator is None else self._fold(accumulator, value)
-
-    def merge(self, one: Any, other: Any) -> Any:
-        if one is None or other is None:
-            return other if one is None else one
-        return self._fold(one, other)
-
-    def result(self, accumulator: Any) -> Any:
-        return (
-            int(accumulator)
-            if isinstance(accumulator, bool) and self._fold is _plus
-            else accumulator
-        )
-
-
-class _Sum(_Fold):
-    """Of truth values too, of which a single one is kept as it is."""
-
-    def __init__(self) -> None:
-        super().__init__(_plus)
-
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:
-        return [int(accumulator) if isinstance(accumulator, bool) else accumulator]
-
-
-class _Avg(RowAggregate):
-    def create(self) -> tuple[Any, int]:
-        return None, 0
-
-    def add(self, accumulator: tuple[Any, int], value: Any, timestamp: int) -> tuple[Any, int]:
-        del timestamp
-        total, count = accumulator
-        return (value if total is None else _plus(total, value)), count + 1
-
-    def merge(self, one: tuple[Any, int], other: tuple[Any, int]) -> tuple[Any, int]:
-        if one[0] is None or other[0] is None:
-            return other if one[0] is None else one
-        return _plus(one[0], other[0]), one[1] + other[1]
-
-    def to_columns(self, accumulator: tuple[Any, int]) -> Sequence[Any]:
-        return accumulator
-
-    def from_columns(self, values: Sequence[Any]) -> tuple[Any, int]:
-        return values[0], values[1]
-
-    def result(self, accumulator: tuple[Any, int]) -> float | None:
-        total, count = accumulator
-        return None if total is None else float(total) / count
-
-
-class _Pick(RowAggregate):
-    """The first value by time, or the last; None is nothing yet."""
-
-    def __init__(self, *, last: bool) -> None:
-        self._last = last
-
-    def create(self) -> None:
-        return None
-
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
-        return self.merge(accumulator, (timestamp, value))
-
-    def merge(self, one: Any, other: Any) -> Any:
-        if one is None or other is None:
-            return other if one is None else one
-        if self._last:
-            return one if one[0] > other[0] else other
-        return other if other[0] < one[0] else one
-
-    def result(self, accumulator: Any) -> Any:
-        return None if accumulator is None else accumulator[1]
-
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:
-        return (None, None) if accumulator is None else accumulator
-
-    def from_columns(self, values: Sequence[Any]) -> Any:
-        return None if values[0] is None else (values[0], values[1])
-
-
-class _Distinct(RowAggregate):
-    def create(self) -> set[Any]:
-        return set()
-
-    def add(self, accumulator: set[Any], value: Any, timestamp: int) -> set[Any]:
-        del timestamp
-        accumulator.add(_distinct(value))
-        return accumulator
-
-    def merge(self, one: set[Any], other: set[Any]) -> set[Any]:
-        return one | other
-
-    def to_columns(self, accumulator: set[Any]) -> Sequence[Any]:
-        return [[math.nan if each == "nan" else each[0] for each in accumulator]]
-
-    def from_columns(self, values: Sequence[Any]) -> set[Any]:
-        return set(map(_distinct, values[0] or ()))
-
-    def result(self, accumulator: set[Any]) -> int:
-        return len(accumulator)
-
-
-class _Collect(RowAggregate):
-    def create(self) -> list[Any]:
-        return []
-
-    def add(self, accumulator: list[Any], value: Any, timestamp: int) -> list[Any]:
-        accumulator.append((timestamp, value))
-        return accumulator
-
-    def merge(self, one: list[Any], other: list[Any]) -> list[Any]:
-        return one + other
-
-    def to_columns(self, accumulator: list[Any]) -> Sequence[Any]:
-        return [time for time, _ in accumulator], [value for _, value in accumulator]
-
-    def from_columns(self, values: Sequence[Any]) -> list[Any]:
-        return list(zip(values[0] or (), values[1] or (), strict=True))
-
-    def result(self, accumulator: list[Any]) -> list[Any]:
-        return [value for _, value in sorted(accumulator, key=lambda pair: pair[0])]
-
-
-class _Quantiles(RowAggregate):
-    """Numbers as they came, up to 200 of them, and a sketch of the others, serialized."""
-
-    def __init__(self, aggregate: built_in.Quantiles) -> None:
-        self._ranks = list(aggregate.ranks)
-        self._single = isinstance(aggregate, built_in.Quantile)
-
-    def create(self) -> tuple[list[float], bytes | None]:
-        return [], None
-
-    def add(self, accumulator: Any, value: Any, timestamp: int) -> Any:
-        del timestamp
-        number = float(value)
-        if not math.isfinite(number):
-            return accumulator
-        accumulator[0].append(number)
-        return self._shortened(accumulator)
-
-    def merge(self, one: Any, other: Any) -> Any:
-        numbers, sketch = [*one[0], *other[0]], one[1] or other[1]
-        if one[1] is not None and other[1] is not None:
-            kind = sketch_module().kll_doubles_sketch
-            both = kind.deserialize(one[1])
-            both.merge(kind.deserialize(other[1]))
-            sketch = both.serialize()
-        return self._shortened((numbers, sketch))
-
-    def result(self, accumulator: Any) -> Any:
-        numbers, sketch = accumulator
-        if sketch is not None and numbers:
-            sketch = self._sketch(numbers, sketch)
-            numbers = []
-        columns = [pa.array([numbers], pa.list_(pa.float64())), pa.array([sketch], pa.binary())]
-        found = quantiles(columns, self._ranks)
-        return found[0][0].as_py() if self._single else zipped(found)[0].as_py()
-
-    def to_columns(self, accumulator: Any) -> Sequence[Any]:
-        numbers, sketch = accumulator
-        return accumulator if sketch is None or not numbers else ([], self._sketch(numbers, sketch))
-
-    def from_columns(self, values: Sequence[Any]) -> Any:
-        return list(values[0] or ()), values[1]
-
-    def _shortened(self, accumulator: Any) -> Any:
-        numbers, sketch = accumulator
-        if len(numbers) <= SKETCH_K:
-            return accumulator
-        return [], self._sketch(numbers, sketch)
-
-    @staticmethod
-    def _sketch(numbers: list[float], sketch: bytes | None) -> bytes:
-        import numpy as np
-
-        kind = sketch_module().kll_doubles_sketch
-        made = kind(SKETCH_K) if sketch is None else kind.deserialize(sketch)
-        made.update(np.array(numbers))
-        encoded: bytes = made.serialize()
-        return encoded
-
-
 def _plus(one: Any, other: Any) -> Any:
     total = one + other
     # Arrow's integers are 64 bits wide.
@@ -365,18 +147,151 @@ def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
+def _folding(fold: Callable[[Any, Any], Any], **more: Any) -> RowAggregate:
+    """An aggregate of values two by two; None is nothing yet."""
+
+    def merge(one: Any, other: Any) -> Any:
+        if one is None or other is None:
+            return other if one is None else one
+        return fold(one, other)
+
+    return RowAggregate(
+        lambda: None,
+        lambda so_far, value, _time: value if so_far is None else fold(so_far, value),
+        merge,
+        **more,
+    )
+
+
+def _as_number(total: Any) -> Any:
+    """A sum of truth values, of which a single one is kept as it is."""
+    return int(total) if isinstance(total, bool) else total
+
+
+def _average(pair: tuple[Any, int]) -> float | None:
+    total, count = pair
+    return None if total is None else float(total) / count
+
+
+_TOTAL: Final = _folding(_plus)
+_AVERAGE: Final = RowAggregate(
+    lambda: (None, 0),
+    lambda pair, value, time: (_TOTAL.add(pair[0], value, time), pair[1] + 1),
+    lambda one, other: (_TOTAL.merge(one[0], other[0]), one[1] + other[1]),
+    _average,
+    lambda pair: pair,
+    tuple,
+)
+
+
+def _pick(one: tuple[int, Any], other: tuple[int, Any], *, last: bool) -> tuple[int, Any]:
+    """The first value by time, or the last; of equal times the first, or last, to come."""
+    if last:
+        return one if one[0] > other[0] else other
+    return other if other[0] < one[0] else one
+
+
+def _edge(*, last: bool) -> RowAggregate:
+    picked = _folding(
+        partial(_pick, last=last),
+        result=lambda pair: None if pair is None else pair[1],
+        to_columns=lambda pair: (None, None) if pair is None else pair,
+        from_columns=lambda values: None if values[0] is None else tuple(values),
+    )
+    return replace(picked, add=lambda pair, value, time: picked.merge(pair, (time, value)))
+
+
+def _with(collection: Any, add: Callable[[Any], object], item: Any) -> Any:
+    add(item)
+    return collection
+
+
+_DISTINCT: Final = RowAggregate(
+    set,
+    lambda seen, value, _time: _with(seen, seen.add, _distinct(value)),
+    lambda one, other: one | other,
+    len,
+    lambda seen: [[math.nan if each == "nan" else each[0] for each in seen]],
+    lambda values: set(map(_distinct, values[0] or ())),
+)
+_COLLECTED: Final = RowAggregate(
+    list,
+    lambda pairs, value, time: _with(pairs, pairs.append, (time, value)),
+    lambda one, other: one + other,
+    lambda pairs: [value for _, value in sorted(pairs, key=itemgetter(0))],
+    lambda pairs: ([time for time, _ in pairs], [value for _, value in pairs]),
+    lambda values: list(zip(values[0] or (), values[1] or (), strict=True)),
+)
+
+
+class _Quantiles:
+    """Numbers as they came, up to 200 of them, and a sketch of the others, serialized."""
+
+    def __init__(self, aggregate: built_in.Quantiles) -> None:
+        self._aggregate = aggregate
+
+    def add(self, accumulator: Any, value: Any, _time: int) -> Any:
+        number = float(value)
+        if not math.isfinite(number):
+            return accumulator
+        accumulator[0].append(number)
+        return self._whole([accumulator]) if len(accumulator[0]) > SKETCH_K else accumulator
+
+    def merge(self, one: Any, other: Any) -> Any:
+        if one[1] is other[1] is None and len(one[0]) + len(other[0]) <= SKETCH_K:
+            return [*one[0], *other[0]], None
+        return self._whole([one, other])
+
+    def result(self, accumulator: Any) -> Any:
+        return self._aggregate.finish(_columns([self.to_columns(accumulator)]))[0].as_py()
+
+    def to_columns(self, accumulator: Any) -> Any:
+        numbers, sketch = accumulator
+        return accumulator if sketch is None or not numbers else self._whole([accumulator])
+
+    def _whole(self, accumulators: list[Any]) -> Any:
+        """All accumulators in one; numbers go into the sketch if there is one, or too many."""
+        count = len(accumulators)
+        grouping = Grouping(np.arange(count), np.array([0, count]))
+        merged = self._aggregate.merge(_columns(accumulators), grouping)
+        numbers, sketch = (column[0].as_py() for column in merged)
+        return numbers, sketch
+
+
+def _columns(accumulators: list[Any]) -> list[pa.Array]:
+    numbers, sketches = zip(*accumulators, strict=True)
+    return [
+        pa.array(numbers, pa.large_list(pa.float64())),
+        pa.array(sketches, pa.large_binary()),
+    ]
+
+
+def _quantiles(aggregate: built_in.Quantiles) -> RowAggregate:
+    made = _Quantiles(aggregate)
+    return RowAggregate(
+        lambda: ([], None),
+        made.add,
+        made.merge,
+        made.result,
+        made.to_columns,
+        lambda values: (list(values[0] or ()), values[1]),
+    )
+
+
 _MAKE: Final[dict[type, Callable[[Any], RowAggregate]]] = {
-    built_in.Count: lambda _: _Count(),
-    built_in.Sum: lambda _: _Sum(),
-    built_in.Min: lambda _: _Fold(partial(_best, min)),
-    built_in.Max: lambda _: _Fold(partial(_best, max)),
-    built_in.Avg: lambda _: _Avg(),
-    built_in.First: lambda _: _Pick(last=False),
-    built_in.Last: lambda _: _Pick(last=True),
-    built_in.CountDistinct: lambda _: _Distinct(),
-    built_in.Collect: lambda _: _Collect(),
-    built_in.Quantile: _Quantiles,
-    built_in.Quantiles: _Quantiles,
+    built_in.Count: lambda _: RowAggregate(lambda: 0, lambda n, _value, _time: n + 1, add),
+    built_in.Sum: lambda _: _folding(
+        _plus, result=_as_number, to_columns=lambda total: [_as_number(total)]
+    ),
+    built_in.Min: lambda _: _folding(partial(_best, min)),
+    built_in.Max: lambda _: _folding(partial(_best, max)),
+    built_in.Avg: lambda _: _AVERAGE,
+    built_in.First: lambda _: _edge(last=False),
+    built_in.Last: lambda _: _edge(last=True),
+    built_in.CountDistinct: lambda _: _DISTINCT,
+    built_in.Collect: lambda _: _COLLECTED,
+    built_in.Quantile: _quantiles,
+    built_in.Quantiles: _quantiles,
 }
 
 

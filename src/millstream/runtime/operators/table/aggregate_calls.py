@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from millstream.runtime.columnar.aggregate_kernels import UserKernel, make_kernel, user_kernel
-from millstream.runtime.columnar.changelog_aggregates import Rows, Segments, is_true
+from millstream.runtime.columnar.changelog_aggregates import Rows, Scan, Segments, is_true
 from millstream.runtime.columnar.row_groups import codes_of, combined_codes, encoded_keys
 from millstream.state.packed_state import PackedMaps, enter_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from millstream.types.logical_types import RowType
 
 
+#: What DISTINCT aggregates have seen: values of arguments, where a filter holds.
+_Seen: TypeAlias = "tuple[tuple[int, ...], int | None]"
 #: Aggregates for which DISTINCT changes nothing.
 _ALWAYS_DISTINCT: Final = frozenset({"MIN", "MAX"})
-_WIDTH: Final = 8
 #: A count of one.
-_ONCE: Final = (1).to_bytes(_WIDTH, "little")
+_ONCE: Final = (1).to_bytes(8, "little")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Aggregates:
             for part, kind in enumerate(kernel.fields)
         ]
         #: What has been seen, per arguments and filter of DISTINCT aggregates.
-        self._seen: dict[tuple[tuple[int, ...], int | None], PackedMaps] = {}
+        self._seen: dict[_Seen, PackedMaps] = {}
         self._values: dict[int, PackedMaps] = {}
 
     def open(self, keyed: KeyedState, runtime: RuntimeContext | None = None) -> None:
@@ -179,11 +180,7 @@ class Aggregates:
         return found
 
     def _lifted(
-        self,
-        rows: SortedRows,
-        masks: dict[
-            tuple[tuple[int, ...], int | None], tuple[NDArray[np.bool_], NDArray[np.int64]]
-        ],
+        self, rows: SortedRows, masks: Mapping[_Seen, NDArray[np.bool_]]
     ) -> list[list[pa.Array]]:
         """The increments of rows; ``masks`` are of DISTINCT aggregates."""
         columns: dict[int, pa.Array] = {}
@@ -193,11 +190,11 @@ class Aggregates:
                 if index not in columns:
                     columns[index] = rows.column(index)
             if is_distinct(call):
-                counted, weights = masks[call.arguments, call.filter]
+                counted = masks[call.arguments, call.filter]
             else:
-                counted, weights = self._filtered(call.filter, rows), rows.weights
+                counted = self._filtered(call.filter, rows)
             arguments = [columns[index] for index in call.arguments]
-            lifted.append(kernel.lift(Rows(arguments, counted, weights)))
+            lifted.append(kernel.lift(Rows(arguments, counted, rows.weights)))
         return lifted
 
     def add_up(
@@ -213,9 +210,8 @@ class Aggregates:
         each = zip(self.kernels, lifted, self.parts_of(initial), strict=True)
         for number, (kernel, increments, base) in enumerate(each):
             before.append(kernel.results(base))
-            found, last = kernel.run(
-                increments, segments, base, last_only=last_only, values=self._values.get(number)
-            )
+            scan = Scan(segments, base, last_only, self._values.get(number))
+            found, last = kernel.run(increments, scan)
             after.append(found)
             states.extend(last)
         return before, after, states
@@ -236,14 +232,14 @@ class Aggregates:
 
         No state is kept.
         """
-        lifted = []
-        for call, kernel in zip(self.calls, self.kernels, strict=True):
-            arguments = [rows.column(index) for index in call.arguments]
-            counted = self._filtered(call.filter, rows)
-            if is_distinct(call):
-                counted = _firsts(arguments, counted, segments)
-            lifted.append(kernel.lift(Rows(arguments, counted, rows.weights)))
-        initial = self.initial(len(segments))
+        masks = {}
+        for arguments, condition in {
+            (call.arguments, call.filter) for call in self.calls if is_distinct(call)
+        }:
+            columns = [rows.column(index) for index in arguments]
+            counted = self._filtered(condition, rows)
+            masks[arguments, condition] = _firsts(columns, counted, segments)
+        lifted, initial = self._lifted(rows, masks), self.initial(len(segments))
         return self.add_up(lifted, segments, initial, last_only=last_only)[1]
 
     @staticmethod
@@ -253,12 +249,8 @@ class Aggregates:
         return is_true(rows.column(index))
 
     def _first_seen(
-        self,
-        maps: PackedMaps,
-        at: tuple[tuple[int, ...], int | None],
-        rows: SortedRows,
-        segments: Segments,
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        self, maps: PackedMaps, at: _Seen, rows: SortedRows, segments: Segments
+    ) -> NDArray[np.bool_]:
         """Return which rows bring a value that was not there, or take the last of one away."""
         arguments, condition = at
         counted = self._filtered(condition, rows)
@@ -269,7 +261,7 @@ class Aggregates:
         else:
             changes = _enter(maps, columns, counted, segments)
         maps.changed(distinct)
-        return changes, rows.weights
+        return changes
 
     def _count(
         self,
@@ -306,16 +298,9 @@ class Aggregates:
 
     def _has_changed(self, seen: PackedMap, name: bytes, weight: int) -> bool:
         """Count a value; whether it came or went."""
-        stored = seen.get(name)
-        before = 0 if stored is None else int.from_bytes(stored, "little", signed=True)
-        if before and not self._retracts:
+        if not self._retracts and seen.get(name) is not None:
             return False
-        count = before + weight
-        if count:
-            seen.put(name, count.to_bytes(_WIDTH, "little", signed=True))
-        else:
-            seen.remove(name)
-        return (before, count) in ((0, 1), (1, 0))
+        return seen.count_entry(name, weight) in ((0, 1), (1, 0))
 
     def forget(self, keys: Sequence[Place]) -> None:
         """Remove what is kept beside the packed row, of keys that have no rows any more."""

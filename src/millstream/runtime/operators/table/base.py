@@ -56,6 +56,35 @@ def weights_of(batch: Batch) -> NDArray[np.int64]:
     return weights_of_kinds(kinds_or_inserts(batch))
 
 
+def changes_of(
+    before: NDArray[np.int64],
+    after: NDArray[np.int64],
+    *,
+    update_before: bool,
+    inserts: bool = True,
+) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.int64]]:
+    """Return the changes that replace rows by others, in order.
+
+    Args:
+        before: the position of each row, -1 if there was none.
+        after: that of the row in its place, -1 if there is none.
+        update_before: whether -U comes ahead of +U.
+        inserts: whether a row where there was none is +I; +U otherwise.
+
+    Returns:
+        The position of each change's row, its kind, and which of the rows it is of.
+    """
+    pairs = np.stack([before, after], axis=1)
+    kinds = np.empty(pairs.shape, dtype=np.int8)
+    kinds[:, 0] = np.where(after < 0, DELETE, UPDATE_BEFORE)
+    kinds[:, 1] = np.where((before < 0) & inserts, INSERT, UPDATE_AFTER)
+    if not update_before:
+        pairs[after >= 0, 0] = -1
+    positions = pairs.reshape(-1)
+    wanted = np.flatnonzero(positions >= 0)
+    return positions[wanted], kinds.reshape(-1)[wanted], wanted >> 1
+
+
 class TableOperator(MeasuringOperator):
     """Counts records and emits columns.
 

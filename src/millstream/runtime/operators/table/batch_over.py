@@ -8,18 +8,16 @@ A frame from the start of its partition is a position in one run over the partit
 end of it is one in a backward run, for functions that allow it; any other is a separate run over
 the rows in it.  Equal frames are computed once.
 
-State, per key: a map from sort key and row to how often the row is there (8 bytes, signed), the
-length of the sort key (4) and the number of its first arrival (8), big-endian; under the empty name
-the next such number.  An event-time timer per key records that there is one.
+An event-time timer per key records that there is one.
 """
 
 from __future__ import annotations
 
-import struct
+import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -30,12 +28,10 @@ from millstream.contracts.batch import MAX_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.array_utils import runs_of
 from millstream.runtime.columnar.changelog_aggregates import Segments
-from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
-from millstream.runtime.operators.table.base import KeyedTableOperator, weights_of
+from millstream.runtime.operators.table.sort import RowsUntilEndOperator
 from millstream.runtime.operators.table.specs import ordered_section
 from millstream.state.key_codec import cache_key, uncache_key
-from millstream.state.packed_state import PackedMaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import Operator, OperatorContext, Output, StateSection
     from millstream.runtime.operators.table.specs import AggregateCall, SortColumn
     from millstream.state.key_codec import CacheKey
-    from millstream.state.packed_state import PackedMap
     from millstream.types.logical_types import RowType
 
 
@@ -133,11 +128,7 @@ class OrderedPartitions:
         self, frame: Frame, values: NDArray[Any], is_null: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         low, high = (each.copy() for each in self.peers)
-        for start, count in zip(self.starts.tolist(), self.counts.tolist(), strict=True):
-            known = start + np.flatnonzero(~is_null[start : start + count])
-            if not len(known):
-                continue
-            part = values[known]
+        for known, part in self._by_value(frame, values, is_null):
             if frame.preceding:
                 low[known] = known[0] + np.searchsorted(part, part - frame.preceding, "left")
             if frame.following:
@@ -147,6 +138,24 @@ class OrderedPartitions:
         if frame.following is None:
             high = self.ends
         return low, high
+
+    def _by_value(
+        self, frame: Frame, values: NDArray[Any], is_null: NDArray[np.bool_]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Yield runs of rows with values that ascend, of one partition or, in one run, of all."""
+        distances = [frame.preceding or 0, frame.following or 0]
+        if values.dtype == np.int64 and len(values) and min(distances) >= 0 and not is_null.any():
+            # The values of each partition are further from those of others than any distance.
+            least, gap = int(values.min()), math.ceil(max(distances))
+            stride = int(values.max()) - least + 1 + gap
+            if stride * len(self.starts) < _SAFE:
+                number = np.repeat(np.arange(len(self.starts)), self.counts)
+                yield self.rows, number * stride + (values - least)
+                return
+        for start, count in zip(self.starts.tolist(), self.counts.tolist(), strict=True):
+            known = start + np.flatnonzero(~is_null[start : start + count])
+            if len(known):
+                yield known, values[known]
 
 
 def ordering_values(
@@ -268,10 +277,6 @@ def numbered(function: str, rows: OrderedPartitions, arguments: list[pa.Array]) 
     return pc.if_else(pa.array(is_there), found, default)
 
 
-_ENTRY: Final = struct.Struct(">qIQ")
-_NUMBER: Final = struct.Struct(">Q")
-#: The name of the number of the next row.
-_NEXT: Final = b""
 #: Partitions that are put in order at a time.
 _KEYS: Final = 1024
 #: Rows per batch at the end.
@@ -317,13 +322,12 @@ class BatchOverFactory:
         return BatchOverOperator(self)
 
 
-class BatchOverOperator(KeyedTableOperator):
+class BatchOverOperator(RowsUntilEndOperator):
     """Keeps all rows of every key until the input is over."""
 
     def __init__(self, plan: BatchOverFactory) -> None:
-        super().__init__(plan.state_sections()[0])
+        super().__init__(plan, by_arrival=True)
         self._plan = plan
-        self._codec = RowCodec(plan.input_type.to_arrow_schema())
         framed = [each for each in plan.calls if each.user or each.function not in NUMBERING]
         mirrored = [_mirrored(each) for each in framed]
         self._aggregates = Aggregates(
@@ -342,33 +346,12 @@ class BatchOverOperator(KeyedTableOperator):
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
-        self._kept = PackedMaps(self.keyed_state, "\0rows")
         for each in (self._aggregates, self._both_ways, self._backwards):
             each.open_functions(self.runtime_context)
 
     def process_rows(self, batch: Batch) -> None:
-        groups = self.group(batch, self._plan.keys)
-        columns = batch.arrow.columns
-        rows, order = self._codec.pack(columns), self._plan.order
-        begins = sort_keys(columns, order) if order else [b""] * len(rows)
-        names = [begin + row for begin, row in zip(begins, rows, strict=True)]
-        keys = groups.keys
-        of_row = groups.group_of_row.tolist()
-        entries = ((keys[group], name) for group, name in zip(of_row, names, strict=True))
-        self._kept.fetch_entries(chain(entries, zip(keys, repeat(_NEXT))))
-        maps = [_Arrivals(self._kept.map_of(key)) for key in keys]
-        weights = weights_of(batch).tolist()
-        for group, begin, name, weight in zip(of_row, begins, names, weights, strict=True):
-            maps[group].add(name, len(begin), weight)
-        for each in maps:
-            each.close()
-        self._kept.changed(keys)
-        for key in keys:
+        for key in self.add_rows(batch, self._plan.keys):
             self.keyed_state.timers.register_event_time(uncache_key(key), b"", 0)
-
-    def process_watermark(self, watermark: int) -> None:
-        """Hold it back: no row has gone out yet, and all would be late after it."""
-        del watermark
 
     def end_input(self) -> None:
         """Emit all rows, and after them the time of the end."""
@@ -381,22 +364,18 @@ class BatchOverOperator(KeyedTableOperator):
 
     def _finish(self, keys: Sequence[CacheKey]) -> None:
         self.keyed_state.make_room(len(keys))
-        self._kept.fetch_all(keys)
         packed: list[bytes] = []
         is_first: list[bool] = []
         counts: list[int] = []
-        for key in keys:
-            kept = self._kept.map_of(key)
+        for rows in self.take_rows(keys):
             before = len(packed)
             last: bytes | None = None
-            for begin, row, count in _in_order(kept):
+            for begin, row, count in rows:
                 is_first += [begin != last, *[False] * (count - 1)]
                 packed += repeat(row, count)
                 last = begin
             if len(packed) > before:
                 counts.append(len(packed) - before)
-            kept.clear()  # after a restore nothing comes again
-        self._kept.changed(keys)
         if not packed:
             return
         of_keys = np.array(counts, dtype=np.int64)
@@ -555,40 +534,3 @@ def _run(
     rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
     segments = Segments.from_nothing(runs.places, runs.counts)
     return aggregates.run_from_scratch(rows, segments, last_only=last_only)
-
-
-class _Arrivals:
-    """The rows of a key while a batch is added to them."""
-
-    def __init__(self, kept: PackedMap) -> None:
-        self._kept = kept
-        self._next = _NUMBER.unpack(kept.get(_NEXT) or _NUMBER.pack(0))[0]
-
-    def add(self, name: bytes, length: int, weight: int) -> None:
-        """Count a row; below zero if it is retracted before it comes, from another task."""
-        stored = self._kept.get(name)
-        count, number = 0, self._next
-        if stored is None:
-            self._next += 1
-        else:
-            count, _, number = _ENTRY.unpack(stored)
-        if count + weight:
-            self._kept.put(name, _ENTRY.pack(count + weight, length, number))
-        else:
-            self._kept.remove(name)
-
-    def close(self) -> None:
-        """Note the number of the next row."""
-        self._kept.put(_NEXT, _NUMBER.pack(self._next))
-
-
-def _in_order(kept: PackedMap) -> Iterator[tuple[bytes, bytes, int]]:
-    """Yield sort keys and rows, in order, and how often each is there."""
-    entries = []
-    for name, value in kept.items():
-        if name:
-            count, length, number = _ENTRY.unpack(value)
-            if count > 0:
-                entries.append((name[:length], number, name[length:], count))
-    for begin, _, row, count in sorted(entries):
-        yield begin, row, count

@@ -2,7 +2,7 @@
 
 Flink's deduplicating functions (the first or the last row of a key, by arrival or by a time
 attribute) and its ChangelogNormalize are one operator here: each row of the batch is compared with
-the row of its key and may replace it.
+the row of its key and may replace it, all of them at once.
 
 State: per key the row, preceded by the time at which it was written, in milliseconds.
 """
@@ -20,16 +20,15 @@ import pyarrow as pa
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.errors import TypeMismatchError
 from millstream.expressions.context import EvaluationContext
+from millstream.runtime.columnar.array_utils import byte_runs
+from millstream.runtime.columnar.changelog_aggregates import is_true
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.operators.table.base import (
-    DELETE,
-    INSERT,
     UPDATE_AFTER,
-    UPDATE_BEFORE,
     KeyedTableOperator,
+    changes_of,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.row_buffers import RowChanges
 from millstream.runtime.operators.table.specs import one_row_section
 from millstream.state.packed_state import ExpiringRows, PackedValues
 
@@ -48,7 +47,7 @@ _MOST: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The rows that took a place, by group and in each group as they came.
+    """How the rows of keys change, key by key, and in each key as the changes came.
 
     Rows are positions in the batch; from its length on, in what was kept; -1 is no row.
     """
@@ -57,76 +56,76 @@ class Replaced:
     #: What each of them took the place of.
     before: NDArray[np.int64]
     group: NDArray[np.int64]
+    #: The rows of the batch that made the changes.
+    by: NDArray[np.int64]
 
     def of_batch(self) -> Replaced:
         """The difference that the whole batch makes: the last rows, and what was kept before."""
         starts, last = _is_first(self.group), _is_first(self.group[::-1])[::-1]
-        by_first = np.argsort(self.rows[starts], kind="stable")
-        return Replaced(
-            self.rows[last][by_first],
-            self.before[starts][by_first],
-            self.group[last][by_first],
-        )
+        whole = Replaced(self.rows[last], self.before[starts], self.group[last], self.by[starts])
+        return whole.as_they_came()
 
     def as_they_came(self) -> Replaced:
         """The same in the order of the batch."""
-        by_row = np.argsort(self.rows, kind="stable")
-        return self.at(by_row)
+        return self.at(np.argsort(self.by, kind="stable"))
 
     def at(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> Replaced:
         """Some of them."""
-        return Replaced(self.rows[which], self.before[which], self.group[which])
+        return Replaced(self.rows[which], self.before[which], self.group[which], self.by[which])
+
+    def unequal(self, contents: NDArray[np.int64]) -> Replaced:
+        """Those that change anything; equal rows have equal ``contents``, no row is none."""
+        contents = np.append(contents, -1)
+        return self.at(contents[self.rows] != contents[self.before])
 
 
 def replaced(
     groups: RowGroups,
     times: NDArray[np.int64],
+    gone: NDArray[np.bool_],
     kept: NDArray[np.int64],
-    kept_times: NDArray[np.int64],
     *,
     keep_last: bool,
-) -> Replaced | None:
+) -> Replaced:
     """Find which rows of a batch take a place.
 
     Args:
         groups: the rows of the batch by key.
-        times: of these rows.
-        kept: per group the number of its row among those that were kept, -1 if it has none.
-        kept_times: of the rows that were kept.
+        times: of these rows, then of those that were kept.
+        gone: the rows of the batch that leave their key without a row.
+        kept: per group the position of the row that was kept, -1 if it has none.
         keep_last: whether a row takes the place of an earlier one or of one of the same time;
             else only that of a later one.
-
-    Returns:
-        None: times are so far apart that rows have to be checked one by one.
     """
-    every = np.concatenate([times, kept_times])
-    least, most = int(every.min()), int(every.max())
+    order, group = groups.order, groups.group_of_sorted
+    is_gone = gone[order]
+    # What comes after a row that is gone finds no row: it begins another run.
+    begins = _is_first(group)
+    there = np.where(begins, kept[group], -1)
+    begins[1:] |= is_gone[:-1]
+    starts = np.flatnonzero(begins)
+    run, there = np.cumsum(begins) - 1, there[starts]
+    least, most = int(times.min()), int(times.max())
+    if (most - least + 1) * len(starts) >= _MOST:  # only their order counts
+        times = np.unique(times, return_inverse=True)[1]
+        least, most = 0, int(times.max())
+    # Numbers that are greater in a later run, and in one run where a row goes before others.
     span = most - least + 1
-    if span * len(groups) >= _MOST:
-        return None
-    group = groups.group_of_sorted
-    # Numbers that are greater in a later group, and in one group where a row goes before others.
-    base = group * span
-    ahead = (times - least if keep_last else most - times)[groups.order]
-    there = kept >= 0
-    of_kept = kept_times[kept[there]]
-    bars = np.full(len(groups), -1, dtype=np.int64)
-    bars[there] = np.flatnonzero(there) * span + (of_kept - least if keep_last else most - of_kept)
-    rank = base + ahead
+    ahead = times - least if keep_last else most - times
+    rank = run * span + ahead[order]
+    bars = np.where(there < 0, -1, np.arange(len(starts)) * span + ahead[there])
     highest = rank.copy()
-    highest[groups.starts] = np.maximum(rank[groups.starts], bars)
+    highest[starts] = np.maximum(rank[starts], bars)
     np.maximum.accumulate(highest, out=highest)
-    bar = np.empty_like(rank)
-    bar[1:] = highest[:-1]
-    bar[groups.starts] = bars
-    taken = np.flatnonzero(rank >= bar if keep_last else rank > bar)
-    rows, group = groups.order[taken].astype(np.int64), group[taken]
-    before = np.empty_like(rows)
-    before[1:] = rows[:-1]
-    firsts = np.flatnonzero(_is_first(group))
-    of_first = kept[group[firsts]]
-    before[firsts] = np.where(of_first >= 0, of_first + len(times), -1)
-    return Replaced(rows, before, group)
+    bar = np.append(-1, highest[:-1])
+    bar[starts] = bars
+    taken = np.flatnonzero(is_gone | (rank >= bar if keep_last else rank > bar))
+    by, run = order[taken], run[taken]
+    before = np.append(-1, by[:-1])
+    firsts = _is_first(run)
+    before[firsts] = there[run[firsts]]
+    found = Replaced(np.where(gone[by], -1, by), before, group[taken], by)
+    return found.at((found.rows >= 0) | (before >= 0)) if gone.any() else found
 
 
 def _is_first(group: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -136,34 +135,9 @@ def _is_first(group: NDArray[np.int64]) -> NDArray[np.bool_]:
     return found
 
 
-def changes_of(
-    found: Replaced, *, update_before: bool, inserts: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """The changes that rows make, in their order.
-
-    Args:
-        found: the rows.
-        update_before: whether -U comes ahead of +U.
-        inserts: whether the first row of a key is +I; +U otherwise.
-
-    Returns:
-        The position of each change's row, and its kind.
-    """
-    updates = found.before >= 0
-    kinds = np.where(updates, UPDATE_AFTER, INSERT if inserts else UPDATE_AFTER).astype(np.int8)
-    if not update_before:
-        return found.rows, kinds
-    at = np.arange(len(updates)) + np.cumsum(updates)
-    positions = np.empty(len(updates) + int(updates.sum()), dtype=np.int64)
-    every = np.full(len(positions), UPDATE_BEFORE, dtype=np.int8)
-    positions[at], every[at] = found.rows, kinds
-    positions[at[updates] - 1] = found.before[updates]
-    return positions, every
-
-
 _TIME: Final = struct.Struct("<q")
 _HEAD: Final = _TIME.size
-#: A column of texts takes 2 GB.
+#: A column of texts takes 2 GB, and each row may be in it twice.
 _MOST_BYTES: Final = 1 << 29
 
 
@@ -171,78 +145,116 @@ class _OneRowOperator(KeyedTableOperator):
     """Keeps one row per key."""
 
     gathers_batches: ClassVar[bool] = True
+    #: The column of the times that decide, and whether the last of them wins; None: by arrival.
+    _rowtime: int | None = None
+    _keep_last = True
+    #: Whether the first row of a key has to be +I.
+    _inserts = True
 
     def __init__(self, plan: DeduplicateFactory | ChangelogNormalizeFactory) -> None:
         super().__init__(plan.state_sections()[0])
+        self._plan: DeduplicateFactory | ChangelogNormalizeFactory = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
-        self._keys = plan.keys
-        self._update_before = plan.update_before
-        self._mini_batch = plan.mini_batch
-        self._ttl = plan.state_ttl
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = PackedValues(self.keyed_state, "\0rows")
-        if self._ttl:
-            self.keyed_state.expired.watch(ExpiringRows(self._kept, self._ttl))
+        if self._plan.state_ttl:
+            self.keyed_state.expired.watch(ExpiringRows(self._kept, self._plan.state_ttl))
 
     @abstractmethod
-    def begin(self, batch: Batch) -> None:
-        """Look at a batch before its rows come one by one."""
-
-    @abstractmethod
-    def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
-        """Return the row that the key has from here on, None: none; ``before`` for no change."""
-
-    @abstractmethod
-    def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
-        """Add the changes from one row to another."""
+    def gone(self, batch: Batch) -> NDArray[np.bool_]:
+        """Return which rows leave their key without a row."""
 
     def process_rows(self, batch: Batch) -> None:
-        groups = self.group(batch, self._keys)
-        self.begin(batch)
+        groups = self.group(batch, self._plan.keys)
         kept = self._read(groups)
-        self._steps(batch, groups, kept)
+        there = [row for row in kept if row is not None]
+        if len(batch) > 1 and not _is_short(batch, there):
+            half = len(batch) // 2
+            for part in (np.arange(half), np.arange(half, len(batch))):
+                self.process_rows(batch.take(part))
+            return
+        is_there = np.fromiter((row is not None for row in kept), np.bool_, len(kept))
+        places = np.where(is_there, len(batch) - 1 + np.cumsum(is_there), -1)
+        columns = self._codec.unpack(there)
+        times = self._times(batch, columns)
+        found = replaced(groups, times, self.gone(batch), places, keep_last=self._keep_last)
+        self._replace(batch, groups, kept, columns, found)
 
     def _read(self, groups: RowGroups) -> list[bytes | None]:
         stored = self._kept.get_all(groups.keys)
-        if not self._ttl:
+        ttl = self._plan.state_ttl
+        if not ttl:
             return [None if each is None else each[_HEAD:] for each in stored]
-        alive = self.expiry_time - self._ttl
+        alive = self.expiry_time - ttl
         return [
             None if each is None or _TIME.unpack_from(each)[0] <= alive else each[_HEAD:]
             for each in stored
         ]
 
-    def _steps(self, batch: Batch, groups: RowGroups, kept: list[bytes | None]) -> None:
-        rows = self._codec.pack(batch.arrow.columns)
-        kinds = kinds_or_inserts(batch).tolist()
-        changes = RowChanges()
-        first = list(kept) if self._mini_batch else kept
-        written: dict[int, None] = {}
-        for position, group in enumerate(groups.group_of_row.tolist()):
-            before, kind = kept[group], kinds[position]
-            after = self.step(position, kind, rows[position], before)
-            if after is before:
-                continue
-            kept[group] = after
-            written[group] = None
-            if not self._mini_batch:
-                self.change(changes, before, after)
-        if self._mini_batch:
-            for group in written:
-                if first[group] != kept[group]:
-                    self.change(changes, first[group], kept[group])
-        self._write(groups, kept, list(written))
-        changes.emit(self, self._codec)
+    def _times(self, batch: Batch, columns: list[pa.Array]) -> NDArray[np.int64]:
+        """The times of the rows of a batch, then of those that were kept; null is before all."""
+        at = self._rowtime
+        if at is None:
+            return np.zeros(len(batch) + len(columns[0]), dtype=np.int64)
+        both = (batch.arrow.column(at), columns[at])
+        found: list[NDArray[np.int64]] = [
+            each.view(pa.int64()).fill_null(MIN_TIMESTAMP).to_numpy() for each in both
+        ]
+        return np.concatenate(found)
 
-    def _write(self, groups: RowGroups, kept: list[bytes | None], written: list[int]) -> None:
+    def _replace(
+        self,
+        batch: Batch,
+        groups: RowGroups,
+        kept: list[bytes | None],
+        columns: list[pa.Array],
+        found: Replaced,
+    ) -> None:
+        """Write the rows that stay, and emit the changes."""
+        plan, arrow = self._plan, batch.arrow
+        if self._rowtime is None and not plan.state_ttl and not plan.mini_batch:
+            rows = [*self._codec.pack(arrow.columns), *(row for row in kept if row is not None)]
+            contents = pa.array(rows, pa.large_binary()).dictionary_encode().indices
+            found = found.unequal(contents.to_numpy().astype(np.int64))
+        if not len(found.by):
+            return
+        last = found.of_batch()
+        written = self._write(groups, arrow, last)
+        if plan.mini_batch:
+            pairs = zip(last.group.tolist(), written, strict=True)
+            found = last.at(np.array([kept[group] != row for group, row in pairs], dtype=np.bool_))
+        else:
+            found = found.as_they_came()
+        positions, kinds, _ = changes_of(
+            found.before, found.rows, update_before=plan.update_before, inserts=self._inserts
+        )
+        pools = [
+            pa.concat_arrays([new, old]) for new, old in zip(arrow.columns, columns, strict=True)
+        ]
+        for run in byte_runs((pools, positions)):
+            picked, kind = pa.array(positions[run]), kinds[run]
+            self.emit_columns([pool.take(picked) for pool in pools], kind if kind.any() else None)
+
+    def _write(
+        self, groups: RowGroups, arrow: pa.RecordBatch, last: Replaced
+    ) -> list[bytes | None]:
+        """Write the last rows of keys, and return them."""
+        chosen = pa.array(last.rows[last.rows >= 0])
+        packed = iter(self._codec.pack([column.take(chosen) for column in arrow.columns]))
+        rows = [None if row < 0 else next(packed) for row in last.rows.tolist()]
         time = _TIME.pack(self.expiry_time)
-        rows = [kept[group] for group in written]
         self._kept.put_all(
-            [groups.keys[group] for group in written],
+            [groups.keys[group] for group in last.group.tolist()],
             [None if row is None else time + row for row in rows],
         )
+        return rows
+
+
+def _is_short(batch: Batch, rows: list[bytes]) -> bool:
+    """Return whether columns can hold each row of a batch, and those that were kept, twice."""
+    return int(batch.arrow.get_total_buffer_size()) + sum(map(len, rows)) < _MOST_BYTES
 
 
 @dataclass(frozen=True)
@@ -280,131 +292,28 @@ class DeduplicateOperator(_OneRowOperator):
 
     def __init__(self, plan: DeduplicateFactory) -> None:
         super().__init__(plan)
-        self._plan = plan
-        self._times: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._time_list: list[int] = []
-        #: By packed row: the rows of this batch and those that were kept.
-        self._time_of: dict[bytes, int] = {}
+        self._rowtime, self._keep_last = plan.rowtime, plan.keep_last
+        self._insert_only = plan.insert_only
+        self._inserts = plan.update_before or plan.generate_insert
+        needs_kept = self._inserts or plan.rowtime is not None
+        #: Whether every row replaces the one before it, whatever that is.
+        self._passes_all = plan.keep_last and plan.insert_only and not needs_kept
 
-    def begin(self, batch: Batch) -> None:
-        kinds = batch.row_kinds
-        plan = self._plan
-        if plan.insert_only and kinds is not None:
+    def process_rows(self, batch: Batch) -> None:
+        if self._insert_only and batch.row_kinds is not None:
             message = (
                 f"operator {self.context.name!r} got updates or deletions; by the plan its"
                 " input only has inserts"
             )
             raise TypeMismatchError(message)
-        if plan.rowtime is not None:
-            self._times = _times_of(batch.arrow.column(plan.rowtime))
-
-    def process_rows(self, batch: Batch) -> None:
-        plan = self._plan
-        needs_kept = plan.update_before or plan.generate_insert or plan.rowtime is not None
-        if needs_kept or not (plan.keep_last and plan.insert_only):
+        if self._passes_all:
+            kinds = np.full(len(batch), UPDATE_AFTER, dtype=np.int8)
+            self.emit_columns(batch.arrow.columns, kinds)
+        else:
             super().process_rows(batch)
-            return
-        # Every row replaces the one before it, whatever that is.
-        self.begin(batch)
-        kinds = np.full(len(batch), UPDATE_AFTER, dtype=np.int8)
-        self.emit_columns(batch.arrow.columns, kinds)
 
-    def _steps(self, batch: Batch, groups: RowGroups, kept: list[bytes | None]) -> None:
-        plan = self._plan
-        if plan.rowtime is None:
-            super()._steps(batch, groups, kept)
-            return
-        there = [row for row in kept if row is not None]
-        if batch.row_kinds is None and _is_short(batch, there):
-            columns = self._codec.unpack(there)
-            found = self._replaced(groups, kept, _times_of(columns[plan.rowtime]))
-            if found is not None:
-                self._replace(batch, groups, kept, columns, found)
-                return
-        times = _times_of(self._codec.unpack(there)[plan.rowtime]).tolist()
-        self._time_of = dict(zip(there, times, strict=True))
-        self._time_list = self._times.tolist()
-        super()._steps(batch, groups, kept)
-
-    def _replaced(
-        self, groups: RowGroups, kept: list[bytes | None], times: NDArray[np.int64]
-    ) -> Replaced | None:
-        is_there = np.fromiter((row is not None for row in kept), np.bool_, len(kept))
-        numbers = np.where(is_there, np.cumsum(is_there) - 1, -1)
-        return replaced(groups, self._times, numbers, times, keep_last=self._plan.keep_last)
-
-    def _replace(
-        self,
-        batch: Batch,
-        groups: RowGroups,
-        kept: list[bytes | None],
-        columns: list[pa.Array],
-        found: Replaced,
-    ) -> None:
-        """Write the rows that stay, and give the changes, without looking at rows one by one."""
-        last = found.of_batch()
-        chosen = pa.array(last.rows)
-        rows = self._codec.pack([column.take(chosen) for column in batch.arrow.columns])
-        written = last.group.tolist()
-        if self._mini_batch:
-            pairs = zip(written, rows, strict=True)
-            found = last.at(np.fromiter((kept[g] != row for g, row in pairs), np.bool_, len(rows)))
-        else:
-            found = found.as_they_came()
-        for group, row in zip(written, rows, strict=True):
-            kept[group] = row
-        self._write(groups, kept, written)
-        plan = self._plan
-        positions, kinds = changes_of(
-            found,
-            update_before=plan.update_before,
-            inserts=plan.update_before or plan.generate_insert,
-        )
-        if not len(positions):
-            return
-        both = zip(batch.arrow.columns, columns, strict=True)
-        pools = [pa.concat_arrays([new, old]) for new, old in both]
-        picked = pa.array(positions)
-        self.emit_columns([pool.take(picked) for pool in pools], kinds if kinds.any() else None)
-
-    def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
-        plan = self._plan
-        if kind & 1:
-            return None
-        if before is None:
-            found = row
-        elif plan.rowtime is None:
-            is_same = row == before and not self._ttl
-            found = row if plan.keep_last and not is_same else before
-        else:
-            mine, other = self._time_list[position], self._time_of[before]
-            found = row if (mine >= other if plan.keep_last else mine < other) else before
-        if plan.rowtime is not None and found is row:
-            self._time_of[row] = self._time_list[position]
-        return found
-
-    def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
-        if after is None:
-            if before is not None:
-                changes.add(DELETE, before)
-        elif before is None:
-            needs_insert = self._update_before or self._plan.generate_insert
-            changes.add(INSERT if needs_insert else UPDATE_AFTER, after)
-        else:
-            if self._update_before:
-                changes.add(UPDATE_BEFORE, before)
-            changes.add(UPDATE_AFTER, after)
-
-
-def _times_of(column: pa.Array) -> NDArray[np.int64]:
-    """The values of a time attribute, in its own unit; null is before all others."""
-    times: NDArray[np.int64] = column.view(pa.int64()).fill_null(MIN_TIMESTAMP).to_numpy()
-    return times
-
-
-def _is_short(batch: Batch, rows: list[bytes]) -> bool:
-    """Return whether columns can hold each row of a batch, and those that were kept, twice."""
-    return int(batch.arrow.get_total_buffer_size()) + sum(map(len, rows)) < _MOST_BYTES
+    def gone(self, batch: Batch) -> NDArray[np.bool_]:
+        return (kinds_or_inserts(batch) & 1).astype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -441,25 +350,11 @@ class ChangelogNormalizeOperator(_OneRowOperator):
             from millstream.expressions.evaluator import compile_filter
 
             self._condition = compile_filter(plan.condition)
-        self._counts: list[bool] | None = None
 
-    def begin(self, batch: Batch) -> None:
+    def gone(self, batch: Batch) -> NDArray[np.bool_]:
+        found = (kinds_or_inserts(batch) & 1).astype(np.bool_)
         if self._condition is not None:
             context = self._evaluation.at(self.processing_time)
             with self.evaluating():
-                self._counts = self._condition.evaluate(batch.arrow, context).to_pylist()
-
-    def step(self, position: int, kind: int, row: bytes, before: bytes | None) -> bytes | None:
-        if kind & 1 or not (self._counts is None or self._counts[position]):
-            return None
-        return before if row == before and not self._ttl else row
-
-    def change(self, changes: RowChanges, before: bytes | None, after: bytes | None) -> None:
-        if before is not None and after is not None:
-            if self._update_before:
-                changes.add(UPDATE_BEFORE, before)
-            changes.add(UPDATE_AFTER, after)
-        elif after is not None:
-            changes.add(INSERT, after)
-        elif before is not None:  # all of it: the deletion may have had the key only
-            changes.add(DELETE, before)
+                found |= ~is_true(self._condition.evaluate(batch.arrow, context))
+        return found

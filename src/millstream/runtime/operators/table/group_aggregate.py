@@ -23,12 +23,9 @@ from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import (
-    DELETE,
-    INSERT,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
     KeyedTableOperator,
     TableOperator,
+    changes_of,
     weights_of,
 )
 from millstream.runtime.operators.table.specs import calls_text
@@ -262,69 +259,52 @@ class _Work:
 
     def emit(self, keys: tuple[int, ...]) -> None:
         """Emit the changes of results, in the order of the rows that made them."""
-        segments = self.segments
-        count = len(segments) if self._last_only else segments.rows
+        plan, arrow = self._plan, self._batch.arrow
+        rows = self.order[self.segments.starts] if self._last_only else self.order
+        count = len(rows)
         pools = [
             pa.concat_arrays([after, before])
             for after, before in zip(self._after, self._before, strict=True)
         ]
-        previous, is_first, slots = self._sequence(count)
-        is_gone = (self._row_counts == 0) if self._plan.retracts else np.zeros(count, np.bool_)
-        changed = np.full(count, self._plan.state_ttl > 0)
+        previous, is_first = self._previous(count)
+        is_gone = (self._row_counts == 0) if plan.retracts else np.zeros(count, np.bool_)
+        changed = np.full(count, plan.state_ttl > 0)
         for pool, after in zip(pools, self._after, strict=True):
             if not changed.all():
                 changed |= changed_rows(after, pool.take(pa.array(previous)))
-        gives = ~is_gone & (is_first | changed)
-        takes = ~is_first & is_gone
-        if self._plan.update_before:
-            takes |= ~is_first & changed & ~is_gone
-        chosen = np.full(2 * len(slots), -1, dtype=np.int64)
-        kinds = np.zeros(len(chosen), dtype=np.int8)
-        at = 2 * slots
-        rows = np.arange(count)
-        chosen[at[takes]] = previous[takes]
-        kinds[at[takes]] = np.where(is_gone[takes], DELETE, UPDATE_BEFORE)
-        chosen[at[gives] + 1] = rows[gives]
-        kinds[at[gives] + 1] = np.where(is_first[gives], INSERT, UPDATE_AFTER)
-        self._send(keys, pools, chosen, kinds)
+        chosen = self._in_order(count)
+        chosen = chosen[(is_gone | is_first | changed)[chosen]]
+        positions, kinds, numbers = changes_of(
+            np.where(is_first, -1, previous)[chosen],
+            np.where(is_gone, -1, np.arange(count))[chosen],
+            update_before=plan.update_before,
+        )
+        taken, picked = pa.array(rows[chosen][numbers]), pa.array(positions)
+        columns = [arrow.column(index).take(taken) for index in keys]
+        columns += [pool.take(picked) for pool in pools]
+        if columns:
+            self._operator.emit_columns(columns, kinds if kinds.any() else None)
 
-    def _sequence(
-        self, count: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
-        """Per row: where the result before it is, whether there was none, its turn."""
+    def _previous(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return for each row where the result before it is, and whether there was none."""
         segments = self.segments
         if self._last_only:
-            rows = np.arange(count)
-            self._row_at_turn = self.order[segments.starts]
-            return count + rows, segments.is_fresh, rows
+            return count + np.arange(count), segments.is_fresh
         previous = np.arange(count) - 1
         previous[segments.starts] = count + np.arange(len(segments))
         is_first = np.zeros(count, dtype=np.bool_)
         is_first[segments.starts] = segments.is_fresh
-        turns = self.order
-        if count < len(self._batch):
-            turns = np.argsort(np.argsort(self.order, kind="stable"), kind="stable")
-        self._row_at_turn = np.empty(count, dtype=np.int64)
-        self._row_at_turn[turns] = self.order
-        return previous, is_first, turns
+        return previous, is_first
 
-    def _send(
-        self,
-        keys: tuple[int, ...],
-        pools: list[pa.Array],
-        chosen: NDArray[np.int64],
-        kinds: NDArray[np.int8],
-    ) -> None:
-        sent = np.flatnonzero(chosen >= 0)
-        if not len(sent):
-            return
-        rows = pa.array(self._row_at_turn[sent >> 1])
-        picked = pa.array(chosen[sent])
-        columns = [self._batch.arrow.column(index).take(rows) for index in keys]
-        columns += [pool.take(picked) for pool in pools]
-        kind = kinds[sent]
-        if columns:
-            self._operator.emit_columns(columns, kind if kind.any() else None)
+    def _in_order(self, count: int) -> NDArray[np.int64]:
+        """The rows (or segments) in the order of the batch."""
+        if self._last_only:
+            return np.arange(count)
+        if count < len(self._batch):
+            return np.argsort(self.order, kind="stable")
+        found = np.empty(count, dtype=np.int64)
+        found[self.order] = np.arange(count)
+        return found
 
 
 @dataclass(frozen=True)

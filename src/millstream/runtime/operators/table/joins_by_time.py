@@ -16,10 +16,14 @@ from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import TimedTableOperator, kinds_or_inserts
 from millstream.runtime.operators.table.join import JoinPairs, JoinParameters
-from millstream.runtime.operators.table.row_buffers import TimedRows
+from millstream.runtime.operators.table.row_buffers import (
+    NO_MARKED_ROWS,
+    KeyedTimedRows,
+    TimedRows,
+    marks_of,
+)
 from millstream.runtime.operators.table.specs import JoinKind, joined_section
 from millstream.state.key_codec import cache_key, uncache_key
-from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +103,8 @@ class TableIntervalJoinOperator(TimedTableOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._kept = tuple(
-            PackedValues(self.keyed_state, f"\0{name} rows") for name in ("left", "right")
+            KeyedTimedRows(self.keyed_state, f"\0{name} rows", is_marked=True)
+            for name in ("left", "right")
         )
 
     @property
@@ -127,12 +132,11 @@ class TableIntervalJoinOperator(TimedTableOperator):
     ) -> NDArray[np.bool_]:
         """Emit the pairs of these rows; returns which of them have matched another."""
         plan, other = self._plan, 1 - own
-        stored = self._kept[other].get_all(groups.keys)
-        wanted = self._pairs.may_match(arrow, groups, own)
+        wanted = self._pairs.may_match(arrow, groups, own).tolist()
         # Also those that are over, whose timers are still to come.
         kept = [
-            TimedRows.decoded(each if may else None)
-            for each, may in zip(stored, wanted.tolist(), strict=True)
+            rows if may else NO_MARKED_ROWS
+            for rows, may in zip(self._kept[other].get(groups.keys), wanted, strict=True)
         ]
         sizes = np.array([len(each) for each in kept], dtype=np.int64)
         matched = np.zeros(len(times), dtype=np.bool_)
@@ -140,7 +144,7 @@ class TableIntervalJoinOperator(TimedTableOperator):
             return matched
         columns = self._codecs[other].unpack([row for each in kept for row in each.rows])
         other_times = np.concatenate([each.times for each in kept])
-        other_matched = np.concatenate([each.marks for each in kept])
+        other_matched = marks_of(kept)
         alive = other_times + self._kept_for[other] > self._now
         lower, upper = plan.lower, plan.upper
         for first, second in self._pairs.candidates(sizes, groups.group_of_row):
@@ -162,14 +166,13 @@ class TableIntervalJoinOperator(TimedTableOperator):
         self, keys: list[CacheKey], kept: list[TimedRows], marks: NDArray[np.uint8], side: int
     ) -> None:
         at = 0
-        changed: list[tuple[CacheKey, bytes | None]] = []
+        changed: dict[CacheKey, TimedRows] = {}
         for key, rows in zip(keys, kept, strict=True):
             mine = marks[at : at + len(rows)]
             at += len(rows)
-            if len(rows) and not np.array_equal(mine, rows.marks):
-                rows.marks = mine
-                changed.append((key, rows.encoded()))
-        self._kept[side].put_all([key for key, _ in changed], [rows for _, rows in changed])
+            if len(rows) and not np.array_equal(mine, marks_of([rows])):
+                changed[key] = TimedRows(rows.times, rows.rows, mine)
+        self._kept[side].put(list(changed), changed.values())
 
     def _keep(
         self,
@@ -189,18 +192,14 @@ class TableIntervalJoinOperator(TimedTableOperator):
                 self.emit_columns(self._pairs.padded(columns, own))
         if not lasting.any():
             return
-        rows = self._codecs[own].pack(arrow.columns)
-        stored = self._kept[own].get_all(groups.keys)
-        made: list[bytes | None] = []
-        for number, (key, before) in enumerate(zip(groups.keys, stored, strict=True)):
+        rows = TimedRows(times, self._codecs[own].pack(arrow.columns), matched.astype(np.uint8))
+        made = []
+        for number, before in enumerate(self._kept[own].get(groups.keys)):
             mine = groups.rows(number)
             mine = mine[lasting[mine]]
-            added = TimedRows.decoded(before).added(
-                times[mine], matched[mine].astype(np.uint8), [rows[row] for row in mine.tolist()]
-            )
-            made.append(added.encoded())
-            self._register(key, ends[mine], own)
-        self._kept[own].put_all(groups.keys, made)
+            made.append(before.followed_by(rows.at(mine)))
+            self._register(groups.keys[number], ends[mine], own)
+        self._kept[own].put(groups.keys, made)
 
     # Time.
 
@@ -243,14 +242,12 @@ class TableIntervalJoinOperator(TimedTableOperator):
                 continue
             self.keyed_state.make_room(len(keys))
             unmatched: list[bytes] = []
-            left: list[bytes | None] = []
-            for stored in self._kept[side].get_all(keys):
-                rows = TimedRows.decoded(stored)
+            left: list[TimedRows] = []
+            for rows in self._kept[side].get(keys):
                 alive = rows.times + self._kept_for[side] > self._now
-                gone = rows.chosen(~alive & (rows.marks == 0))
-                unmatched += gone.rows
-                left.append(rows.chosen(alive).encoded())
-            self._kept[side].put_all(keys, left)
+                unmatched += rows.chosen(~alive & (rows.marks == 0)).rows
+                left.append(rows.chosen(alive))
+            self._kept[side].put(keys, left)
             if unmatched and self._is_outer[side]:
                 self.emit_columns(self._pairs.padded(self._codecs[side].unpack(unmatched), side))
 
@@ -307,34 +304,24 @@ class TemporalJoinOperator(TimedTableOperator):
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
-        self._waiting = PackedValues(self.keyed_state, "\0waiting")
-        self._versions = PackedValues(self.keyed_state, "\0versions")
+        self._waiting = KeyedTimedRows(self.keyed_state, "\0waiting", is_marked=True)
+        self._versions = KeyedTimedRows(self.keyed_state, "\0versions", is_marked=True)
 
     def process_rows_of(self, batch: Batch, input_index: int) -> None:
         plan, arrow = self._plan, batch.arrow
         is_left = input_index == 0
         side, index = (plan.left, plan.left_time) if is_left else (plan.right, plan.right_time)
-        codec, kept = (self._left, self._waiting) if is_left else (self._right, self._versions)
+        codec = self._left if is_left else self._right
         times = milliseconds_of(arrow.column(index), self.label)
         groups = self.group(batch, side.keys)
-        rows = codec.pack(arrow.columns)
         kinds = kinds_or_inserts(batch).astype(np.uint8)
-        made: list[bytes | None] = []
-        for number, stored in enumerate(kept.get_all(groups.keys)):
-            mine = groups.rows(number)
-            all_rows = TimedRows.decoded(stored).added(
-                times[mine], kinds[mine], [rows[row] for row in mine.tolist()]
-            )
-            made.append((all_rows if is_left else _versions_of(all_rows)).encoded())
-            self._register(groups.keys[number], times[mine])
-        kept.put_all(groups.keys, made)
-
-    def _register(self, key: CacheKey, times: NDArray[np.int64]) -> None:
-        """Look at a key when its time has come; late rows are due with the next watermark."""
-        known = uncache_key(key)
-        register = self.keyed_state.timers.register_event_time
-        for time in set(np.maximum(times, self._watermark + 1).tolist()):
-            register(known, b"", time)
+        rows = TimedRows(times, codec.pack(arrow.columns), kinds)
+        if is_left:
+            self._waiting.add(groups, rows)
+        else:
+            self._versions.add(groups, rows, _versions_of)
+        # Look at a key when its time has come; late rows are due with the next watermark.
+        self._waiting.register(groups, np.maximum(times, self._watermark + 1))
 
     def process_watermark(self, watermark: int) -> None:
         """Emit the rows that the watermark has passed."""
@@ -347,17 +334,9 @@ class TemporalJoinOperator(TimedTableOperator):
 
     def _join(self, keys: list[CacheKey], watermark: int) -> None:
         self.keyed_state.make_room(len(keys))
-        due: list[TimedRows] = []
-        left: list[bytes | None] = []
-        for stored in self._waiting.get_all(keys):
-            rows = TimedRows.decoded(stored)
-            is_due = rows.times <= watermark
-            due.append(rows.chosen(is_due))
-            left.append(rows.chosen(~is_due).encoded())
-        versions = [TimedRows.decoded(stored) for stored in self._versions.get_all(keys)]
-        self._waiting.put_all(keys, left)
-        self._versions.put_all(keys, [_kept(each, watermark).encoded() for each in versions])
-        self._give(due, versions)
+        versions = self._versions.get(keys)
+        self._versions.put(keys, [_kept(each, watermark) for each in versions])
+        self._give(self._waiting.take(keys, watermark), versions)
 
     def _give(self, due: list[TimedRows], versions: list[TimedRows]) -> None:
         rows = list(chain.from_iterable(each.rows for each in due))
@@ -372,7 +351,7 @@ class TemporalJoinOperator(TimedTableOperator):
         first = np.arange(len(rows))
         if self._plan.kind is JoinKind.INNER:
             first = np.flatnonzero(second >= 0)
-        kinds = np.concatenate([each.marks for each in due]).astype(np.int8)[first]
+        kinds = marks_of(due).astype(np.int8)[first]
         for run, made in self._pairs.joined(columns, other, first, second[first], 0):
             kind = kinds[run]
             self.emit_columns(made, kind if kind.any() else None)
@@ -387,7 +366,7 @@ class TemporalJoinOperator(TimedTableOperator):
             at = np.searchsorted(mine.times, rows.times, side="right") - 1
             exists = at >= 0
             if len(mine):
-                exists &= (mine.marks[at] & 1) == 0
+                exists &= (marks_of([mine])[at] & 1) == 0
             found.append(np.where(exists, at + begin, -1))
             begin += len(mine)
         second: NDArray[np.int64] = np.concatenate(found)
@@ -404,9 +383,7 @@ def _versions_of(rows: TimedRows) -> TimedRows:
     times = rows.times[order]
     is_last = np.append(times[1:] != times[:-1], [True])
     order = order[is_last]
-    return TimedRows(
-        rows.times[order], rows.marks[order], [rows.rows[row] for row in order.tolist()]
-    )
+    return rows.at(order)
 
 
 def _kept(versions: TimedRows, watermark: int) -> TimedRows:

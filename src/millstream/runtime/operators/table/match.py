@@ -526,7 +526,7 @@ class MatchOperator(LateRowsOperator):
         arrow, rowtime = batch.arrow, self._plan.rowtime
         if rowtime is not None:
             times = milliseconds_of(arrow.column(rowtime), self.label)
-            self.late += self._waiting.add(arrow, times, times <= self._watermark)
+            self.late += self._waiting.add_on_time(arrow, times, times <= self._watermark)
             return
         groups = group_rows([arrow.column(index) for index in self._plan.keys], len(batch))
         mine = [groups.rows(number).tolist() for number in range(len(groups))]
@@ -540,7 +540,7 @@ class MatchOperator(LateRowsOperator):
             fired = self.keyed_state.timers.advance_event_time(watermark)
             keys = list(dict.fromkeys(cache_key(key) for _, key, _ in fired))
             if keys:
-                arrow, times, counts = self._waiting.take(keys, watermark)
+                arrow, times, counts = self._waiting.take_columns(keys, watermark)
                 self._advance(keys, arrow, times, self._in_order(arrow, times, counts), watermark)
         super().process_watermark(watermark)
 

@@ -27,7 +27,13 @@ from millstream.runtime.operators.table.base import (
     LateRowsOperator,
     kinds_or_inserts,
 )
-from millstream.runtime.operators.table.row_buffers import WaitingRows, packed_rows, unpacked_rows
+from millstream.runtime.operators.table.batch_over import Frame, OrderedPartitions
+from millstream.runtime.operators.table.row_buffers import (
+    NO_ROWS,
+    KeyedTimedRows,
+    TimedRows,
+    WaitingRows,
+)
 from millstream.runtime.operators.table.specs import (
     AggregateCall,
     calls_text,
@@ -45,6 +51,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output
+    from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.runtime.operators.table.top_n import Ranking
     from millstream.state.key_codec import CacheKey
@@ -145,7 +152,7 @@ class OverOperator(LateRowsOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
         self._accumulators = PackedValues(self.keyed_state, "\0accumulators")
-        self._frames = PackedValues(self.keyed_state, "\0frames")
+        self._frames = KeyedTimedRows(self.keyed_state, "\0frames")
         self._waiting = WaitingRows(self.keyed_state, self._codec, self._plan.keys)
         self._aggregates.open(self.keyed_state, self.runtime_context)
         if self._ttl:
@@ -157,7 +164,7 @@ class OverOperator(LateRowsOperator):
         """Remove what is kept beside the accumulators of keys."""
         self._aggregates.forget(keys)
         if self._bounded:
-            self._frames.put_all(keys, [None] * len(keys))
+            self._frames.put(keys, [NO_ROWS] * len(keys))
 
     def process_rows(self, batch: Batch) -> None:
         self.refuse_updates(batch, "OVER by time")
@@ -168,7 +175,7 @@ class OverOperator(LateRowsOperator):
         else:
             column = arrow.column(self._plan.rowtime)
             times = milliseconds_of(column, self.label)
-            self.late += self._waiting.add(arrow, times, self._is_late(arrow, times))
+            self.late += self._waiting.add_on_time(arrow, times, self._is_late(arrow, times))
 
     def _is_late(self, arrow: pa.RecordBatch, times: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which rows are late; in bounded frames, also compared with the rows of their key.
@@ -189,8 +196,8 @@ class OverOperator(LateRowsOperator):
         if self._length is not None:
             unknown, oldest = self._watermark - 1, self._watermark - self._length
         lasts = [
-            int(frame_times[-1]) if len(frame_times) and frame_times[-1] >= oldest else unknown
-            for frame_times, _ in self._live_frames(groups.keys, is_fresh)
+            int(frame.times[-1]) if len(frame) and frame.times[-1] >= oldest else unknown
+            for frame in self._live_frames(groups.keys, is_fresh)
         ]
         late[rows] = times[rows] <= np.array(lasts, dtype=np.int64)[groups.group_of_row]
         return late
@@ -202,7 +209,8 @@ class OverOperator(LateRowsOperator):
             fired = list(self.keyed_state.timers.advance_event_time(watermark))
             keys = [cache_key(key) for _, key, where in fired if where != _FRAMES]
             if keys:
-                arrow, times, _ = self._waiting.take(list(dict.fromkeys(keys)), watermark)
+                keys = list(dict.fromkeys(keys))
+                arrow, times, _ = self._waiting.take_columns(keys, watermark)
                 self._run(arrow, times, np.argsort(times, kind="stable"))
             self._drop([cache_key(key) for _, key, where in fired if where == _FRAMES], watermark)
         super().process_watermark(watermark)
@@ -224,20 +232,23 @@ class OverOperator(LateRowsOperator):
         self.keyed_state.make_room(len(groups))
         states, is_fresh = self._read(groups.keys)
         frames = self._live_frames(groups.keys, is_fresh)
-        kept = self._codec.unpack([row for _, rows in frames for row in rows])
+        kept = list(chain.from_iterable(each.rows for each in frames))
         pool = pa.RecordBatch.from_arrays(
-            [pa.concat_arrays([old, new]) for old, new in zip(kept, arrow.columns, strict=True)],
+            [
+                pa.concat_arrays([old, new])
+                for old, new in zip(self._codec.unpack(kept), arrow.columns, strict=True)
+            ],
             schema=self._codec.schema,
         )
-        steps = _Steps(self._plan, len(pool) - len(times))
-        offset = 0
-        for number, (old_times, rows) in enumerate(frames):
-            steps.add_key(groups.rows(number), times, offset, old_times)
-            offset += len(rows)
-        counts = np.array(steps.counts, dtype=np.int64)
-        segments = Segments(np.cumsum(counts) - counts, counts, groups.keys, is_fresh)
+        every = np.concatenate([*(each.times for each in frames), times])
+        steps = _Steps.of(self._plan, groups, np.array([len(each) for each in frames]), every)
+        segments = Segments(
+            np.cumsum(steps.counts) - steps.counts, steps.counts, groups.keys, is_fresh
+        )
         self._emit(arrow, self._with_firsts(pool, steps), segments, states, steps)
-        self._keep_frames(pool, groups.keys, steps)
+        if self._bounded:
+            rows = [*kept, *self._codec.pack(arrow.columns)]
+            self._keep_frames(groups.keys, steps, TimedRows(every, rows).at(steps.pool))
 
     def _with_firsts(self, pool: pa.RecordBatch, steps: _Steps) -> pa.RecordBatch:
         """The pool with a column that says of its new rows which are the first of their time."""
@@ -262,14 +273,12 @@ class OverOperator(LateRowsOperator):
             columns, is_fresh = self._states.unpack(rows), is_fresh | is_over
         return columns[1:], is_fresh
 
-    def _live_frames(
-        self, keys: list[CacheKey], is_fresh: NDArray[np.bool_]
-    ) -> list[tuple[NDArray[np.int64], list[bytes]]]:
+    def _live_frames(self, keys: list[CacheKey], is_fresh: NDArray[np.bool_]) -> list[TimedRows]:
         """The frames of keys; of one without accumulators nothing can be retracted."""
         if not self._bounded:
-            return [unpacked_rows(None)] * len(keys)
-        stored = zip(self._frames.get_all(keys), is_fresh.tolist(), strict=True)
-        return [unpacked_rows(None if fresh else frame) for frame, fresh in stored]
+            return [NO_ROWS] * len(keys)
+        frames = zip(self._frames.get(keys), is_fresh.tolist(), strict=True)
+        return [NO_ROWS if fresh else frame for frame, fresh in frames]
 
     def _emit(
         self,
@@ -279,44 +288,29 @@ class OverOperator(LateRowsOperator):
         states: list[pa.Array],
         steps: _Steps,
     ) -> None:
-        rows_in_order = SortedRows(
-            pool, np.array(steps.rows, dtype=np.int64), np.array(steps.weights, dtype=np.int64)
-        )
+        rows_in_order = SortedRows(pool, steps.rows, steps.weights)
         _, after, states = self._aggregates.run(rows_in_order, segments, states, last_only=False)
         keys: Any = segments.keys
         written = pa.array(np.full(len(keys), self.expiry_time), pa.int64())
         self._accumulators.put_all(keys, self._states.pack([written, *states]))
         shown = [
-            column.take(steps.places(call.function))
+            column.take(pa.array(steps.places.get(call.function, steps.results)))
             for call, column in zip(self._plan.aggregates, after, strict=True)
         ]
         self.emit_columns([*arrow.columns, *shown])
 
-    def _keep_frames(self, pool: pa.RecordBatch, keys: list[CacheKey], steps: _Steps) -> None:
-        if not self._bounded:
-            return
-        left = np.array(list(chain.from_iterable(steps.left)), dtype=np.int64)
-        rows = self._codec.pack(pool.take(pa.array(left)).columns)
-        made: list[bytes | None] = []
-        at = 0
-        for mine, mine_times in zip(steps.left, steps.left_times, strict=True):
-            packed = rows[at : at + len(mine)]
-            made.append(packed_rows(np.array(mine_times, np.int64), packed) if mine else None)
-            at += len(mine)
-        self._frames.put_all(keys, made)
-        self._register(keys, steps)
-
-    # What no frame needs.
-
-    def _register(self, keys: list[CacheKey], steps: _Steps) -> None:
-        """Look after frames when their last row has gone out of them."""
-        if self._length is None:
-            return
+    def _keep_frames(self, keys: list[CacheKey], steps: _Steps, pool: TimedRows) -> None:
+        """Keep what is left of frames; ``pool`` is in the order of keys."""
         timers = self.keyed_state.timers
         by_event_time = self._plan.rowtime is not None
         register = timers.register_event_time if by_event_time else timers.register_processing_time
-        for key, times in zip(keys, steps.left_times, strict=True):
-            register(uncache_key(key), _FRAMES, times[-1] + self._length + 1)
+        frames = [pool.cut(*bounds) for bounds in steps.left]
+        self._frames.put(keys, frames)
+        if self._length is not None:  # look after each when its last row has gone out of it
+            for key, frame in zip(keys, frames, strict=True):
+                register(uncache_key(key), _FRAMES, int(frame.times[-1]) + self._length + 1)
+
+    # What no frame needs.
 
     def _drop(self, fired: list[CacheKey], now: int) -> None:
         """Forget frames all of whose rows are too old for rows to come."""
@@ -324,13 +318,12 @@ class OverOperator(LateRowsOperator):
         if not keys or self._length is None:
             return
         self.keyed_state.make_room(len(keys))
-        frames = [unpacked_rows(stored)[0] for stored in self._frames.get_all(keys)]
         gone = [
             key
-            for key, times in zip(keys, frames, strict=True)
-            if not len(times) or times[-1] + self._length < now
+            for key, frame in zip(keys, self._frames.get(keys), strict=True)
+            if not len(frame) or frame.times[-1] + self._length < now
         ]
-        self._frames.put_all(gone, [None] * len(gone))
+        self._frames.put(gone, [NO_ROWS] * len(gone))
         self._accumulators.put_all(gone, [None] * len(gone))
         self._aggregates.forget(gone)
 
@@ -344,89 +337,85 @@ def _counted(call: AggregateCall, firsts: int) -> AggregateCall:
     )
 
 
+@dataclass(frozen=True)
 class _Steps:
     """How rows come into the frames of their keys and go out of them, one key after another.
 
     Rows are positions in a pool: first those of all frames as they were, then the new ones.
     """
 
-    def __init__(self, plan: OverFactory, first_new: int) -> None:
-        self._is_rows = plan.is_rows
-        self._preceding = plan.preceding
-        #: By processing time rows are taken one by one, also where time stands still.
-        self._has_peers = not plan.is_rows and plan.rowtime is not None
-        self._first_new = first_new
-        self.rows: list[int] = []
-        self.weights: list[int] = []
-        #: How many steps each key has.
-        self.counts: list[int] = []
-        #: New rows; the step after which each has its result, that with which it comes, and that
-        #: with which the first row of its time comes.
-        self._of_row: list[int] = []
-        self._result_at: list[int] = []
-        self._came_at: list[int] = []
-        self._first_at: list[int] = []
-        #: The rows that are the first of their time.
-        self.firsts: list[int] = []
-        #: Per key: the rows that are in the frame at the end, and their times.
-        self.left: list[list[int]] = []
-        self.left_times: list[list[int]] = []
+    rows: NDArray[np.int64]
+    #: +1 for a row that comes, -1 for one that goes.
+    weights: NDArray[np.int64]
+    #: How many steps each key has.
+    counts: NDArray[np.int64]
+    #: For each new row, the step after which it has its result.
+    results: NDArray[np.int64]
+    #: The same for ROW_NUMBER (the step with which it comes), and RANK (that of the first of its
+    #: time).
+    places: dict[str, NDArray[np.int64]]
+    #: The new rows that are the first of their time.
+    firsts: NDArray[np.int64]
+    #: The rows of the pool by key, and for each key those of them that are left in its frame.
+    pool: NDArray[np.int64]
+    left: list[tuple[int, int]]
 
-    def add_key(
-        self,
-        mine: NDArray[np.int64],
-        times: NDArray[np.int64],
-        offset: int,
-        old_times: NDArray[np.int64],
-    ) -> None:
-        """Take the new rows of a key, whose frame begins at ``offset`` of the pool."""
-        before = len(self.rows)
-        frame = list(range(offset, offset + len(old_times)))
-        frame_times = old_times.tolist()
-        gone = 0
-        new_times = times[mine].tolist()
-        of_group: list[int] = []
-        came_at: list[int] = []
-        for number, (row, time) in enumerate(zip(mine.tolist(), new_times, strict=True)):
-            frame.append(self._first_new + row)
-            frame_times.append(time)
-            self._step(self._first_new + row, 1)
-            of_group.append(row)
-            came_at.append(len(self.rows) - 1)
-            is_last = number + 1 == len(new_times) or new_times[number + 1] != time
-            if self._has_peers and not is_last:
-                continue
-            while self._is_out(frame_times, gone, time):
-                self._step(frame[gone], -1)
-                gone += 1
-            self._of_row += of_group
-            self._result_at += [len(self.rows) - 1] * len(of_group)
-            self._came_at += came_at
-            self._first_at += [came_at[0]] * len(of_group)
-            self.firsts.append(self.rows[came_at[0]])
-            of_group, came_at = [], []
-        self.counts.append(len(self.rows) - before)
-        self.left.append(frame[gone:])
-        self.left_times.append(frame_times[gone:])
+    @classmethod
+    def of(
+        cls, plan: OverFactory, groups: RowGroups, old: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> _Steps:
+        """Take the new rows by key, how many rows the frame of each key has, and the pool's times.
 
-    def places(self, function: str) -> pa.Array:
-        """For each new row the step after which a function has its value for it."""
-        steps = {"ROW_NUMBER": self._came_at, "RANK": self._first_at}
-        found = np.empty(len(self._of_row), dtype=np.int64)
-        found[np.array(self._of_row, dtype=np.int64)] = steps.get(function, self._result_at)
-        return pa.array(found)
+        A row that comes is followed by those that are out of its frame then; rows of one time come
+        together, except by processing time, where they are taken one by one.
+        """
+        counts = old + groups.counts
+        starts = np.cumsum(counts) - counts
+        key_of = np.repeat(np.arange(len(groups)), counts)
+        is_new = np.arange(len(times)) >= (starts + old)[key_of]
+        pool = np.empty(len(times), dtype=np.int64)
+        pool[~is_new] = np.arange(len(times) - len(groups.order))
+        pool[is_new] = len(times) - len(groups.order) + groups.order
+        times = times[pool]
+        is_first = np.ones(len(times), dtype=np.bool_)
+        is_first[1:] = (times[1:] != times[:-1]) | (key_of[1:] != key_of[:-1])
+        partitions = OrderedPartitions(starts, counts, is_first)
+        none = np.zeros(len(times), dtype=np.bool_)
+        low, _ = partitions.bounds(Frame(plan.is_rows, plan.preceding, 0), times, none)
+        # No row comes back into a frame, also where a clock goes back.
+        low = np.minimum(np.maximum.accumulate(low), partitions.rows)
+        new, keys = np.flatnonzero(is_new), key_of[is_new]
+        firsts = lasts = new
+        if not plan.is_rows and plan.rowtime is not None:
+            firsts, lasts = (each[new] for each in partitions.peers)
+            lasts = lasts - 1
+        # Within the steps of its key; a row comes after the rows that are out ahead of its time.
+        gone, number = low[new] - starts[keys], new - (starts + old)[keys]
+        ahead = np.where(firsts > (starts + old)[keys], low[firsts - 1] - starts[keys], 0)
+        ends = starts + counts - 1
+        of_keys = groups.counts + low[ends] - starts
+        begins = (np.cumsum(of_keys) - of_keys)[keys]
+        came = begins + number + ahead
+        comes = np.zeros(int(of_keys.sum()), dtype=np.bool_)
+        comes[came] = True
+        rows = np.empty(len(comes), dtype=np.int64)
+        rows[comes], rows[~comes] = pool[new], pool[partitions.rows < low[ends][key_of]]
 
-    def _step(self, row: int, weight: int) -> None:
-        self.rows.append(row)
-        self.weights.append(weight)
+        def by_row(steps: NDArray[np.int64]) -> NDArray[np.int64]:
+            found = np.empty_like(steps)
+            found[groups.order] = steps
+            return found
 
-    def _is_out(self, times: list[int], gone: int, now: int) -> bool:
-        """Return whether the first row of the frame is not in it any more."""
-        if self._preceding is None:
-            return False
-        if self._is_rows:
-            return len(times) - gone > self._preceding + 1
-        return bool(times[gone] < now - self._preceding)
+        return cls(
+            rows,
+            np.where(comes, 1, -1),
+            of_keys,
+            by_row(begins + number + (lasts - new) + gone),
+            {"ROW_NUMBER": by_row(came), "RANK": by_row(came - (new - firsts))},
+            pool[new[firsts == new]],
+            pool,
+            list(zip(low[ends].tolist(), (ends + 1).tolist(), strict=True)),
+        )
 
 
 #: The result of a row: a run of rows, and the place in it after which it is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,11 +17,12 @@ from millstream.state.key_codec import uncache_key
 from millstream.state.packed_state import PackedValues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from millstream.runtime.columnar.row_codec import RowCodec
+    from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.base import TableOperator
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
@@ -54,8 +55,135 @@ def unpacked_list(packed: bytes) -> list[bytes]:
 _TIME: Final = np.dtype("<i8")
 
 
-class WaitingRows:
-    """The rows of all keys that wait."""
+@dataclass(slots=True)
+class TimedRows:
+    """Rows of one key with their times, in some order."""
+
+    times: NDArray[np.int64]
+    rows: list[bytes]
+    #: What else is known of each row, a byte; None: nothing is.
+    marks: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def decoded(cls, stored: bytes | None, *, is_marked: bool) -> TimedRows:
+        """Return what ``encoded`` has made; None: no rows."""
+        if stored is None:
+            return NO_MARKED_ROWS if is_marked else NO_ROWS
+        times, *rows = unpacked_list(stored)
+        marks = np.frombuffer(rows.pop(0), np.uint8) if is_marked else None
+        return cls(np.frombuffer(times, _TIME).astype(np.int64), rows, marks)
+
+    def encoded(self) -> bytes | None:
+        """Return what is to be stored; None of no rows."""
+        if not self.rows:
+            return None
+        marks = [] if self.marks is None else [self.marks.tobytes()]
+        return packed_list([self.times.astype(_TIME).tobytes(), *marks, *self.rows])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def followed_by(self, later: TimedRows) -> TimedRows:
+        """Return these rows and others after them."""
+        if not self.rows:
+            return later
+        marks = None
+        if self.marks is not None and later.marks is not None:
+            marks = np.concatenate([self.marks, later.marks])
+        times = np.concatenate([self.times, later.times])
+        return TimedRows(times, [*self.rows, *later.rows], marks)
+
+    def chosen(self, mask: NDArray[np.bool_]) -> TimedRows:
+        """Return the rows for which ``mask`` is true."""
+        if mask.all():
+            return self
+        return self.at(np.flatnonzero(mask))
+
+    def at(self, positions: NDArray[np.int64]) -> TimedRows:
+        """Return the rows at these positions."""
+        rows = [self.rows[row] for row in positions.tolist()]
+        marks = None if self.marks is None else self.marks[positions]
+        return TimedRows(self.times[positions], rows, marks)
+
+    def cut(self, start: int, stop: int) -> TimedRows:
+        """Return a run of rows."""
+        marks = None if self.marks is None else self.marks[start:stop]
+        return TimedRows(self.times[start:stop], self.rows[start:stop], marks)
+
+    def by_group(self, groups: RowGroups) -> list[TimedRows]:
+        """Return the rows of each group."""
+        ordered, starts = self.at(groups.order), groups.starts
+        stops = (starts + groups.counts).tolist()
+        return list(map(ordered.cut, starts.tolist(), stops))
+
+
+NO_ROWS: Final = TimedRows(np.empty(0, np.int64), [])
+NO_MARKED_ROWS: Final = TimedRows(np.empty(0, np.int64), [], np.empty(0, np.uint8))
+
+
+def marks_of(rows: Sequence[TimedRows]) -> NDArray[np.uint8]:
+    """Return the marks of all rows, which have them."""
+    return np.concatenate([each.marks for each in rows if each.marks is not None])
+
+
+class KeyedTimedRows:
+    """The rows of all keys with their times, as state.
+
+    Args:
+        keyed: where it is kept.
+        name: of the state.
+        is_marked: whether rows have marks.
+    """
+
+    def __init__(self, keyed: KeyedState, name: str, *, is_marked: bool = False) -> None:
+        self._keyed = keyed
+        self._values = PackedValues(keyed, name)
+        self._is_marked = is_marked
+
+    def get(self, keys: Sequence[CacheKey]) -> list[TimedRows]:
+        """Return the rows of keys."""
+        stored = self._values.get_all(keys)
+        return [TimedRows.decoded(each, is_marked=self._is_marked) for each in stored]
+
+    def put(self, keys: Sequence[CacheKey], rows: Iterable[TimedRows]) -> None:
+        """Set the rows of keys."""
+        self._values.put_all(keys, [each.encoded() for each in rows])
+
+    def add(
+        self,
+        groups: RowGroups,
+        rows: TimedRows,
+        keep: Callable[[TimedRows], TimedRows] = lambda rows: rows,
+    ) -> None:
+        """Put rows after those of their keys; ``keep`` gives what is kept of all of a key."""
+        kept = (
+            before.followed_by(mine)
+            for before, mine in zip(self.get(groups.keys), rows.by_group(groups), strict=True)
+        )
+        self.put(groups.keys, map(keep, kept))
+
+    def take(self, keys: Sequence[CacheKey], time: int) -> list[TimedRows]:
+        """Take out the rows of keys up to a time."""
+        kept = self.get(keys)
+        due = [each.times <= time for each in kept]
+        pairs = list(zip(kept, due, strict=True))
+        left = [None if mask.all() else each.chosen(~mask).encoded() for each, mask in pairs]
+        self._values.put_all(keys, left)
+        return [each.chosen(mask) for each, mask in pairs]
+
+    def register(self, groups: RowGroups, times: NDArray[np.int64]) -> None:
+        """Have an event-time timer of its key, without a namespace, at the time of each row."""
+        register = self._keyed.timers.register_event_time
+        in_order, starts = times[groups.order].tolist(), groups.starts
+        bounds = zip(starts.tolist(), (starts + groups.counts).tolist(), strict=True)
+        for key, (start, stop) in zip(groups.keys, bounds, strict=True):
+            known = uncache_key(key)
+            for time in set(in_order[start:stop]):
+                register(known, b"", time)
+
+
+class WaitingRows(KeyedTimedRows):
+    """The rows of all keys that wait for the watermark."""
 
     def __init__(self, keyed: KeyedState, codec: RowCodec, keys: Sequence[int]) -> None:
         """Register what is kept.
@@ -65,12 +193,11 @@ class WaitingRows:
             codec: of rows.
             keys: the columns of the key.
         """
-        self._keyed = keyed
+        super().__init__(keyed, "\0waiting")
         self._codec = codec
         self._keys = keys
-        self._values = PackedValues(keyed, "\0waiting")
 
-    def add(
+    def add_on_time(
         self, arrow: pa.RecordBatch, times: NDArray[np.int64], is_late: NDArray[np.bool_]
     ) -> int:
         """Put the rows aside that are not late, until the watermark is next heard of after them.
@@ -78,31 +205,17 @@ class WaitingRows:
         Returns:
             How many were late.
         """
-        on_time = ~is_late
         late = int(is_late.sum())
         if late:
-            arrow, times = arrow.filter(pa.array(on_time)), times[on_time]
-        if not len(times):
-            return late
-        groups = group_rows([arrow.column(index) for index in self._keys], len(times))
-        self._keyed.make_room(len(groups))
-        rows = self._codec.pack(arrow.columns)
-        stored = self._values.get_all(groups.keys)
-        register = self._keyed.timers.register_event_time
-        made: list[bytes] = []
-        for number, (key, before) in enumerate(zip(groups.keys, stored, strict=True)):
-            mine = groups.rows(number)
-            old_times, old_rows = unpacked_rows(before)
-            added = times[mine]
-            new_rows = (rows[row] for row in mine.tolist())
-            made.append(packed_rows(np.concatenate([old_times, added]), [*old_rows, *new_rows]))
-            known = uncache_key(key)
-            for time in set(added.tolist()):
-                register(known, b"", time)
-        self._values.put_all(groups.keys, made)
+            arrow, times = arrow.filter(pa.array(~is_late)), times[~is_late]
+        if len(times):
+            groups = group_rows([arrow.column(index) for index in self._keys], len(times))
+            self._keyed.make_room(len(groups))
+            self.add(groups, TimedRows(times, self._codec.pack(arrow.columns)))
+            self.register(groups, times)
         return late
 
-    def take(
+    def take_columns(
         self, keys: list[CacheKey], watermark: int
     ) -> tuple[pa.RecordBatch, NDArray[np.int64], list[int]]:
         """Take out the rows of these keys that the watermark has passed.
@@ -111,82 +224,10 @@ class WaitingRows:
             The rows, key by key, their times, and how many each key has.
         """
         self._keyed.make_room(len(keys))
-        due_rows: list[list[bytes]] = []
-        due_times: list[NDArray[np.int64]] = []
-        left: list[bytes | None] = []
-        for stored in self._values.get_all(keys):
-            times, rows = unpacked_rows(stored)
-            is_due = times <= watermark
-            due_times.append(times[is_due])
-            due_rows.append(list(compress(rows, is_due.tolist())))
-            rest = list(compress(rows, (~is_due).tolist()))
-            left.append(packed_rows(times[~is_due], rest) if rest else None)
-        self._values.put_all(keys, left)
-        columns = self._codec.unpack(list(chain.from_iterable(due_rows)))
+        due = self.take(keys, watermark)
+        columns = self._codec.unpack(list(chain.from_iterable(each.rows for each in due)))
         arrow = pa.RecordBatch.from_arrays(columns, schema=self._codec.schema)
-        all_times = np.concatenate(due_times) if due_times else np.empty(0, np.int64)
-        return arrow, all_times, list(map(len, due_rows))
-
-
-def packed_rows(times: NDArray[np.int64], rows: list[bytes]) -> bytes:
-    """Return rows with their times as one value of state."""
-    return packed_list([times.astype(_TIME).tobytes(), *rows])
-
-
-def unpacked_rows(stored: bytes | None) -> tuple[NDArray[np.int64], list[bytes]]:
-    """Return what ``packed_rows`` has made; None: no rows."""
-    if stored is None:
-        return np.empty(0, dtype=np.int64), []
-    times, *rows = unpacked_list(stored)
-    return np.frombuffer(times, _TIME).astype(np.int64), rows
-
-
-@dataclass(slots=True)
-class TimedRows:
-    """Rows of one key, in some order."""
-
-    times: NDArray[np.int64]
-    #: What else is known of each row, a byte.
-    marks: NDArray[np.uint8]
-    rows: list[bytes]
-
-    @classmethod
-    def decoded(cls, stored: bytes | None) -> TimedRows:
-        """Return what ``encoded`` has made; None: no rows."""
-        if stored is None:
-            return cls(np.empty(0, np.int64), np.empty(0, np.uint8), [])
-        times, marks, *rows = unpacked_list(stored)
-        return cls(
-            np.frombuffer(times, _TIME).astype(np.int64),
-            np.frombuffer(marks, np.uint8).copy(),
-            rows,
-        )
-
-    def encoded(self) -> bytes | None:
-        """Return what is to be stored; None of no rows."""
-        if not self.rows:
-            return None
-        return packed_list([self.times.astype(_TIME).tobytes(), self.marks.tobytes(), *self.rows])
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def added(
-        self, times: NDArray[np.int64], marks: NDArray[np.uint8], rows: list[bytes]
-    ) -> TimedRows:
-        """Return these rows and more after them."""
-        return TimedRows(
-            np.concatenate([self.times, times]),
-            np.concatenate([self.marks, marks]),
-            [*self.rows, *rows],
-        )
-
-    def chosen(self, mask: NDArray[np.bool_]) -> TimedRows:
-        """Return the rows for which ``mask`` is true."""
-        if mask.all():
-            return self
-        rows = list(compress(self.rows, mask.tolist()))
-        return TimedRows(self.times[mask], self.marks[mask], rows)
+        return arrow, np.concatenate([each.times for each in due]), list(map(len, due))
 
 
 #: What is added of a few rows, to be copied.
@@ -224,8 +265,9 @@ class RowChanges:
             numbers = range(number, number + len(before))
             self.numbers += chain.from_iterable(zip(numbers, numbers, strict=True))
 
-    def add_afters(self, after: list[bytes], number: int) -> None:
+    def add_afters(self, before: list[bytes], after: list[bytes], number: int) -> None:
         """Add +U alone of rows that change, numbered from ``number`` on."""
+        del before
         self.rows += after
         self.kinds += [UPDATE_AFTER] * len(after)
         self.numbers += range(number, number + len(after))

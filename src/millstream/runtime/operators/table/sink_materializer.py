@@ -29,13 +29,15 @@ from millstream.runtime.operators.table.base import (
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.row_buffers import (
+    KeyedTimedRows,
     RowChanges,
     TimedRows,
+    marks_of,
     packed_list,
     unpacked_list,
 )
 from millstream.runtime.operators.table.specs import columns_text
-from millstream.state.key_codec import cache_key, uncache_key
+from millstream.state.key_codec import cache_key
 from millstream.state.packed_state import ExpiringRows, PackedValues
 
 if TYPE_CHECKING:
@@ -279,23 +281,14 @@ class SinkConflictsOperator(TimedTableOperator):
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
-        self._kept = PackedValues(self.keyed_state, "\0conflicts")
+        self._kept = KeyedTimedRows(self.keyed_state, "\0conflicts", is_marked=True)
 
     def process_rows(self, batch: Batch) -> None:
         groups = self.group(batch, self._plan.keys)
         rows = self._codec.pack(batch.arrow.columns)
         kinds = kinds_or_inserts(batch).astype(np.uint8)
-        times = batch.timestamp_array
-        register = self.keyed_state.timers.register_event_time
-        made: list[bytes | None] = []
-        pairs = zip(groups.keys, self._kept.get_all(groups.keys), strict=True)
-        for number, (key, stored) in enumerate(pairs):
-            mine = groups.rows(number)
-            new = [rows[row] for row in mine.tolist()]
-            made.append(TimedRows.decoded(stored).added(times[mine], kinds[mine], new).encoded())
-            for time in set(times[mine].tolist()):
-                register(uncache_key(key), b"", time)
-        self._kept.put_all(groups.keys, made)
+        self._kept.add(groups, TimedRows(batch.timestamp_array, rows, kinds))
+        self._kept.register(groups, batch.timestamp_array)
 
     def process_watermark(self, watermark: int) -> None:
         """Write what the watermark has made certain."""
@@ -304,10 +297,8 @@ class SinkConflictsOperator(TimedTableOperator):
         keys = list(dict.fromkeys(cache_key(key) for _, key, _ in fired))
         if keys:
             self.keyed_state.make_room(len(keys))
-            kept = [TimedRows.decoded(stored) for stored in self._kept.get_all(keys)]
             changes = RowChanges()
-            left = self._settled(kept, watermark, changes)
-            self._kept.put_all(keys, [each.encoded() for each in left])
+            self._kept.put(keys, self._settled(self._kept.get(keys), watermark, changes))
             changes.emit(self, self._codec)
         super().process_watermark(watermark)
 
@@ -321,16 +312,17 @@ class SinkConflictsOperator(TimedTableOperator):
         for each in kept:
             named = [(row, next(names)) for row in each.rows]
             before, living = None, []
-            waiting = (each.marks != _WRITTEN) & (each.times > watermark)
-            if len(each) and each.marks[0] == _WRITTEN:
+            marks = marks_of([each])
+            waiting = (marks != _WRITTEN) & (each.times > watermark)
+            if len(each) and marks[0] == _WRITTEN:
                 before = named[0]
                 living.append(before)
-            for place in _in_order_of_time(each, watermark):
-                self._apply(living, named[place], retracts=bool(each.marks[place] & 1))
+            for place in _in_order_of_time(each, marks, watermark):
+                self._apply(living, named[place], retracts=bool(marks[place] & 1))
             after = self._winner(living)
             _add_change(changes, before, after)
             rest = each.chosen(waiting)
-            left.append(rest if after is None else _written(after).added(*_parts(rest)))
+            left.append(rest if after is None else _written(after).followed_by(rest))
         return left
 
     def _apply(self, living: list[_Kept], row: _Kept, *, retracts: bool) -> None:
@@ -365,9 +357,9 @@ class SinkConflictsOperator(TimedTableOperator):
         return living[0] if living else None
 
 
-def _in_order_of_time(kept: TimedRows, watermark: int) -> Sequence[int]:
+def _in_order_of_time(kept: TimedRows, marks: NDArray[np.uint8], watermark: int) -> Sequence[int]:
     """Places of the changes that are certain, without those of one time that undo each other."""
-    due = np.flatnonzero((kept.marks != _WRITTEN) & (kept.times <= watermark))
+    due = np.flatnonzero((marks != _WRITTEN) & (kept.times <= watermark))
     due = due[np.argsort(kept.times[due], kind="stable")]
     found: list[int] = []
     #: Of the time available: a row, and whether it goes -> the places of its changes.
@@ -376,7 +368,7 @@ def _in_order_of_time(kept: TimedRows, watermark: int) -> Sequence[int]:
     for place in due.tolist():
         if kept.times[place] != time:
             time, open_ = kept.times[place], {}
-        row, goes = kept.rows[place], bool(kept.marks[place] & 1)
+        row, goes = kept.rows[place], bool(marks[place] & 1)
         opposite = open_.get((row, not goes))
         if opposite:
             found.remove(opposite.pop(0))
@@ -398,8 +390,4 @@ def _add_change(changes: RowChanges, before: _Kept | None, after: _Kept | None) 
 
 def _written(row: _Kept) -> TimedRows:
     marks = np.array([_WRITTEN], dtype=np.uint8)
-    return TimedRows(np.array([MIN_TIMESTAMP], dtype=np.int64), marks, [row[0]])
-
-
-def _parts(rows: TimedRows) -> tuple[NDArray[np.int64], NDArray[np.uint8], list[bytes]]:
-    return rows.times, rows.marks, rows.rows
+    return TimedRows(np.array([MIN_TIMESTAMP], dtype=np.int64), [row[0]], marks)

@@ -26,15 +26,17 @@ from millstream.state.key_codec import cache_key, encode_key
 from millstream.state.packed_state import PackedMaps, PackedValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output
+    from millstream.runtime.operators.table.batch_over import BatchOverFactory
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.state.key_codec import CacheKey
+    from millstream.state.packed_state import PackedMap
     from millstream.types.logical_types import RowType
 
 
@@ -172,8 +174,92 @@ class TemporalSortOperator(LateRowsOperator):
 
 
 _COUNT: Final = struct.Struct(">qI")
-#: Rows per batch at the end.
-_FINAL_ROWS_BATCH: Final = 16_384
+#: The number of the next row to arrive stands under this name.
+_NEXT: Final = b""
+
+
+class RowsUntilEndOperator(KeyedTableOperator):
+    """Keeps the rows of each key, but those that are retracted, until the input is over.
+
+    State, per key: a map from sort key and row to how often the row is there (8 bytes, signed) and
+    the length of the sort key (4); if rows of one order stay as they came, also the number of its
+    first arrival (8), and under the empty name the next such number.  All are big-endian.
+    """
+
+    def __init__(self, plan: FinalRowsFactory | BatchOverFactory, *, by_arrival: bool) -> None:
+        super().__init__(plan.state_sections()[0])
+        self._codec = RowCodec(plan.input_type.to_arrow_schema())
+        self._order = plan.order
+        self._by_arrival = by_arrival
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._kept = PackedMaps(self.keyed_state, "\0rows")
+
+    def process_watermark(self, watermark: int) -> None:
+        """Hold it back: no row has gone out yet, and all would be late after it."""
+        del watermark
+
+    def add_rows(self, batch: Batch, indexes: Sequence[int]) -> list[CacheKey]:
+        """Add changes up; returns the keys, which are in the columns ``indexes``."""
+        groups = self.group(batch, indexes)
+        columns, keys = batch.arrow.columns, groups.keys
+        rows = self._codec.pack(columns)
+        begins = sort_keys(columns, self._order) if self._order else [b""] * len(rows)
+        names = [begin + row for begin, row in zip(begins, rows, strict=True)]
+        of_row = groups.group_of_row.tolist()
+        entries = list(zip(map(keys.__getitem__, of_row), names, strict=True))
+        if self._by_arrival:
+            entries += zip(keys, repeat(_NEXT))
+        self._kept.fetch_entries(entries)
+        maps = list(map(self._kept.map_of, keys))
+        numbers = [int.from_bytes(kept.get(_NEXT) or b"", "big") for kept in maps]
+        weights = weights_of(batch).tolist()
+        for group, begin, name, weight in zip(of_row, begins, names, weights, strict=True):
+            kept = maps[group]
+            stored = kept.get(name)
+            if stored is not None:
+                count, number = _COUNT.unpack_from(stored)[0], stored[_COUNT.size :]
+            else:
+                count, number = 0, _NAME.pack(numbers[group]) if self._by_arrival else b""
+                numbers[group] += 1
+            # Below zero if a row is retracted before it comes, from another task.
+            if count + weight:
+                kept.put(name, _COUNT.pack(count + weight, len(begin)) + number)
+            else:
+                kept.remove(name)
+        if self._by_arrival:
+            for kept, number in zip(maps, map(_NAME.pack, numbers), strict=True):
+                kept.put(_NEXT, number)
+        self._kept.changed(keys)
+        return keys
+
+    def take_rows(self, keys: Sequence[CacheKey]) -> Iterator[Iterator[tuple[bytes, bytes, int]]]:
+        """Yield for each key its sort keys and rows, in order, and how often each is there.
+
+        They are forgotten: after a restore nothing comes again.
+        """
+        self._kept.fetch_all(keys)
+        for key in keys:
+            kept = self._kept.map_of(key)
+            yield self._in_order(kept)
+            if len(kept):
+                kept.clear()
+        self._kept.changed(keys)
+
+    def _in_order(self, kept: PackedMap) -> Iterator[tuple[bytes, bytes, int]]:
+        entries = [
+            (name, *_COUNT.unpack_from(value), value[_COUNT.size :])
+            for name, value in kept.items()
+            if name or not self._by_arrival
+        ]
+        if self._by_arrival:
+            entries.sort(key=lambda entry: (entry[0][: entry[2]], entry[3]))
+        else:
+            entries.sort()
+        for name, count, begin, _ in entries:
+            if count > 0:
+                yield name[:begin], name[begin:], count
 
 
 @dataclass(frozen=True)
@@ -201,57 +287,22 @@ class FinalRowsFactory:
         return FinalRowsOperator(self)
 
 
-class FinalRowsOperator(KeyedTableOperator):
+class FinalRowsOperator(RowsUntilEndOperator):
     """Adds changes up until the input is over."""
 
     def __init__(self, plan: FinalRowsFactory) -> None:
-        super().__init__(plan.state_sections()[0])
-        self._plan = plan
-        self._codec = RowCodec(plan.input_type.to_arrow_schema())
-
-    def setup(self, context: OperatorContext, output: Output) -> None:
-        super().setup(context, output)
-        self._kept = PackedMaps(self.keyed_state, "\0rows")
+        super().__init__(plan, by_arrival=False)
+        self._offset = plan.offset
 
     def process_rows(self, batch: Batch) -> None:
-        (key,) = self.group(batch, ()).keys
-        columns = batch.arrow.columns
-        rows, order = self._codec.pack(columns), self._plan.order
-        orders = sort_keys(columns, order) if order else [b""] * len(rows)
-        names = [begin + row for begin, row in zip(orders, rows, strict=True)]
-        self._kept.fetch_entries((key, name) for name in names)
-        counts = self._kept.map_of(key)
-        weights = weights_of(batch).tolist()
-        for begin, name, weight in zip(orders, names, weights, strict=True):
-            before = counts.get(name)
-            # Below zero if a row is retracted before it comes, from another task.
-            count = weight if before is None else _COUNT.unpack(before)[0] + weight
-            if count:
-                counts.put(name, _COUNT.pack(count, len(begin)))
-            else:
-                counts.remove(name)
-        self._kept.changed([key])
-
-    def process_watermark(self, watermark: int) -> None:
-        """Hold it back: no row has gone out yet, and all would be late after it."""
-        del watermark
+        self.add_rows(batch, ())
 
     def end_input(self) -> None:
         """Emit the rows that are left, and after them the time of the end."""
         super().end_input()
-        key = encode_key(())
-        self._kept.fetch_all([key])
-        counts = self._kept.map_of(key)
-        rows = islice(self._rows(sorted(counts.items())), self._plan.offset, None)
-        while chunk := list(islice(rows, _FINAL_ROWS_BATCH)):
-            self.emit_columns(self._codec.unpack(chunk))
-        if len(counts):  # after a restore nothing comes again
-            counts.clear()
-            self._kept.changed([key])
+        for entries in self.take_rows([encode_key(())]):
+            every = chain.from_iterable(repeat(row, count) for _, row, count in entries)
+            rows = islice(every, self._offset, None)
+            while chunk := list(islice(rows, _BATCH)):
+                self.emit_columns(self._codec.unpack(chunk))
         self.output.emit_watermark(MAX_TIMESTAMP)
-
-    @staticmethod
-    def _rows(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
-        for name, value in entries:
-            count, begin = _COUNT.unpack(value)
-            yield from repeat(name[begin:], max(count, 0))

@@ -25,9 +25,9 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from operator import eq, le
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output, RestoreContext
-    from millstream.runtime.columnar.row_groups import RowGroups
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.runtime.operators.table.window_join import Slot
     from millstream.state.key_codec import CacheKey
@@ -74,13 +73,19 @@ class Ranking:
     Invariant: ``names[i]`` is the name of ``rows[i]``; names are sorted.
     """
 
-    __slots__ = ("kept", "names", "next_number", "rows")
+    __slots__ = ("by_key", "kept", "names", "next_number", "rows")
 
     def __init__(self, kept: PackedMap, *, is_keyed: bool) -> None:
         self.kept = kept
+        #: Of rows that have keys, their names.
+        self.by_key: dict[bytes, bytes] = {}
         entries = sorted(entry for entry in kept.items() if entry[0])
         self.names = [name for name, _ in entries]
-        self.rows = [unpacked_list(value)[1] if is_keyed else value for _, value in entries]
+        self.rows = [value for _, value in entries]
+        if is_keyed:
+            pairs = list(map(unpacked_list, self.rows))
+            self.by_key = {key: name for (key, _), name in zip(pairs, self.names, strict=True)}
+            self.rows = [row for _, row in pairs]
         numbers = (_NUMBER.unpack(name[-8:])[0] for name in self.names)
         self.next_number = max(numbers, default=-1) + 1
 
@@ -94,13 +99,30 @@ class Ranking:
         self.next_number += 1
         self.names.insert(at, name)
         self.rows.insert(at, row)
-        self.kept.put(name, row if row_key is None else packed_list([row_key, row]))
+        if row_key is None:
+            self.kept.put(name, row)
+        else:
+            self.kept.put(name, packed_list([row_key, row]))
+            self.by_key[row_key] = name
         return at
 
     def remove(self, at: int) -> bytes:
         """Remove the row at a position, and return it."""
-        self.kept.remove(self.names.pop(at))
+        stored = self.kept.remove(self.names.pop(at))
+        if self.by_key and stored is not None:
+            del self.by_key[unpacked_list(stored)[0]]
         return self.rows.pop(at)
+
+    def move(self, at: int, sort_key: bytes, row: bytes, row_key: bytes) -> int:
+        """Put another row of the same key in for one; returns its position."""
+        self.kept.remove(self.names.pop(at))
+        del self.rows[at]
+        return self.insert(sort_key, row, row_key)
+
+    def replace(self, at: int, row: bytes, row_key: bytes) -> None:
+        """Put another row of the same key and order where one is."""
+        self.rows[at] = row
+        self.kept.put(self.names[at], packed_list([row_key, row]))
 
     def find(self, sort_key: bytes, row: bytes) -> int:
         """Return the position of the first row of that order that equals ``row``; -1: none."""
@@ -192,17 +214,6 @@ def ranking_of(kept: PackedMap, *, is_keyed: bool = False) -> Ranking:
     return ranking
 
 
-class _Change(NamedTuple):
-    """A row that is added to a ranking, or retracted from it."""
-
-    sort_key: bytes
-    row: bytes
-    #: For UPDATE_FAST: the key of the row, and the names of rows by their keys.
-    key: bytes | None = None
-    retracts: int = 0
-    finder: dict[bytes, bytes] | None = None
-
-
 #: Of so many keys it is known where their last rows stand.
 _MOST_LAST: Final = 200_000
 #: Up to so many rows of a key are one bucket in any case.
@@ -256,21 +267,18 @@ class TopNOperator(KeyedTableOperator):
         self._plan = plan
         self._codec = RowCodec(plan.input_type.to_arrow_schema())
         self._with_numbers = plan.output_rank or plan.start > 1
+        is_top_1 = plan.end == 1 and plan.strategy is not RankStrategy.RETRACT
+        #: Whether each number is a row that is updated; else rows are inserted and deleted.
+        self._updates_numbers = self._with_numbers or is_top_1
         self._is_keyed = plan.strategy is RankStrategy.UPDATE_FAST
-        self._is_top_1 = plan.end == 1 and plan.strategy is not RankStrategy.RETRACT
         self._is_small = (
             plan.strategy is RankStrategy.APPEND and plan.end <= _FEW and not plan.state_ttl
         )
         schema = plan.input_type.to_arrow_schema()
         self._key_codec = RowCodec(pa.schema([schema.field(index) for index in plan.row_key]))
-        self._steps = {
-            RankStrategy.APPEND: self._append,
-            RankStrategy.UPDATE_FAST: self._update,
-            RankStrategy.RETRACT: self._insert_or_retract,
-        }
         self._changes = RowChanges()
         #: Of mini-batches only what is different in the end is given.
-        self._is_silent = plan.mini_batch
+        self._is_silent = False
         #: Of keys that have all their rows, where the last of them stands: no row after it counts.
         self._last: dict[CacheKey, bytes] = {}
 
@@ -296,34 +304,35 @@ class TopNOperator(KeyedTableOperator):
         groups = self.group(batch, plan.keys)
         columns = batch.arrow.columns
         orders = sort_keys(columns, plan.order)
-        if self._is_small:
-            self._process_few(groups, orders, columns)
+        group_of_row = groups.group_of_row.tolist()
+        chosen = self._candidates(groups.keys, group_of_row, orders)
+        #: The groups of which only the difference is given.
+        many: Iterable[int] = range(len(groups)) if plan.mini_batch else ()
+        if plan.mini_batch and self._is_small:
+            chosen, many = self._first_of_each(chosen, group_of_row, orders)
+        if not len(chosen):
             return
+        if type(chosen) is list:
+            picked = pa.array(chosen)
+            columns = [column.take(picked) for column in columns]
         rows = self._codec.pack(columns)
-        keys: Sequence[bytes | None] = [None] * len(rows)
+        row_keys: Iterable[bytes | None] = repeat(None, len(rows))
         if self._is_keyed:
-            keys = self._key_codec.pack([columns[index] for index in plan.row_key])
-        self._kept.fetch_all_distinct(groups.keys)
-        ttl, now = plan.state_ttl, self.expiry_time
-        rankings = [
-            live_ranking(self._kept.map_of(key), ttl, now, is_keyed=self._is_keyed)
-            for key in groups.keys
-        ]
-        self._is_silent = plan.mini_batch
-        before = [self._shown(each) for each in rankings] if plan.mini_batch else []
-        finders = [self._row_keys(each) for each in rankings] if self._is_keyed else None
-        step = self._top_1 if self._is_top_1 else self._steps[plan.strategy]
+            row_keys = self._key_codec.pack([columns[index] for index in plan.row_key])
+        needed = list(dict.fromkeys(map(group_of_row.__getitem__, chosen)))
+        keys = [groups.keys[group] for group in needed]
+        rankings = dict(zip(needed, self._rankings(keys), strict=True))
+        before = {group: self._shown(rankings[group]) for group in many}
         retracts = (kinds & 1).tolist()
-        for position, group in enumerate(groups.group_of_row.tolist()):
-            finder = None if finders is None else finders[group]
-            sort_key, row, key = orders[position], rows[position], keys[position]
-            change = _Change(sort_key, row, key, retracts[position], finder)
-            step(rankings[group], change)
-        for rows_before, ranking in zip(before, rankings, strict=False):  # none: given already
-            self._add_difference(rows_before, self._shown(ranking))
-        if ttl:
-            keep_alive(rankings, now)
-        self._kept.changed(groups.keys)
+        add = self._update if self._is_keyed else self._insert
+        for position, row, row_key in zip(chosen, rows, row_keys, strict=True):
+            group = group_of_row[position]
+            self._is_silent = group in before
+            step = self._retract if retracts[position] else add
+            step(rankings[group], orders[position], row, row_key)
+        for group, shown in before.items():
+            self._add_difference(shown, self._shown(rankings[group]))
+        self._keep(keys, list(rankings.values()))
         changes, self._changes = self._changes, RowChanges()
         changes.emit(self, self._codec)
 
@@ -338,32 +347,32 @@ class TopNOperator(KeyedTableOperator):
         if before == after:
             return
         self._is_silent = False
-        if self._with_numbers or self._is_top_1:
-            self._renumber(before, after)
+        if self._updates_numbers:
+            self._renumber(before, after, self._plan.start, list(map(eq, before, after)))
         else:
             for row in _without(before, after):
                 self._add(DELETE, row, 1)
             for row in _without(after, before):
                 self._add(INSERT, row, 1)
-        self._is_silent = True
 
-    def _renumber(self, before: list[bytes], after: list[bytes]) -> None:
-        plan = self._plan
-        both = min(len(before), len(after))
-        same = list(map(eq, before, after))
-        first = same.index(False) if False in same else both
-        if plan.output_rank and plan.update_before and True not in same[first:]:
-            number = plan.start + first
-            self._changes.add_updates(before[first:both], after[first:both], number)
-            first = both
-        for at in range(first, both):
-            if not same[at]:
-                self._add(UPDATE_BEFORE, before[at], plan.start + at)
-                self._add(UPDATE_AFTER, after[at], plan.start + at)
-        for at in range(both, len(before)):
-            self._add(DELETE, before[at], plan.start + at)
-        for at in range(both, len(after)):
-            self._add(INSERT, after[at], plan.start + at)
+    def _renumber(
+        self, before: list[bytes], after: list[bytes], number: int, same: Sequence[bool] = ()
+    ) -> None:
+        """Add the changes of rows numbered from ``number`` on, but of those that are the same."""
+        plan, both = self._plan, min(len(before), len(after))
+        at = same.index(False) if False in same else len(same)
+        if plan.output_rank and number + at >= plan.start and not any(same[at:]):
+            add = self._changes.add_updates if plan.update_before else self._changes.add_afters
+            add(before[at:both], after[at:both], number + at)
+            at = both
+        for each in range(at, both):
+            if not (same and same[each]):
+                self._add(UPDATE_BEFORE, before[each], number + each)
+                self._add(UPDATE_AFTER, after[each], number + each)
+        for each in range(both, len(before)):
+            self._add(DELETE, before[each], number + each)
+        for each in range(both, len(after)):
+            self._add(INSERT, after[each], number + each)
 
     def _first_of_each(
         self, chosen: Sequence[int], group_of_row: list[int], orders: list[bytes]
@@ -382,61 +391,14 @@ class TopNOperator(KeyedTableOperator):
             found += mine[:end]
         return found, many
 
-    # Few rows per key.
-
-    def _process_few(
-        self, groups: RowGroups, orders: list[bytes], columns: Sequence[pa.Array]
-    ) -> None:
-        """Inserts where a key keeps so few rows that they are one bucket."""
-        end = self._plan.end
-        step = self._top_1 if self._is_top_1 else self._append
-        group_of_row = groups.group_of_row.tolist()
-        chosen = self._candidates(groups, orders)
-        many: set[int] = set()
-        if self._plan.mini_batch:
-            chosen, many = self._first_of_each(chosen, group_of_row, orders)
-        if not len(chosen):
-            return
-        if self._plan.mini_batch or len(chosen) < len(orders):
-            picked = pa.array(chosen)
-            columns = [column.take(picked) for column in columns]
-        rows = self._codec.pack(columns)
-        needed = list(dict.fromkeys(map(group_of_row.__getitem__, chosen)))
-        keys = [groups.keys[group] for group in needed]
-        self._kept.fetch_all_distinct(keys)
-        buckets = self._kept.whole(keys)
-        rankings = {
-            group: BucketRanking(bucket) for group, bucket in zip(needed, buckets, strict=True)
-        }
-        before = {group: self._shown(rankings[group]) for group in many}
-        for position, row in zip(chosen, rows, strict=True):
-            group = group_of_row[position]
-            ranking = rankings[group]
-            if ranking.takes(orders[position], end):
-                self._is_silent = group in many  # what one row changes is the difference
-                step(ranking, _Change(orders[position], row))
-        for group, shown in before.items():
-            self._add_difference(shown, self._shown(rankings[group]))
-        self._keep_few(keys, list(rankings.values()))
-        changes, self._changes = self._changes, RowChanges()
-        changes.emit(self, self._codec)
-
-    def _keep_few(self, keys: list[CacheKey], rankings: list[BucketRanking]) -> None:
-        end = self._plan.end
-        if len(self._last) > _MOST_LAST:
-            self._last.clear()
-        for key, ranking in zip(keys, rankings, strict=True):
-            if len(ranking) >= end:
-                self._last[key] = ranking.names[end - 1][:-8]
-            if ranking.is_changed:
-                self._kept.set_only_bucket(key, ranking.bucket())
-
-    def _candidates(self, groups: RowGroups, orders: list[bytes]) -> Sequence[int]:
+    def _candidates(
+        self, keys: list[CacheKey], group_of_row: list[int], orders: list[bytes]
+    ) -> Sequence[int]:
         """Rows that may be among the first; the others are after the last."""
-        last = list(map(self._last.get, groups.keys))
+        last = list(map(self._last.get, keys))
         if not any(last):
             return range(len(orders))
-        of_rows = map(last.__getitem__, groups.group_of_row.tolist())
+        of_rows = map(last.__getitem__, group_of_row)
         return [
             position
             for position, (order, behind) in enumerate(zip(orders, of_rows, strict=True))
@@ -445,10 +407,29 @@ class TopNOperator(KeyedTableOperator):
 
     # State.
 
-    def _row_keys(self, ranking: Ranking) -> dict[bytes, bytes]:
-        """Names by the keys of rows."""
-        kept = ranking.kept
-        return {unpacked_list(kept.get(name) or b"")[0]: name for name in ranking.names}
+    def _rankings(self, keys: list[CacheKey]) -> list[Ranking]:
+        kept, ttl, now = self._kept, self._plan.state_ttl, self.expiry_time
+        kept.fetch_all_distinct(keys)
+        if self._is_small:
+            return [BucketRanking(bucket) for bucket in kept.whole(keys)]
+        is_keyed = self._is_keyed
+        return [live_ranking(kept.map_of(key), ttl, now, is_keyed=is_keyed) for key in keys]
+
+    def _keep(self, keys: list[CacheKey], rankings: list[Ranking]) -> None:
+        if self._plan.state_ttl:
+            keep_alive(rankings, self.expiry_time)
+        if not self._is_small:
+            self._kept.changed(keys)
+            return
+        end = self._plan.end
+        if len(self._last) > _MOST_LAST:
+            self._last.clear()
+        for key, ranking in zip(keys, rankings, strict=True):
+            assert isinstance(ranking, BucketRanking)  # noqa: S101 - as ``_rankings`` made it
+            if len(ranking) >= end:
+                self._last[key] = ranking.names[end - 1][:-8]
+            if ranking.is_changed:
+                self._kept.set_only_bucket(key, ranking.bucket())
 
     # One row after another.
 
@@ -463,85 +444,52 @@ class TopNOperator(KeyedTableOperator):
         if plan.output_rank:
             self._changes.numbers.append(number)
 
-    def _top_1(self, ranking: Ranking, change: _Change) -> None:
-        """Only the first row is wanted: it is replaced by one that is before it.
-
-        A new version of the row itself is taken though it may stand where the old one stood.
-        """
-        sort_key, row, key, _, finder = change
-        if finder is not None and key in finder:
-            self._update(ranking, change)
+    def _insert(self, ranking: Ranking, order: bytes, row: bytes, key: bytes | None) -> None:
+        """Put a row in, and if only the first rows are kept, the last one out."""
+        end, rows = self._plan.end, ranking.rows
+        keeps_all = self._plan.strategy is RankStrategy.RETRACT
+        if not keeps_all and not ranking.takes(order, end):
             return
-        if not ranking.takes(sort_key, 1):
-            return
-        if len(ranking):
-            self._add(UPDATE_BEFORE, ranking.remove(0), 1)
-            self._add(UPDATE_AFTER, row, 1)
-        else:
-            self._add(INSERT, row, 1)
-        ranking.insert(sort_key, row, key)
-        if finder is not None and key is not None:
-            finder.clear()
-            finder[key] = ranking.names[0]
-
-    def _append(self, ranking: Ranking, change: _Change) -> None:
-        sort_key, row, key, _, finder = change
-        end = self._plan.end
-        if not ranking.takes(sort_key, end):
-            return
-        at = ranking.insert(sort_key, row, key)
-        if finder is not None and key is not None:
-            finder[key] = ranking.names[at]
-        if self._with_numbers:
-            self._shift_down(ranking, at)
-        if len(ranking) > end:
-            name = ranking.names[-1]
-            if finder is not None:
-                finder.pop(unpacked_list(ranking.kept.get(name) or b"")[0])
-            last = ranking.remove(end)
-            if not self._with_numbers:
-                self._add(DELETE, last, 1)
-        if not self._with_numbers:
-            self._add(INSERT, row, 1)
-
-    def _shift_down(self, ranking: Ranking, at: int) -> None:
-        """Number rows again from where a row came in."""
-        if self._is_silent:
-            return
-        rows, plan = ranking.rows, self._plan
-        end = plan.end
-        stop = min(len(rows) - 1, end)
-        if plan.start == 1 and plan.output_rank and stop > at:
-            if plan.update_before:
-                self._changes.add_updates(rows[at + 1 : stop + 1], rows[at:stop], at + 1)
+        at = ranking.insert(order, row, key)
+        if at < end and not self._is_silent:
+            if self._updates_numbers:
+                self._renumber(rows[at + 1 : end + 1], rows[at:end], at + 1)
             else:
-                self._changes.add_afters(rows[at:stop], at + 1)
-        else:
-            for number in range(at + 1, stop + 1):
-                self._add(UPDATE_BEFORE, rows[number], number)
-                self._add(UPDATE_AFTER, rows[number - 1], number)
-        if len(rows) <= end:
-            self._add(INSERT, rows[-1], len(rows))
+                if len(rows) > end:
+                    self._add(DELETE, rows[end], 1)
+                self._add(INSERT, row, 1)
+        if not keeps_all and len(rows) > end:
+            ranking.remove(end)
 
-    def _update(self, ranking: Ranking, change: _Change) -> None:
-        sort_key, row, key, _, finder = change
-        if finder is None or key is None:
-            message = "updates need the key of rows"
-            raise RuntimeError(message)
-        name = finder.get(key)
-        if name is None:
-            self._append(ranking, change)
+    def _retract(self, ranking: Ranking, order: bytes, row: bytes, key: bytes | None) -> None:
+        """Take a row out; none: its state has expired."""
+        del key
+        end, rows = self._plan.end, ranking.rows
+        at = ranking.find(order, row)
+        if at < 0:
+            return
+        lost = ranking.remove(at)
+        if at >= end or self._is_silent:
+            return
+        if self._updates_numbers:
+            self._renumber([lost, *rows[at : end - 1]], rows[at:end], at + 1)
+        else:
+            self._add(DELETE, lost, 1)
+            if len(rows) >= end:
+                self._add(INSERT, rows[end - 1], 1)
+
+    def _update(self, ranking: Ranking, order: bytes, row: bytes, key: bytes | None) -> None:
+        name = None if key is None else ranking.by_key.get(key)
+        if key is None or name is None:
+            self._insert(ranking, order, row, key)
             return
         old_at = bisect_left(ranking.names, name)
         old = ranking.rows[old_at]
         at = old_at
-        if name[:-8] == sort_key:
-            ranking.rows[old_at] = row
-            ranking.kept.put(name, packed_list([key, row]))
+        if name[:-8] == order:
+            ranking.replace(old_at, row, key)
         else:
-            ranking.remove(old_at)
-            at = ranking.insert(sort_key, row, key)
-            finder[key] = ranking.names[at]
+            at = ranking.move(old_at, order, row, key)
         if not self._with_numbers:
             self._add(UPDATE_BEFORE, old, 1)
             self._add(UPDATE_AFTER, row, 1)
@@ -570,40 +518,6 @@ class TopNOperator(KeyedTableOperator):
             self._add(UPDATE_BEFORE, rows[number - 2], number)
             self._add(UPDATE_AFTER, rows[number - 2], number - 1)
         self._add(UPDATE_AFTER, rows[at], at + 1)
-
-    def _insert_or_retract(self, ranking: Ranking, change: _Change) -> None:
-        sort_key, row, _, retracts, _ = change
-        if retracts:
-            at = ranking.find(sort_key, row)
-            if at >= 0:
-                self._retract(ranking, at)
-            return
-        end = self._plan.end
-        at = ranking.insert(sort_key, row)
-        if self._with_numbers:
-            self._shift_down(ranking, at)
-        elif at < end:
-            if len(ranking) > end:
-                self._add(DELETE, ranking.rows[end], 1)
-            self._add(INSERT, row, 1)
-
-    def _retract(self, ranking: Ranking, at: int) -> None:
-        end = self._plan.end
-        previous = ranking.remove(at)
-        rows = ranking.rows
-        if at >= end:
-            return
-        if not self._with_numbers:
-            self._add(DELETE, previous, 1)
-            if len(rows) >= end:
-                self._add(INSERT, rows[end - 1], 1)
-            return
-        for number in range(at + 1, min(len(rows), end) + 1):
-            self._add(UPDATE_BEFORE, previous, number)
-            self._add(UPDATE_AFTER, rows[number - 1], number)
-            previous = rows[number - 1]
-        if len(rows) < end:
-            self._add(DELETE, previous, len(rows) + 1)
 
 
 def _without(rows: list[bytes], others: list[bytes]) -> list[bytes]:
