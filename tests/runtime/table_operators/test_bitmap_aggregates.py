@@ -18,7 +18,7 @@ from tests.support.query_running import changelog, environment, table_of
 from tests.support.query_running import materialised as rows_there
 
 from millstream.errors import MillstreamError
-from millstream.runtime.columnar.collecting_aggregates import BitmapCounts
+from millstream.runtime.columnar.aggregate_kernels import BitmapCounts
 from millstream.runtime.operators.table.group_aggregate import GroupAggregateFactory
 from millstream.runtime.operators.table.specs import AggregateCall
 from millstream.table import DataTypes

@@ -19,12 +19,9 @@ from millstream.runtime.columnar.row_codec import RowCodec, sort_keys
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.aggregate_calls import Aggregates, SortedRows
 from millstream.runtime.operators.table.base import (
-    DELETE,
-    INSERT,
-    UPDATE_AFTER,
-    UPDATE_BEFORE,
     KeyedTableOperator,
     LateRowsOperator,
+    changes_of,
     kinds_or_inserts,
 )
 from millstream.runtime.operators.table.batch_over import Frame, OrderedPartitions
@@ -514,41 +511,20 @@ class UpdatingOverOperator(KeyedTableOperator):
         arrow = pa.RecordBatch.from_arrays(pool, schema=self._codec.schema)
         rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
         results = self._aggregates.run_from_scratch(rows, Segments.from_nothing(starts, counts))
-        kinds, taken, shown = self._wanted(steps, starts.tolist(), results)
-        if not kinds:
-            return
-        picked_rows, picked = pa.array(taken, pa.int64()), pa.array(shown, pa.int64())
-        columns = [column.take(picked_rows) for column in pool]
-        columns += [column.take(picked) for column in results]
-        found = np.array(kinds, dtype=np.int8)
-        self.emit_columns(columns, found if found.any() else None)
-
-    def _wanted(
-        self, steps: _UpdateSteps, starts: list[int], results: list[pa.Array]
-    ) -> tuple[list[int], list[int], list[int]]:
-        """Kinds, rows and results of the changes; of updates only those that change anything."""
-        plan = self._plan
-        fields = [pa.field(str(number), each.type) for number, each in enumerate(results)]
-        packed = RowCodec(pa.schema(fields)).pack(results)
-        kinds: list[int] = []
-        rows: list[int] = []
-        shown: list[int] = []
-        before = -1
-        for kind, row, (run, at) in steps.changes:
-            place = starts[run] + at
-            if kind == UPDATE_AFTER and not plan.state_ttl and packed[before] == packed[place]:
-                if plan.update_before:
-                    kinds.pop()
-                    rows.pop()
-                    shown.pop()
-                continue
-            before = place
-            if kind == UPDATE_BEFORE and not plan.update_before:
-                continue
-            kinds.append(kind)
-            rows.append(row)
-            shown.append(place)
-        return kinds, rows, shown
+        numbers, *both = (list(each) for each in zip(*steps.changes, strict=True))
+        begins = starts.tolist()
+        places = ([-1 if at is None else begins[at[0]] + at[1] for at in each] for each in both)
+        rows_of, before, after = (np.array(each, np.int64) for each in (numbers, *places))
+        if not self._plan.state_ttl:
+            fields = [pa.field(str(number), each.type) for number, each in enumerate(results)]
+            packed = [*RowCodec(pa.schema(fields)).pack(results), None]
+            pairs = zip(before.tolist(), after.tolist(), strict=True)
+            chosen = np.flatnonzero([packed[one] != packed[other] for one, other in pairs])
+            rows_of, before, after = rows_of[chosen], before[chosen], after[chosen]
+        shown, kinds, which = changes_of(before, after, update_before=self._plan.update_before)
+        columns = [column.take(pa.array(rows_of[which])) for column in pool]
+        columns += [column.take(pa.array(shown)) for column in results]
+        self.emit_columns(columns, kinds if kinds.any() else None)
 
 
 class _UpdateSteps:
@@ -558,8 +534,8 @@ class _UpdateSteps:
         self.rows: list[bytes] = []
         #: Rows by their numbers; each run begins with nothing.
         self.runs: list[list[int]] = []
-        #: An UPDATE_BEFORE is followed by its UPDATE_AFTER.
-        self.changes: list[tuple[int, int, _Result]] = []
+        #: Rows, and their results before and after; None: the row comes or goes.
+        self.changes: list[tuple[int, _Result | None, _Result | None]] = []
 
     def add_row(self, row: bytes) -> int:
         """The number of a row."""
@@ -602,7 +578,7 @@ class _Key:
             self._steps.runs[self._whole].append(number)
         else:
             self._whole = None
-        self._steps.changes.append((INSERT, number, self._computed(at)))
+        self._steps.changes.append((number, None, self._computed(at)))
         self._update([*range(start, at), *range(at + 1, stop + 1)], before)
 
     def retract(self, sort_key: bytes, row: bytes) -> None:
@@ -611,7 +587,7 @@ class _Key:
         if at < 0:
             return
         start, stop = self._touched(sort_key, at + 1)
-        self._steps.changes.append((DELETE, self._number(at), self._result(at)))
+        self._steps.changes.append((self._number(at), self._result(at), None))
         start = min(start, at)
         before = [self._result(place) for place in range(start, stop) if place != at]
         self.ranking.remove(at)
@@ -630,11 +606,8 @@ class _Key:
         return start, count if self._preceding is None else bisect_right(names, sort_key + BEHIND)
 
     def _update(self, places: list[int], before: list[_Result]) -> None:
-        changes = self._steps.changes
         for place, old in zip(places, before, strict=True):
-            number = self._number(place)
-            changes.append((UPDATE_BEFORE, number, old))
-            changes.append((UPDATE_AFTER, number, self._computed(place)))
+            self._steps.changes.append((self._number(place), old, self._computed(place)))
 
     def _number(self, place: int) -> int:
         number = self._numbers[place]
