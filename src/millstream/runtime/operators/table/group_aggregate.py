@@ -86,7 +86,6 @@ class GroupAggregateOperator(KeyedTableOperator):
         nothing = pa.array([0], pa.int64())
         self._fresh = self._codec.pack([nothing, nothing, *self.aggregates.fresh])[0]
         self.last_only = plan.mini_batch or plan.merges
-        self._had_rows = False
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
@@ -98,7 +97,6 @@ class GroupAggregateOperator(KeyedTableOperator):
             self.keyed_state.expired.watch(expiring)
 
     def process_rows(self, batch: Batch) -> None:
-        self._had_rows = True
         plan = self.plan
         keys = range(len(plan.keys)) if plan.merges else plan.keys
         groups = self.group(batch, tuple(keys))

@@ -272,11 +272,8 @@ class SessionAggregateOperator(SessionWindowOperator, WindowedAggregateOperator)
         if (counts == 1).all():
             return columns
         starts = np.cumsum(counts) - counts
-        segments = Segments(starts, counts, [b""] * len(parts), np.ones(len(parts), np.bool_))
-        nothing = pa.array(np.zeros(len(parts), np.int64))
         lifted = self.aggregates.parts_of(columns[1:])
-        initial = [column.take(nothing) for column in self.aggregates.fresh]
-        _, _, states = self.aggregates.add_up(lifted, segments, initial, last_only=True)
+        states = self.aggregates.added_up(lifted, Segments.from_nothing(starts, counts))
         return [pa.array(np.add.reduceat(columns[0].to_numpy(), starts)), *states]
 
     def give_sessions(self, over: list[tuple[CacheKey, _Session]]) -> None:
@@ -413,8 +410,7 @@ class SessionRowsAggregateOperator(SessionRowsOperator):
         arrow = pa.RecordBatch.from_arrays(columns, schema=self._plan.input_type.to_arrow_schema())
         counts = np.array([len(each) for each in sessions], dtype=np.int64)
         starts = np.cumsum(counts) - counts
-        fresh = np.ones(len(counts), dtype=np.bool_)
-        segments = Segments(starts, counts, range(len(counts)), fresh)
+        segments = Segments.from_nothing(starts, counts)
         order = np.arange(arrow.num_rows)
         rows = SortedRows(arrow, order, np.ones(len(order), dtype=np.int64))
         return self._aggregates.run_from_scratch(rows, segments, last_only=True)
