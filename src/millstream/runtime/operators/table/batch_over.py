@@ -326,7 +326,8 @@ class BatchOverOperator(RowsUntilEndOperator):
     """Keeps all rows of every key until the input is over."""
 
     def __init__(self, plan: BatchOverFactory) -> None:
-        super().__init__(plan, by_arrival=True)
+        section = plan.state_sections()[0]
+        super().__init__(section, plan.input_type, plan.order, by_arrival=True)
         self._plan = plan
         framed = [each for each in plan.calls if each.user or each.function not in NUMBERING]
         mirrored = [_mirrored(each) for each in framed]

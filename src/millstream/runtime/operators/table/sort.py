@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Operator, OperatorContext, Output
-    from millstream.runtime.operators.table.batch_over import BatchOverFactory
     from millstream.runtime.operators.table.specs import SortColumn
     from millstream.state.key_codec import CacheKey
     from millstream.state.packed_state import PackedMap
@@ -186,10 +185,17 @@ class RowsUntilEndOperator(KeyedTableOperator):
     first arrival (8), and under the empty name the next such number.  All are big-endian.
     """
 
-    def __init__(self, plan: FinalRowsFactory | BatchOverFactory, *, by_arrival: bool) -> None:
-        super().__init__(plan.state_sections()[0])
-        self._codec = RowCodec(plan.input_type.to_arrow_schema())
-        self._order = plan.order
+    def __init__(
+        self,
+        section: StateSection,
+        row_type: RowType,
+        order: Sequence[SortColumn],
+        *,
+        by_arrival: bool,
+    ) -> None:
+        super().__init__(section)
+        self._codec = RowCodec(row_type.to_arrow_schema())
+        self._order = order
         self._by_arrival = by_arrival
 
     def setup(self, context: OperatorContext, output: Output) -> None:
@@ -291,7 +297,7 @@ class FinalRowsOperator(RowsUntilEndOperator):
     """Adds changes up until the input is over."""
 
     def __init__(self, plan: FinalRowsFactory) -> None:
-        super().__init__(plan, by_arrival=False)
+        super().__init__(plan.state_sections()[0], plan.input_type, plan.order, by_arrival=False)
         self._offset = plan.offset
 
     def process_rows(self, batch: Batch) -> None:
