@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import ProgramError
-from millstream.expressions.nodes import Call, InputReference, Literal, transform, walk
+from millstream.expressions.nodes import Call, InputReference, transform, walk
 from millstream.expressions.resolution import json_string
 from millstream.expressions.user_functions import user_aggregate
 from millstream.runtime.operators.table.specs import AggregateCall
@@ -23,7 +23,7 @@ from millstream.sql.binder.calls import (
 from millstream.sql.binder.expressions import ExpressionBinder, user_aggregate_arguments
 from millstream.sql.binder.scope import OuterReference, walk_nodes
 from millstream.sql.binder.subqueries import beside, from_inside
-from millstream.sql.binder.table_functions import WINDOWS, window_node
+from millstream.sql.binder.table_functions import WINDOWS, length, window_node
 from millstream.sql.parser import nodes
 from millstream.sql.planner import logical as lp
 from millstream.types import logical_types as lt
@@ -163,16 +163,7 @@ def _described(binder: ExpressionBinder, call: Any) -> tuple[str, InputReference
         )
         raise binder.context.error(call.arguments[0], message)
     pairs = zip(words, call.arguments[1:], strict=True)
-    return kind, time, tuple(_length(binder, kind, word, each) for word, each in pairs)
-
-
-def _length(binder: ExpressionBinder, kind: str, word: str, node: Node) -> int:
-    bound = binder.bind(node)
-    value = bound.value if isinstance(bound, Literal) else None
-    if isinstance(value, int) and isinstance(bound.type, lt.DayTimeIntervalType) and value > 0:
-        return value
-    message = f"{word} of {kind} must be a positive interval of days to seconds."
-    raise binder.context.error(node, message)
+    return kind, time, tuple(length(binder, kind, word, each) for word, each in pairs)
 
 
 def _kind_of(time: InputReference) -> lt.TimestampKind:

@@ -53,18 +53,15 @@ def window(queries: QueryBinder, call: Any, *, any_size: bool = False) -> Window
         plan = queries.nested(None).bind(data.table)
         scope = Scope.of(plan.row)
     time = _time_column(context, kind, given["TIMECOL"], scope)
-    lengths = {
-        name.upper(): _length(context, kind, name, given[name.upper()], scope)
-        for name in WINDOWS[kind][2:]
-        if name.upper() in given
-    }
+    binder, known = ExpressionBinder(context, scope), map(str.upper, WINDOWS[kind][2:])
+    lengths = {name: length(binder, kind, name, given[name]) for name in known if name in given}
     size = lengths.get("SIZE", lengths.get("GAP", 0))
     step = lengths.get("SLIDE", lengths.get("STEP"))
     if step is not None and size % step and not (any_size and kind == "HOP"):
         word = WINDOWS[kind][2].lower()
         message = f"The size of {kind} ({size} ms) must be a multiple of its {word} ({step} ms)."
         raise context.error(call, message)
-    keys = [ExpressionBinder(context, scope).bind(each) for each in data.partition_by]
+    keys = binder.bind_all(data.partition_by)
     if keys and kind != "SESSION":
         raise context.error(data, f"{kind} takes no PARTITION BY.")
     partition = tuple(getattr(key, "index", -1) for key in keys)
@@ -160,14 +157,19 @@ def _time_column(context: Any, kind: str, node: Any, scope: Scope) -> int:
     return int(found.index)
 
 
-def _length(context: Any, kind: str, name: str, node: Any, scope: Scope) -> int:
-    bound = ExpressionBinder(context, scope).bind(node)
+def length(binder: ExpressionBinder, kind: str, name: str, node: Node) -> int:
+    """The milliseconds of an argument of a window.
+
+    Raises:
+        ValidationError: it is no positive interval of days to seconds.
+    """
+    bound = binder.bind(node)
     value = bound.value if isinstance(bound, Literal) else None
     is_length = isinstance(bound.type, lt.DayTimeIntervalType)
-    if isinstance(value, int) and is_length and (value > 0 or name == "offset"):
+    if isinstance(value, int) and is_length and (value > 0 or name == "OFFSET"):
         return value
-    message = f"{name.upper()} of {kind} must be a positive interval of days to seconds."
-    raise context.error(node, message)
+    message = f"{name} of {kind} must be a positive interval of days to seconds."
+    raise binder.context.error(node, message)
 
 
 _PARAMETERS: Final = ("INPUT", "op", "op_mapping")

@@ -710,22 +710,21 @@ class FunctionParser(JsonParser):
         return tuple(arguments)
 
     def _overlay(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
-        arguments = [self.expression()]
-        for word in ("PLACING", "FROM"):
-            self.expect(word)
-            arguments.append(self.expression())
-        if self.accept("FOR"):
-            arguments.append(self.expression())
-        return tuple(arguments)
+        return self._with_words(self.expression(), ("PLACING", "FROM"), "FOR")
 
     def _position(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         # Tighter than IN, which stands between the two.
-        arguments = [self.operand(32)]
-        self.expect("IN")
-        arguments.append(self.expression())
-        if self.accept("FROM"):
+        return self._with_words(self.operand(32), ("IN",), "FROM")
+
+    def _with_words(
+        self, first: n.Expression, words: tuple[str, ...], last: str
+    ) -> tuple[n.Expression, ...]:
+        """Take arguments with words between them, the last of which may be missing."""
+        arguments = [first]
+        for word in words:
+            self.expect(word)
             arguments.append(self.expression())
-        return tuple(arguments)
+        return (*arguments, self.expression()) if self.accept(last) else tuple(arguments)
 
     def _rounded(self, _start: int, _word: str) -> tuple[n.Expression, ...]:
         operand = self.expression()

@@ -26,15 +26,10 @@ from millstream.runtime.operators.table.group_aggregate import (
     GroupAggregateFactory,
     LocalGroupAggregateFactory,
 )
+from millstream.sql.planner import formatting as fmt
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner import physical as pp
 from millstream.sql.planner.calcs import Exchange, calc, exchange, plain
-from millstream.sql.planner.formatting import (
-    aggregate_text,
-    columns_text,
-    length_text,
-    partial_name,
-)
 from millstream.sql.stream_types import partial_type
 from millstream.types.logical_types import BigIntType, BooleanType, IntType
 from millstream.types.type_roots import TypeFamily
@@ -80,7 +75,7 @@ class TwoPhaseAggregate(pp.PhysicalNode):
     @property
     def group_text(self) -> str:
         """The keys, as EXPLAIN shows them."""
-        return f"groupBy=[{columns_text(self.input.row, self.keys)}], " if self.keys else ""
+        return f"groupBy=[{fmt.columns_text(self.input.row, self.keys)}], " if self.keys else ""
 
     @property
     def shown_kind(self) -> str:
@@ -141,14 +136,16 @@ class GroupAggregate(TwoPhaseAggregate):
         names = self.row.names[len(self.keys) :]
         shown = [below.names[key] for key in self.keys]
         suffix = "" if self.input.is_insert_only else "_RETRACT"
-        calls = [aggregate_text(call, below, suffix) for call in self.calls]
+        calls = [fmt.aggregate_text(call, below, suffix) for call in self.calls]
         if self.two_phase:
             calls = [
-                f"{call.function}{suffix}({partial_name(call, number)})"
+                f"{call.function}{suffix}({fmt.partial_name(call, number)})"
                 for number, call in enumerate(self.calls)
             ]
         shown += [f"{call} AS {name}" for call, name in zip(calls, names, strict=True)]
-        ttl = "" if self.state_ttl is None else f", stateTtlHints=[{length_text(self.state_ttl)}]"
+        ttl = (
+            "" if self.state_ttl is None else f", stateTtlHints=[{fmt.length_text(self.state_ttl)}]"
+        )
         return f"{self.group_text}select=[{', '.join(shown)}]{ttl}"
 
     def keeps_time(self, column: int) -> bool:
@@ -193,11 +190,11 @@ class LocalGroupAggregate(pp.PhysicalNode):
 
     def details(self) -> str:
         below = self.input.row
-        group = f"groupBy=[{columns_text(below, self.keys)}], " if self.keys else ""
+        group = f"groupBy=[{fmt.columns_text(below, self.keys)}], " if self.keys else ""
         suffix = "" if self.input.is_insert_only else "_RETRACT"
         shown = [below.names[key] for key in self.keys]
         shown += [
-            f"{aggregate_text(call, below, suffix)} AS {partial_name(call, number)}"
+            f"{fmt.aggregate_text(call, below, suffix)} AS {fmt.partial_name(call, number)}"
             for number, call in enumerate(self.calls)
         ]
         if suffix:

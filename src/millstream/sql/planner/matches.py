@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ValidationError
 from millstream.runtime.operators.table.match import Aggregation, MatchFactory, Navigation
+from millstream.sql.planner import formatting as fmt
 from millstream.sql.planner import physical as pp
 from millstream.sql.planner.calcs import calc, exchange, is_rowtime
-from millstream.sql.planner.formatting import (
-    columns_text,
-    expression_text,
-    length_text,
-    order_text,
-)
 from millstream.sql.planner.logical import references, row_of
 
 if TYPE_CHECKING:
@@ -49,11 +44,13 @@ class Match(pp.PhysicalNode):
         below = self.input.row
         parts = []
         if self.partition:
-            parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
-        parts.append(f"orderBy=[{order_text(below, self.order)}]")
+            parts.append(f"partitionBy=[{fmt.columns_text(below, self.partition)}]")
+        parts.append(f"orderBy=[{fmt.order_text(below, self.order)}]")
         names = self.row.names[len(self.partition) :]
         measures = zip(self.measures, names, strict=True)
-        shown = ", ".join(f"FINAL({expression_text(each)}) AS {name}" for each, name in measures)
+        shown = ", ".join(
+            f"FINAL({fmt.expression_text(each)}) AS {name}" for each, name in measures
+        )
         parts += [
             f"measures=[{shown}]",
             "rowsPerMatch=[ONE ROW PER MATCH]",
@@ -64,7 +61,7 @@ class Match(pp.PhysicalNode):
             parts.append(f"within=[{self.pattern.within} ms]")
         conditions = zip(self.pattern.variables, self.conditions, strict=True)
         defined = ", ".join(
-            f"{variable.name}={expression_text(each)}"
+            f"{variable.name}={fmt.expression_text(each)}"
             for variable, each in conditions
             if each is not None
         )
@@ -82,7 +79,7 @@ class Match(pp.PhysicalNode):
     def recorded(self, origins: pp.Origins) -> dict[str, tuple[str, ...]]:
         slots, said = _slot_texts(self, origins), pp.Said(self, origins, is_state=True)
         within = self.pattern.within
-        shown = "" if within is None else f" WITHIN {length_text(within)}"
+        shown = "" if within is None else f" WITHIN {fmt.length_text(within)}"
         return {
             "keys": tuple(said.parts("partition")),
             "order": tuple(said.parts("order")),

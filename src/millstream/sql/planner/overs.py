@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from millstream.errors import UnsupportedSqlError, ValidationError
 from millstream.runtime.operators.table.batch_over import BatchOverFactory, Frame
 from millstream.runtime.operators.table.over import OverFactory, UpdatingOverFactory
+from millstream.sql.planner import formatting as fmt
 from millstream.sql.planner import physical as pp
 from millstream.sql.planner.calcs import exchange
-from millstream.sql.planner.formatting import (
-    aggregate_text,
-    columns_text,
-    frame_text,
-    order_text,
-)
 from millstream.sql.planner.ranks import RANKS, time_order
 from millstream.types.logical_types import TimestampKind
 
@@ -60,14 +55,14 @@ class OverAggregate(pp.PhysicalNode):
         below = self.input.row
         parts = []
         if self.partition:
-            parts.append(f"partitionBy=[{columns_text(below, self.partition)}]")
+            parts.append(f"partitionBy=[{fmt.columns_text(below, self.partition)}]")
         if self.order:
-            parts.append(f"orderBy=[{order_text(below, self.order)}]")
-        parts.append(f"window=[{frame_text(self.calls[0])}]")
+            parts.append(f"orderBy=[{fmt.order_text(below, self.order)}]")
+        parts.append(f"window=[{fmt.frame_text(self.calls[0])}]")
         names = self.row.names[len(below) :]
         shown = list(below.names)
         shown += [
-            f"{aggregate_text(each.call, below, '')} AS {name}"
+            f"{fmt.aggregate_text(each.call, below, '')} AS {name}"
             for each, name in zip(self.calls, names, strict=True)
         ]
         return ", ".join([*parts, f"select=[{', '.join(shown)}]"])

@@ -22,6 +22,7 @@ from millstream.runtime.operators.table.top_n import WindowRankFactory
 from millstream.runtime.operators.table.window_aggregate import LocalWindowAggregateFactory
 from millstream.runtime.operators.table.window_function import WindowFunctionFactory
 from millstream.runtime.operators.table.window_join import WindowJoinFactory
+from millstream.sql.planner import formatting as fmt
 from millstream.sql.planner import logical as lp
 from millstream.sql.planner import physical as pp
 from millstream.sql.planner.aggregates import (
@@ -42,13 +43,6 @@ from millstream.sql.planner.calcs import (
     plain,
     reads_once,
     substituted,
-)
-from millstream.sql.planner.formatting import (
-    aggregate_text,
-    lengths_text,
-    partial_name,
-    ranked_text,
-    window_text,
 )
 from millstream.sql.planner.window_columns import WindowColumns, WindowSpec, columns_after
 from millstream.sql.stream_types import partial_window_type
@@ -86,7 +80,7 @@ class WindowTableFunction(pp.PhysicalNode):
 
     def window_text(self) -> str:
         """The window as Flink writes it."""
-        return window_text(
+        return fmt.window_text(
             self.window,
             self.input.row,
             self.time,
@@ -102,7 +96,7 @@ class WindowTableFunction(pp.PhysicalNode):
     @property
     def lengths(self) -> str:
         """Its lengths, for what is recorded of its state."""
-        return lengths_text(self.size, self.step, self.offset)
+        return fmt.lengths_text(self.size, self.step, self.offset)
 
     def windows(self) -> WindowColumns | None:
         return columns_after(len(self.input.row), _spec(self), self.partition)
@@ -165,7 +159,7 @@ class WindowAggregate(TwoPhaseAggregate):
     @property
     def lengths(self) -> str:
         """Its lengths, for what is recorded of its state."""
-        return lengths_text(self.size, self.step, self.offset)
+        return fmt.lengths_text(self.size, self.step, self.offset)
 
     @property
     def is_attached(self) -> str:
@@ -195,7 +189,7 @@ class WindowAggregate(TwoPhaseAggregate):
         if self.attached is None:
             keys = self.keys if self.window == "SESSION" else ()
             lengths = (self.size, self.step, self.offset)
-            return window_text(self.window, below, self.time, *lengths, keys)
+            return fmt.window_text(self.window, below, self.time, *lengths, keys)
         start, end = (below.names[each] for each in self.attached)
         return f"{self.window}(win_start=[{start}], win_end=[{end}])"
 
@@ -203,11 +197,12 @@ class WindowAggregate(TwoPhaseAggregate):
         below = self.input.row
         shown = [below.names[key] for key in self.keys]
         names = self.row.names[len(self.keys) :]
-        calls = [aggregate_text(call, below, "") for call in self.calls]
+        calls = [fmt.aggregate_text(call, below, "") for call in self.calls]
         window = self.window_text()
         if self.two_phase:
             calls = [
-                f"{call.function}({partial_name(call, at)})" for at, call in enumerate(self.calls)
+                f"{call.function}({fmt.partial_name(call, at)})"
+                for at, call in enumerate(self.calls)
             ]
             if self.attached is None:
                 time = f"time_col=[{below.names[self.time]}]"
@@ -283,7 +278,7 @@ class LocalWindowAggregate(pp.PhysicalNode):
         whole = self.aggregate
         shown = [self.row.names[key] for key in whole.keys]
         shown += [
-            f"{aggregate_text(call, self.row, '')} AS {partial_name(call, number)}"
+            f"{fmt.aggregate_text(call, self.row, '')} AS {fmt.partial_name(call, number)}"
             for number, call in enumerate(whole.calls)
         ]
         end = "$slice_end" if whole.attached is None else "$window_end"
@@ -362,7 +357,7 @@ class WindowRank(pp.PhysicalNode):
 
     def details(self) -> str:
         below = self.input.row
-        return f"window=[{self.spec.text(below, *self.window)}], {ranked_text(self, below)}"
+        return f"window=[{self.spec.text(below, *self.window)}], {fmt.ranked_text(self, below)}"
 
     def keeps_time(self, column: int) -> bool:
         return is_rowtime(self.row.fields[column].type)
