@@ -24,7 +24,6 @@ from millstream.expressions.functions.definition import (
     INT,
     FunctionDefinition,
     NullBehaviour,
-    integer,
     signature,
 )
 from millstream.expressions.nodes import Call, Expression, InputReference, Literal, transform, walk
@@ -78,7 +77,7 @@ class Counting:
         self.definition = FunctionDefinition(
             "counting",
             "test",
-            signatures=(signature(integer(), result=INT),),
+            signatures=(signature("integer", result=INT),),
             reference=self.reference,
             **options,
         )

@@ -13,7 +13,7 @@ import pytest
 from millstream.errors import ExpressionError, ProgramError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_expression
-from millstream.expressions.functions.mathematics import JavaRandom
+from millstream.expressions.functions.arithmetic import JavaRandom
 from millstream.expressions.nodes import Expression, InputReference, Literal
 from millstream.expressions.resolution import resolve_call
 from millstream.types.external_values import from_external, type_of_value

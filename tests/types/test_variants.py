@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import VariantVal
 
 from millstream.errors import TypeMismatchError
-from millstream.expressions.functions.variant import parse_json
+from millstream.expressions.functions.json import parse_json
 from millstream.types.bitmaps import VariantType
 from millstream.types.external_values import from_external, to_external, type_of_value
 from millstream.types.variants import Variant, encode_variant, variant_element, variant_field

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,6 @@ from millstream.types.logical_types import (
     DayTimeIntervalType,
     DecimalType,
     FloatType,
-    IntType,
     LocalZonedTimestampType,
     LogicalType,
     MapType,
@@ -56,6 +56,9 @@ from millstream.types.text_values import (
     decimal_text,
     double_text,
     float_text,
+    iso_instant_text,
+    iso_time_text,
+    iso_timestamp_text,
     parse_boolean,
     parse_date,
     parse_decimal,
@@ -73,8 +76,7 @@ from millstream.types.type_roots import TypeFamily, TypeRoot
 from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -83,114 +85,131 @@ if TYPE_CHECKING:
     Cast: TypeAlias = Callable[[Any], Any]
 
 
-_NULL: Final = "NULL"
-
-
-def text_function(  # noqa: C901, PLR0911 - a table
-    type_: LogicalType, zone: str, *, printing: bool = False
-) -> Callable[[Any], str]:
-    """Return a function that writes values of that type.
+def text_function(type_: LogicalType, zone: str, style: TextStyle | None = None) -> Cast:
+    """Return a function that writes values of that type that are not NULL.
 
     Args:
         type_: the type of the values.
         zone: the session's time zone.
-        printing: write what a person reads, where bytes are ``x'0aff'``; a cast decodes them.
-
-    Returns:
-        A function of one value that is not NULL.
+        style: as a cast writes them unless given.
 
     Raises:
         ProgramError: values of the type have no text.
     """
-    if printing and type_.root in _PRINTED:
-        return _PRINTED[type_.root]
-    plain = _PLAIN.get(type_.root)
-    if plain is not None:
-        return plain
-    if isinstance(type_, TimeType):
-        return lambda value: time_text(value, type_.precision)
-    if isinstance(type_, TimestampType):
-        return lambda value: timestamp_text(value, type_.precision)
-    if isinstance(type_, LocalZonedTimestampType):
-        to_local = zone_of(zone).to_local
-        return lambda value: timestamp_text(to_local(value), type_.precision)
+    style = style or CAST_STYLE
 
     def part(kind: LogicalType) -> Callable[[Any], str]:
-        inner = text_function(kind, zone, printing=printing)
-        return lambda value: _NULL if value is None else inner(value)
+        inner, null = text_function(kind, zone, style), style.null
+        return lambda value: null if value is None else inner(value)
 
+    leaf = style.leaves.get(type_.root) or _LEAVES.get(type_.root)
+    if leaf is not None:
+        return leaf(type_, zone)
+    parts = [part(child) for child in type_.children]
     if isinstance(type_, ArrayType):
-        item = part(type_.element)
-        return lambda value: f"[{', '.join(map(item, value))}]"
+        return lambda value: f"[{', '.join(map(parts[0], value))}]"
     if isinstance(type_, MapType | MultisetType):
-        key, other = type_.children[0], IntType()
-        return _map_text(part(key), part(type_.value if isinstance(type_, MapType) else other))
-    if isinstance(type_, StructuredType):
-        fields = [(each.name, part(each.type)) for each in type_]
-        return lambda value: (
-            f"({', '.join(f'{n}={f(item)}' for (n, f), item in zip(fields, value, strict=True))})"
-        )
-    if isinstance(type_, RowType):
-        items = [part(child) for child in type_.children]
-        return lambda value: (
-            f"({', '.join(write(item) for write, item in zip(items, value, strict=True))})"
-        )
-    message = f"values of type {type_.as_summary_string()} have no text"
-    raise ProgramError(message)
+        key, item = parts[0], str if len(parts) == 1 else parts[1]
+        return lambda value: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
+    if not isinstance(type_, RowType):
+        message = f"values of type {type_.as_summary_string()} have no text"
+        raise ProgramError(message)
+    before, after = style.row
+    named = style.names_fields and isinstance(type_, StructuredType)
+    names = [f"{name}=" if named else "" for name in type_.names]
 
+    def write_row(value: Any) -> str:
+        fields = zip(names, parts, value, strict=True)
+        return (
+            f"{before}{', '.join([f'{name}{write(item)}' for name, write, item in fields])}{after}"
+        )
 
-def _map_text(key: Callable[[Any], str], item: Callable[[Any], str]) -> Callable[[Any], str]:
-    return lambda value: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
+    return write_row
 
 
 def _boolean_text(value: bool) -> str:  # noqa: FBT001 - a truth value
     return "TRUE" if value else "FALSE"
 
 
-def _bytes_text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+def _local_timestamp_text(type_: Any, zone: str) -> Cast:
+    to_local = zone_of(zone).to_local
+    return lambda value: timestamp_text(to_local(value), type_.precision)
 
 
-def _hex_text(value: bytes) -> str:
-    return f"x'{value.hex()}'"
+def _signed_bytes(value: bytes) -> str:
+    return f"[{', '.join(str(each - 256 if each > 127 else each) for each in value)}]"  # noqa: PLR2004
 
 
-def _object_text(value: bytes) -> str:
-    # A result of a job of this program.
-    return str(pickle.loads(value))
+#: What makes the writer of a type whose values are not made of others.
+_Leaf: TypeAlias = "Callable[[Any, str], Cast]"
 
 
-def _null_text(value: object) -> str:
-    del value
-    return _NULL
+def _plain(write: Cast, *roots: TypeRoot) -> dict[TypeRoot, _Leaf]:
+    """The same writer for types of any length or precision."""
+    return dict.fromkeys(roots, lambda _type, _zone: write)
 
 
-_PLAIN: Final[dict[TypeRoot, Callable[[Any], str]]] = {
-    TypeRoot.NULL: _null_text,
-    TypeRoot.CHAR: str,
-    TypeRoot.VARCHAR: str,
-    TypeRoot.BOOLEAN: _boolean_text,
-    TypeRoot.BINARY: _bytes_text,
-    TypeRoot.VARBINARY: _bytes_text,
-    TypeRoot.BITMAP: bitmap_text,
-    TypeRoot.VARIANT: variant_json,
-    TypeRoot.DECIMAL: decimal_text,
-    TypeRoot.TINYINT: str,
-    TypeRoot.SMALLINT: str,
-    TypeRoot.INTEGER: str,
-    TypeRoot.BIGINT: str,
-    TypeRoot.FLOAT: float_text,
-    TypeRoot.DOUBLE: double_text,
-    TypeRoot.DATE: date_text,
-    TypeRoot.INTERVAL_YEAR_MONTH: year_month_text,
-    TypeRoot.INTERVAL_DAY_TIME: day_time_text,
+_R: Final = TypeRoot
+_BYTES: Final = (_R.BINARY, _R.VARBINARY)
+_INTEGERS: Final = (_R.TINYINT, _R.SMALLINT, _R.INTEGER, _R.BIGINT)
+_INTERVALS: Final = (_R.INTERVAL_YEAR_MONTH, _R.INTERVAL_DAY_TIME)
+_LEAVES: Final[dict[TypeRoot, _Leaf]] = {
+    **_plain(lambda _: "NULL", _R.NULL),
+    **_plain(str, _R.CHAR, _R.VARCHAR, *_INTEGERS),
+    **_plain(_boolean_text, _R.BOOLEAN),
+    **_plain(lambda value: value.decode("utf-8", "replace"), *_BYTES),
+    **_plain(bitmap_text, _R.BITMAP),
+    **_plain(variant_json, _R.VARIANT),
+    **_plain(decimal_text, _R.DECIMAL),
+    **_plain(float_text, _R.FLOAT),
+    **_plain(double_text, _R.DOUBLE),
+    **_plain(date_text, _R.DATE),
+    **_plain(year_month_text, _R.INTERVAL_YEAR_MONTH),
+    **_plain(day_time_text, _R.INTERVAL_DAY_TIME),
+    _R.TIME_WITHOUT_TIME_ZONE: lambda type_, _: lambda nanos: time_text(nanos, type_.precision),
+    _R.TIMESTAMP_WITHOUT_TIME_ZONE: lambda type_, _: (
+        lambda nanos: timestamp_text(nanos, type_.precision)
+    ),
+    _R.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _local_timestamp_text,
 }
-#: What is written differently, or only there, when results are printed.
-_PRINTED: Final[dict[TypeRoot, Callable[[Any], str]]] = {
-    TypeRoot.BINARY: _hex_text,
-    TypeRoot.VARBINARY: _hex_text,
-    TypeRoot.RAW: _object_text,
-}
+
+
+@dataclass(frozen=True)
+class TextStyle:
+    """How values are written: NULL inside of others, the ends of a row, and what differs."""
+
+    null: str
+    row: tuple[str, str]
+    names_fields: bool
+    leaves: Mapping[TypeRoot, _Leaf]
+
+
+CAST_STYLE: Final = TextStyle("NULL", ("(", ")"), names_fields=True, leaves={})
+#: What a person reads: bytes as ``x'0aff'``, which a cast decodes.
+PRINTED_STYLE: Final = TextStyle(
+    "NULL",
+    ("(", ")"),
+    names_fields=True,
+    leaves={
+        **_plain(lambda value: f"x'{value.hex()}'", *_BYTES),
+        # A result of a job of this program.
+        **_plain(lambda value: str(pickle.loads(value)), _R.RAW),
+    },
+)
+#: What Java's ``toString`` says of Flink's values.
+JAVA_STYLE: Final = TextStyle(
+    "null",
+    ("+I[", "]"),
+    names_fields=False,
+    leaves={
+        **_plain(lambda value: "true" if value else "false", _R.BOOLEAN),
+        **_plain(_signed_bytes, *_BYTES, _R.RAW),
+        **_plain(str, _R.DECIMAL, _R.SYMBOL, *_INTERVALS),
+        **_plain(iso_time_text, _R.TIME_WITHOUT_TIME_ZONE),
+        **_plain(iso_timestamp_text, _R.TIMESTAMP_WITHOUT_TIME_ZONE),
+        **_plain(iso_instant_text, _R.TIMESTAMP_WITH_LOCAL_TIME_ZONE),
+    },
+)
 
 
 _MAX_PRECISION: Final = 9
@@ -200,15 +219,7 @@ _HALF_MILLI: Final = _MILLI // 2
 
 
 def time_cast(source: LogicalType, target: LogicalType, zone: str) -> Callable[[Any], Any]:
-    """A function that casts to a date, a time or a timestamp.
-
-    Args:
-        source: the type of the values: one of those, or text.
-        target: a date, a time or a timestamp.
-        zone: the session's time zone.
-
-    Returns:
-        A function of one value that is not NULL.
+    """A function that casts text, dates, times or timestamps to one of the latter; not of NULL.
 
     Raises:
         ProgramError: there is no such cast.
@@ -298,15 +309,7 @@ _INT_BITS: Final = 32
 def cast_function(  # noqa: PLR0911 - a table
     source: LogicalType, target: LogicalType, zone: str
 ) -> Cast:
-    """A function that casts values from one type to another.
-
-    Args:
-        source: the type of the values.
-        target: the type of the results.
-        zone: the session's time zone.
-
-    Returns:
-        A function of one value that is not NULL; it raises ValueError if the value does not fit.
+    """A function that casts values that are not NULL; ValueError if a value does not fit.
 
     Raises:
         ProgramError: there is no such cast.
@@ -393,52 +396,32 @@ def _decimal_of_text(target: DecimalType, name: str) -> Cast:
 def _to_number(source: LogicalType, target: LogicalType) -> Cast:
     unit = interval_unit(source)
     if unit is not None:
-        inner = _integer_to(target)
+        inner = _number_to(target)
         return lambda value: inner(_towards_zero(value, unit))
     if source.is_a(TypeFamily.APPROXIMATE_NUMERIC):
-        return _float_to(target)
-    if isinstance(source, DecimalType):
-        return _decimal_to(target)
-    return _integer_to(target)
+        bits = max(bits_of(target), _INT_BITS) if is_integer(target) else 0
+        return _number_to(
+            target,
+            lambda value: _saturated(value, bits),
+            lambda value: Decimal(repr(_finite(value))),
+        )
+    return _number_to(target)
 
 
 def _towards_zero(value: int, unit: int) -> int:
     return value // unit if value >= 0 else -(-value // unit)
 
 
-def _integer_to(target: LogicalType) -> Cast:
-    """From integers, and from truth values, which Python counts among them."""
+def _number_to(
+    target: LogicalType, whole: Callable[[Any], int] = int, decimal: Cast = Decimal
+) -> Cast:
+    """From numbers, and from truth values, which Python counts among them."""
     if is_integer(target):
         bits = bits_of(target)
-        return lambda value: wrap(int(value), bits)
+        return lambda value: wrap(whole(value), bits)
     if isinstance(target, DecimalType):
-        return lambda value: fit(Decimal(int(value)), target)
-    return _narrowed(target)
-
-
-def _narrowed(target: LogicalType) -> Cast:
-    if isinstance(target, FloatType):
-        return to_float32
-    return float
-
-
-def _decimal_to(target: LogicalType) -> Cast:
-    if is_integer(target):
-        bits = bits_of(target)
-        return lambda value: wrap(int(value), bits)
-    if isinstance(target, DecimalType):
-        return lambda value: fit(value, target)
-    return _narrowed(target)
-
-
-def _float_to(target: LogicalType) -> Cast:
-    if is_integer(target):
-        bits = bits_of(target)
-        through = max(bits, _INT_BITS)
-        return lambda value: wrap(_saturated(value, through), bits)
-    if isinstance(target, DecimalType):
-        return lambda value: fit(Decimal(repr(_finite(value))), target)
-    return _narrowed(target)
+        return lambda value: fit(decimal(value), target)
+    return to_float32 if isinstance(target, FloatType) else float
 
 
 def _saturated(value: float, bits: int) -> int:
@@ -568,14 +551,9 @@ _DOUBLE_TEXT: Final = r"^-?[0-9]{1,300}(\.[0-9]+)?$"
 
 
 def cast_column(info: CallInfo, column: Any) -> Any:  # noqa: PLR0911 - a table
-    """The column cast to the result type of the call.
+    """The column, or scalar, cast to the result type of the call.
 
-    Args:
-        info: the call.
-        column: an array, or a scalar.
-
-    Returns:
-        A column, or NotImplemented if it has to be done value by value.
+    NotImplemented if it has to be done value by value.
     """
     source, target = info.argument_types[0], info.result_type
     if source.root is TypeRoot.NULL:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.type_roots import INTEGER_BITS, TypeFamily
 
 if TYPE_CHECKING:
     from millstream.types.logical_types import DecimalType, LogicalType
@@ -29,13 +29,7 @@ def _step(scale: int) -> Decimal:
 
 
 def fit(value: Decimal, type_: DecimalType, *, rounding: str = ROUND_HALF_UP) -> Decimal | None:
-    """The value with the type's scale; None if it has too many digits.
-
-    Args:
-        value: a finite number.
-        type_: what it is to fit.
-        rounding: how to round what the scale cannot hold.
-    """
+    """A finite number with the type's scale; None if it has too many digits."""
     if value.adjusted() >= type_.precision - type_.scale and value:
         return None
     fitted = value.quantize(_step(type_.scale), rounding=rounding, context=EXACT)
@@ -46,13 +40,7 @@ def fit(value: Decimal, type_: DecimalType, *, rounding: str = ROUND_HALF_UP) ->
 
 
 def fit_column(array: Any, type_: DecimalType, *, rounding: str = ROUND_HALF_UP) -> Any:
-    """A column (or scalar) of decimals as one of the type: rounded, NULL where it overflows.
-
-    Args:
-        array: decimal128 or decimal256 of any precision and scale.
-        type_: what it is to fit.
-        rounding: ROUND_HALF_UP or ROUND_DOWN.
-    """
+    """A column (or scalar) of decimals as one of the type: rounded, NULL where it overflows."""
     source, target = array.type, type_.to_arrow()
     if source == target:
         return array
@@ -105,14 +93,7 @@ def to_decimal_column(array: Any, type_: DecimalType) -> Any:
 def combine_columns(operation: str, left: Any, right: Any, type_: DecimalType) -> Any:
     """Add, subtract or multiply decimals exactly, then fit them to the type.
 
-    Args:
-        operation: ``add``, ``subtract`` or ``multiply``.
-        left: decimal128.
-        right: decimal128.
-        type_: the type of the result.
-
-    Returns:
-        decimal128, or NotImplemented if the exact result may have more than 76 digits.
+    NotImplemented if the exact result may have more than 76 digits.
     """
     precision = _exact_precision(operation, left.type, right.type)
     if precision > _MAX_ARROW_DIGITS:
@@ -128,15 +109,7 @@ def divide_columns(left: Any, right: Any, type_: DecimalType) -> Any:
 
     The two roundings are one if the first never makes a half of less than a half.  A quotient
     is no nearer to a half of the last digit than ``1 / (2 * divisor)``, so it suffices that the
-    first keeps more digits behind the last than the divisor has.
-
-    Args:
-        left: decimal128.
-        right: decimal128.
-        type_: the type of the result.
-
-    Returns:
-        decimal128, or NotImplemented where two roundings may differ from one.
+    first keeps more digits behind the last than the divisor has; else NotImplemented.
 
     Raises:
         pa.ArrowException: a divisor is 0.
@@ -162,14 +135,6 @@ def _exact_precision(operation: str, left: pa.DataType, right: pa.DataType) -> i
     return int(whole + max(left.scale, right.scale) + 1)
 
 
-_BITS: Final = {
-    TypeRoot.TINYINT: 8,
-    TypeRoot.SMALLINT: 16,
-    TypeRoot.INTEGER: 32,
-    TypeRoot.BIGINT: 64,
-}
-
-
 def is_integer(type_: LogicalType) -> bool:
     """Return whether it is an integer type of any width."""
     return type_.is_a(TypeFamily.INTEGER_NUMERIC)
@@ -177,7 +142,7 @@ def is_integer(type_: LogicalType) -> bool:
 
 def bits_of(type_: LogicalType) -> int:
     """The width of an integer type."""
-    return _BITS[type_.root]
+    return INTEGER_BITS[type_.root]
 
 
 def wrap(value: int, bits: int) -> int:
@@ -188,5 +153,5 @@ def wrap(value: int, bits: int) -> int:
 
 def wrapped(value: Any, type_: LogicalType) -> Any:
     """An integer cut to the width of an integer type; values of other types as they are."""
-    bits = _BITS.get(type_.root)
+    bits = INTEGER_BITS.get(type_.root)
     return value if bits is None else wrap(value, bits)

@@ -480,14 +480,7 @@ class Evaluator:
         self._node = node
 
     def evaluate(self, batch: pa.RecordBatch, context: EvaluationContext) -> pa.Array:
-        """The value for each row of the batch.
-
-        Args:
-            batch: columns by the positions of the expression's input references.
-            context: time zone and clock.
-
-        Returns:
-            A column of the type of the expression.
+        """The value for each row of the batch, whose columns are by the positions of references.
 
         Raises:
             ExpressionError: it fails for the values of a row.
@@ -509,13 +502,6 @@ class Filter:
 
     def evaluate(self, batch: pa.RecordBatch, context: EvaluationContext) -> pa.Array:
         """Return whether the condition is TRUE for each row: a boolean column without nulls.
-
-        Args:
-            batch: columns by the positions of the expression's input references.
-            context: time zone and clock.
-
-        Returns:
-            A mask for ``RecordBatch.filter``; UNKNOWN is false in it.
 
         Raises:
             ExpressionError: it fails for the values of a row.
@@ -546,14 +532,7 @@ class Projection:
         self._nodes = nodes
 
     def evaluate(self, batch: pa.RecordBatch, context: EvaluationContext) -> list[pa.Array]:
-        """One column per expression.
-
-        Args:
-            batch: columns by the positions of the expressions' input references.
-            context: time zone and clock.
-
-        Returns:
-            The columns, in the order of the expressions.
+        """One column per expression, in their order.
 
         Raises:
             ExpressionError: one fails for the values of a row.
@@ -577,14 +556,9 @@ class Calculation:
     ) -> tuple[pa.Array | None, list[pa.Array]]:
         """The rows that pass, and one column per expression for those.
 
-        Args:
-            batch: columns by the positions of the expressions' input references.
-            context: time zone and clock.
-
-        Returns:
-            A mask over the batch's rows, None if all pass (then kinds and timestamps stay as they
-            are), and the columns.  Only columns that are read are filtered.  If no row passes there
-            are no columns: users' functions are not asked about nothing, which many cannot answer.
+        The former are a mask over the batch's rows, None if all pass (then kinds and timestamps
+        stay as they are).  Only columns that are read are filtered.  If no row passes there are no
+        columns: users' functions are not asked about nothing, which many cannot answer.
 
         Raises:
             ExpressionError: an expression fails for the values of a row.
@@ -602,13 +576,7 @@ class Calculation:
 
 
 def compile_expression(expression: Expression) -> Evaluator:
-    """Compile an expression for one value per row.
-
-    Args:
-        expression: a bound scalar expression.
-
-    Returns:
-        Its evaluator.
+    """Compile a scalar expression for one value per row.
 
     Raises:
         ProgramError: it calls something that is no scalar function.
@@ -617,13 +585,7 @@ def compile_expression(expression: Expression) -> Evaluator:
 
 
 def compile_filter(expression: Expression) -> Filter:
-    """Compile a condition.
-
-    Args:
-        expression: a bound expression of type BOOLEAN.
-
-    Returns:
-        Its evaluator, which gives masks.
+    """Compile a condition, whose evaluator gives masks.
 
     Raises:
         ProgramError: it is not of type BOOLEAN, or calls something that is no scalar function.
@@ -633,12 +595,6 @@ def compile_filter(expression: Expression) -> Filter:
 
 def compile_projection(expressions: Sequence[Expression]) -> Projection:
     """Compile several expressions; what occurs in more than one is computed once.
-
-    Args:
-        expressions: bound scalar expressions.
-
-    Returns:
-        Their evaluator.
 
     Raises:
         ProgramError: one calls something that is no scalar function.
@@ -650,14 +606,7 @@ def compile_projection(expressions: Sequence[Expression]) -> Projection:
 def compile_calculation(
     condition: Expression | None, expressions: Sequence[Expression]
 ) -> Calculation:
-    """Compile a filter and a projection of the rows that pass it.
-
-    Args:
-        condition: of type BOOLEAN; None: all rows pass.
-        expressions: bound scalar expressions over the same columns as the condition.
-
-    Returns:
-        Their evaluator.
+    """Compile a filter (None: all rows pass) and a projection of the rows that pass it.
 
     Raises:
         ProgramError: the condition is not of type BOOLEAN, or something is no scalar function.
@@ -734,16 +683,7 @@ _ONE_ROW: Final = pa.RecordBatch.from_pydict({"": pa.nulls(1)})
 
 
 def fold(expression: Expression, context: EvaluationContext) -> Expression:
-    """The expression with its constant parts computed.
-
-    Args:
-        expression: a bound scalar expression.
-        context: for what depends on the session's time zone.
-
-    Returns:
-        An expression of the same type (maybe not nullable where that was) and with the same
-        values.
-    """
+    """The expression with its constant parts computed; the type may lose its nullability."""
     return transform(expression, lambda node: _folded(node, context))
 
 

@@ -27,7 +27,7 @@ from millstream.types.logical_types import (
     RowType,
     TimestampType,
 )
-from millstream.types.text_values import double_text, timestamp_text
+from millstream.types.text_values import double_text, json_text, timestamp_text
 from millstream.types.type_roots import TypeFamily, TypeRoot
 from millstream.types.variants import variant_json
 
@@ -38,16 +38,6 @@ if TYPE_CHECKING:
 
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]*")
-_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
-_ESCAPES: Final = {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\b": "\\b",
-    "\t": "\\t",
-    "\n": "\\n",
-    "\f": "\\f",
-    "\r": "\\r",
-}
 
 
 def refuse_constant(name: str) -> NoReturn:
@@ -65,10 +55,6 @@ _DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=refuse_co
 
 def parse(text: str, decoder: json.JSONDecoder = _DECODER) -> Any:
     """The first value of a JSON text.
-
-    Args:
-        text: the text.
-        decoder: what makes values of it.
 
     Raises:
         ValueError: there is none.
@@ -120,21 +106,7 @@ def scalar_text(value: Any) -> str:
 
 def serialise(value: Any) -> str:
     """The JSON text of a value, keys in order, without blanks."""
-    if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
-        return "{" + ",".join(f"{_quoted(key)}:{serialise(value[key])}" for key in keys) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(serialise, value)) + "]"
-    return _quoted(value) if isinstance(value, str) else scalar_text(value)
-
-
-def _quoted(text: str) -> str:
-    return '"' + _ESCAPED.sub(_escape, from_units(text)) + '"'
-
-
-def _escape(match: re.Match[str]) -> str:
-    character = match[0]
-    return _ESCAPES.get(character) or f"\\u{ord(character):04X}"
+    return from_units(json_text(value, scalar_text))
 
 
 _SCALARS: Final = frozenset({TypeRoot.BOOLEAN, TypeRoot.NULL})
@@ -160,13 +132,7 @@ def supports_json(type_: LogicalType) -> bool:
 def json_of(  # noqa: PLR0911 - a table
     value: Any, type_: LogicalType, *, raw: bool = False
 ) -> Any:
-    """The JSON value, as ``texts.serialise`` takes it, of an SQL value.
-
-    Args:
-        value: a value, None for NULL.
-        type_: its type.
-        raw: whether it is JSON text, to be taken as what it stands for.
-    """
+    """The JSON value, as ``serialise`` takes it, of an SQL value (``raw``: of JSON text)."""
     if value is None:
         return None
     if raw:

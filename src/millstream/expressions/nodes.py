@@ -166,12 +166,7 @@ def walk(expression: Expression) -> Iterator[Expression]:
 def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
     """The expression with ``change`` applied to each node, inner ones first.
 
-    Args:
-        expression: what to rewrite.
-        change: gives a node's replacement, or the node itself.
-
-    Returns:
-        The rewritten expression; parts that nothing changed are the same objects.
+    Parts that nothing changed are the same objects.
     """
     if isinstance(expression, Call):
         arguments = tuple(transform(argument, change) for argument in expression.arguments)

@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 
 
 def resolve_call(name: str, *arguments: Expression) -> Call | Literal:
-    """Call a built-in function.
+    """Call a built-in function, by name or alias, with bound expressions.
 
-    Args:
-        name: its name or alias, whatever its case.
-        arguments: bound expressions, before implicit casts.
-
-    Returns:
-        The call with its type; arguments are wrapped in CAST where the signature asks for it.
-        The negative of a number that is a literal is a literal, and NULLIF is a CASE.
+    Arguments are wrapped in CAST where the signature asks for it.  The negative of a number that is
+    a literal is a literal, and NULLIF is a CASE.
 
     Raises:
         ProgramError: there is no such function, or no signature fits the arguments.
@@ -64,15 +59,7 @@ def _negative_literal(name: str, arguments: Sequence[Expression]) -> Literal | N
 def resolve_definition(
     definition: FunctionDefinition, arguments: Sequence[Expression], *, user: bool = False
 ) -> Call:
-    """Call a function with a known definition.
-
-    Args:
-        definition: the function.
-        arguments: bound expressions, before implicit casts.
-        user: whether it is not in the registry: then the call carries the definition.
-
-    Returns:
-        The call.
+    """Call a function with a known definition; the call carries it if it is one of a user.
 
     Raises:
         ProgramError: no signature fits the arguments.
@@ -94,15 +81,7 @@ def resolve_definition(
 
 
 def no_signature(definition: FunctionDefinition, types: Sequence[LogicalType]) -> ProgramError:
-    """The error that says what a function takes.
-
-    Args:
-        definition: the function.
-        types: what it was given.
-
-    Returns:
-        The error, to be raised.
-    """
+    """Return the error that says what a function takes."""
     name = definition.name
     given = ", ".join(type_.as_summary_string() for type_ in types)
     if all(candidate.lacks_common_type(types) for candidate in definition.signatures):
@@ -146,14 +125,9 @@ def _leniently(argument: Expression, wanted: LogicalType) -> Expression:
 
 
 def cast(argument: Expression, target: LogicalType) -> Expression:
-    """The argument as a value of another type; NULL literals just change their type.
+    """The argument as a value of another type, made nullable if the argument is.
 
-    Args:
-        argument: a bound expression.
-        target: the type; it is made nullable if the argument is.
-
-    Returns:
-        A CAST, or the argument if it has that type.
+    NULL literals just change their type.
     """
     target = target.with_nullability(argument.type.is_nullable)
     if argument.type == target:
@@ -164,15 +138,7 @@ def cast(argument: Expression, target: LogicalType) -> Expression:
 
 
 def resolve_cast(argument: Expression, target: LogicalType, *, can_fail: bool = True) -> Expression:
-    """CAST or TRY_CAST as a program writes it.
-
-    Args:
-        argument: a bound expression.
-        target: the type; its nullability does not count.
-        can_fail: False for TRY_CAST, which gives NULL where a value does not fit.
-
-    Returns:
-        The cast; of CAST the argument itself if it has that type.
+    """CAST or (``can_fail=False``) TRY_CAST as a program writes it; nullability does not count.
 
     Raises:
         ProgramError: there is no such cast.

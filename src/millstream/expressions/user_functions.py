@@ -190,15 +190,7 @@ class FunctionContext:
         return self._task.get_attempt_number()
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
-        """A global parameter of the job.
-
-        Args:
-            key: its name.
-            default_value: what is given if there is none of that name.
-
-        Returns:
-            Its value.
-        """
+        """The global parameter of the job of that name, or the default."""
         return self._job_parameters.get(key, default_value)
 
 
@@ -443,9 +435,7 @@ def one_row_definition(
 ) -> FunctionDefinition:
     """A scalar function as a table function that gives one row: it is called once for all columns.
 
-    Args:
-        definition: made by ``definition_of``.
-        is_whole: whether its argument is all columns of a table.
+    ``is_whole``: its argument is all columns of a table.
     """
     (declared,) = definition.signatures
     given = declared.result((), ())
@@ -567,13 +557,7 @@ def aggregate_definition_of(
     *,
     input_types: Sequence[LogicalType] | None = None,
 ) -> FunctionDefinition:
-    """The table entry of a user's aggregate function.
-
-    Args:
-        aggregate: the function.
-        result_type: the type of its results; an array of rows, if it gives rows.
-        input_types: what arguments are cast to; None: any number of any types.
-    """
+    """The table entry of a user's aggregate function; its result is an array if it gives rows."""
     return FunctionDefinition(
         aggregate.name,
         "user",

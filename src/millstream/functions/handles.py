@@ -141,30 +141,14 @@ class ListState(MergingState[T, "Iterable[T]"], Generic[T]):
         return iter(self.get())
 
 
-class MapState(State, Generic[K, V]):
-    """One map per key, whose entries are read and written one by one.
-
-    Iteration is in the order of the encoded map keys: for integers of one sign and for strings
-    that is their own order, and it is the same after a restart.
-    """
+class _ReadableMap(State, Generic[K, V]):
+    """A map whose entries are read one by one."""
 
     __slots__ = ()
 
     @abstractmethod
     def get(self, key: K) -> V:
         """Return the value of a map key, None if there is none."""
-
-    @abstractmethod
-    def put(self, key: K, value: V) -> None:
-        """Set the value of a map key."""
-
-    @abstractmethod
-    def put_all(self, dict_value: Mapping[K, V]) -> None:
-        """Set several."""
-
-    @abstractmethod
-    def remove(self, key: K) -> None:
-        """Remove a map key, if it is there."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
@@ -174,9 +158,9 @@ class MapState(State, Generic[K, V]):
     def items(self) -> Iterable[tuple[K, V]]:
         """Return all entries."""
 
-    @abstractmethod
     def is_empty(self) -> bool:
         """Return whether there is no entry."""
+        return not any(True for _ in self.items())
 
     def keys(self) -> Iterable[K]:
         """Return all map keys."""
@@ -190,14 +174,6 @@ class MapState(State, Generic[K, V]):
         """Return the value of a map key, None if there is none."""
         return self.get(key)
 
-    def __setitem__(self, key: K, value: V) -> None:
-        """Set the value of a map key."""
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        """Remove a map key, if it is there."""
-        self.remove(key)
-
     def __contains__(self, key: K) -> bool:
         """Return whether the map key is there."""
         return self.contains(key)
@@ -207,62 +183,14 @@ class MapState(State, Generic[K, V]):
         return iter(self.keys())
 
 
-class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """A map that is the same in every subtask, to be read.
-
-    What it returns must not be changed.
-    """
-
-    __slots__ = ()
-
-    @abstractmethod
-    def get(self, key: K) -> V:
-        """Return the value of a key, None if there is none."""
-
-    @abstractmethod
-    def contains(self, key: K) -> bool:
-        """Return whether the key is there."""
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
-        """Return all entries, in the order in which their keys were first put."""
-
-    def is_empty(self) -> bool:
-        """Return whether there is no entry."""
-        return not any(True for _ in self.items())
-
-    def keys(self) -> Iterable[K]:
-        """Return all keys."""
-        return [key for key, _ in self.items()]
-
-    def values(self) -> Iterable[V]:
-        """Return all values."""
-        return [value for _, value in self.items()]
-
-    def __getitem__(self, key: K) -> V:
-        """Return the value of a key, None if there is none."""
-        return self.get(key)
-
-    def __contains__(self, key: K) -> bool:
-        """Return whether the key is there."""
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        """Iterate over the keys."""
-        return iter(self.keys())
-
-
-class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """A map that is the same in every subtask, because each makes the same changes.
-
-    A value that is changed in place has to be put again.
-    """
+class _WritableMap(_ReadableMap[K, V]):
+    """A map whose entries are read and written one by one."""
 
     __slots__ = ()
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
-        """Set the value of a key."""
+        """Set the value of a map key."""
 
     @abstractmethod
     def put_all(self, dict_value: Mapping[K, V]) -> None:
@@ -270,15 +198,43 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove a key, if it is there."""
+        """Remove a map key, if it is there."""
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Set the value of a key."""
+        """Set the value of a map key."""
         self.put(key, value)
 
     def __delitem__(self, key: K) -> None:
-        """Remove a key, if it is there."""
+        """Remove a map key, if it is there."""
         self.remove(key)
+
+
+class MapState(_WritableMap[K, V]):
+    """One map per key, whose entries are read and written one by one.
+
+    Iteration is in the order of the encoded map keys: for integers of one sign and for strings
+    that is their own order, and it is the same after a restart.
+    """
+
+    __slots__ = ()
+
+
+class ReadOnlyBroadcastState(_ReadableMap[K, V]):
+    """A map that is the same in every subtask, to be read.
+
+    What it returns must not be changed.  Entries are in the order in which keys were first put.
+    """
+
+    __slots__ = ()
+
+
+class BroadcastState(ReadOnlyBroadcastState[K, V], _WritableMap[K, V]):
+    """A map that is the same in every subtask, because each makes the same changes.
+
+    A value that is changed in place has to be put again.
+    """
+
+    __slots__ = ()
 
 
 class ReducingState(MergingState[T, T], Generic[T]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from millstream.errors import ConfigurationError, ProgramError
 from millstream.functions.descriptors import ReducingStateDescriptor, ValueStateDescriptor
@@ -41,6 +41,22 @@ class TriggerResult(Enum):
         return self.value[1]
 
 
+class _TimeAndMetrics(ABC):
+    """What the contexts of triggers and evictors have in common."""
+
+    @abstractmethod
+    def get_current_processing_time(self) -> int:
+        """Return the processing time in milliseconds."""
+
+    @abstractmethod
+    def get_metric_group(self) -> MetricGroup:
+        """Return the operator's metrics."""
+
+    @abstractmethod
+    def get_current_watermark(self) -> int:
+        """Return the event time that the operator has reached."""
+
+
 class Trigger(ABC, Generic[T, W]):
     """Says when the window of a key is evaluated.
 
@@ -51,20 +67,8 @@ class Trigger(ABC, Generic[T, W]):
          into the new one; ``clear`` is called for each old window afterwards.  (runtime)
     """
 
-    class TriggerContext(ABC):
+    class TriggerContext(_TimeAndMetrics):
         """Time, timers and state of the current key and window.  Not to be kept."""
-
-        @abstractmethod
-        def get_current_processing_time(self) -> int:
-            """Return the processing time in milliseconds."""
-
-        @abstractmethod
-        def get_metric_group(self) -> MetricGroup:
-            """Return the operator's metrics."""
-
-        @abstractmethod
-        def get_current_watermark(self) -> int:
-            """Return the event time that the operator has reached."""
 
         @abstractmethod
         def register_processing_time_timer(self, time: int) -> None:
@@ -139,29 +143,29 @@ class Trigger(ABC, Generic[T, W]):
         """Remove state and timers: the window is gone."""
 
 
+#: For signatures on one line.
+_Context: TypeAlias = Trigger.TriggerContext
+
+
 class QuietTrigger(Trigger[Any, Any]):
     """Does nothing at all; others fill in what they react to."""
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         del element, timestamp, window, ctx
         return TriggerResult.CONTINUE
 
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         del time, window, ctx
         return TriggerResult.CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         del time, window, ctx
         return TriggerResult.CONTINUE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         """Begin with the next element."""
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         """Leave nothing behind, as there is nothing."""
 
     def __repr__(self) -> str:
@@ -180,9 +184,7 @@ class EventTimeTrigger(QuietTrigger):
         """Make a trigger."""
         return EventTimeTrigger()
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire at once for a late element, else wait for the end of the window."""
         del element, timestamp
         end = window.max_timestamp()
@@ -191,7 +193,7 @@ class EventTimeTrigger(QuietTrigger):
         ctx.register_event_time_timer(end)
         return TriggerResult.CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire at the end of the window."""
         del ctx
         return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
@@ -199,7 +201,7 @@ class EventTimeTrigger(QuietTrigger):
     def can_merge(self) -> bool:
         return True
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         """Wait for the end; a window that has passed it has fired."""
         _await_end(window, ctx)
 
@@ -210,7 +212,7 @@ class EventTimeTrigger(QuietTrigger):
         """
         _await_end(window, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
@@ -222,24 +224,20 @@ class ProcessingTimeTrigger(QuietTrigger):
         """Make a trigger."""
         return ProcessingTimeTrigger()
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         """Wait for the end of the window."""
         del element, timestamp
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
 
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         del time, window, ctx
         return TriggerResult.FIRE
 
     def can_merge(self) -> bool:
         return True
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         """Wait for the end of the window."""
         ctx.register_processing_time_timer(window.max_timestamp())
 
@@ -248,27 +246,25 @@ class ProcessingTimeTrigger(QuietTrigger):
         if end > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(end)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
 class EndOfStreamTrigger(QuietTrigger):
     """Fires once, when a bounded input is over."""
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         """Wait for the end of time."""
         del element, timestamp, window
         ctx.register_event_time_timer(MAX_TIMESTAMP)
         return TriggerResult.CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire at the end of time."""
         del window, ctx
         return TriggerResult.FIRE if time == MAX_TIMESTAMP else TriggerResult.CONTINUE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         """Wait for the end of time."""
         del window
         ctx.register_event_time_timer(MAX_TIMESTAMP)
@@ -290,12 +286,10 @@ class CountTrigger(QuietTrigger):
         """Make a trigger that fires every ``window_size`` elements."""
         return CountTrigger(window_size)
 
-    def _state(self, ctx: Trigger.TriggerContext) -> ReducingState[int]:
+    def _state(self, ctx: _Context) -> ReducingState[int]:
         return cast("ReducingState[int]", ctx.get_partitioned_state(self._count))
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         del element, timestamp, window
         state = self._state(ctx)
         state.add(1)
@@ -311,7 +305,7 @@ class CountTrigger(QuietTrigger):
         del window
         ctx.merge_partitioned_state(self._count)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         del window
         self._state(ctx).clear()
 
@@ -322,6 +316,9 @@ class CountTrigger(QuietTrigger):
 class _ContinuousTrigger(QuietTrigger):
     """Fires at multiples of an interval while the window is there."""
 
+    #: The clock of its timers.
+    _is_event_time: ClassVar[bool]
+
     def __init__(self, interval: int) -> None:
         """Take milliseconds; users call ``of``."""
         if interval <= 0:
@@ -330,18 +327,27 @@ class _ContinuousTrigger(QuietTrigger):
         self.interval = interval
         self._next = ReducingStateDescriptor("fire-time", min)
 
-    def _state(self, ctx: Trigger.TriggerContext) -> ReducingState[int]:
+    def _state(self, ctx: _Context) -> ReducingState[int]:
         return cast("ReducingState[int]", ctx.get_partitioned_state(self._next))
 
-    @staticmethod
-    def _register(ctx: Trigger.TriggerContext, time: int) -> None:
-        raise NotImplementedError
+    @classmethod
+    def of(cls, interval: Time | Duration | int) -> Self:
+        """Make a trigger; an integer is milliseconds."""
+        return cls(milliseconds(interval))
 
-    @staticmethod
-    def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
-        raise NotImplementedError
+    def _register(self, ctx: _Context, time: int) -> None:
+        if self._is_event_time:
+            ctx.register_event_time_timer(time)
+        else:
+            ctx.register_processing_time_timer(time)
 
-    def _register_next(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> None:
+    def _delete(self, ctx: _Context, time: int) -> None:
+        if self._is_event_time:
+            ctx.delete_event_time_timer(time)
+        else:
+            ctx.delete_processing_time_timer(time)
+
+    def _register_next(self, time: int, window: Window, ctx: _Context) -> None:
         following = min(time + self.interval, window.max_timestamp())
         self._state(ctx).add(following)
         self._register(ctx, following)
@@ -357,7 +363,7 @@ class _ContinuousTrigger(QuietTrigger):
         if following is not None:
             self._register(ctx, following)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         del window
         state = self._state(ctx)
         following = state.get()
@@ -372,22 +378,9 @@ class _ContinuousTrigger(QuietTrigger):
 class ContinuousEventTimeTrigger(_ContinuousTrigger):
     """Fires whenever the watermark passes a multiple of the interval, and at the window's end."""
 
-    @staticmethod
-    def of(interval: Time | Duration | int) -> ContinuousEventTimeTrigger:
-        """Make a trigger; an integer is milliseconds."""
-        return ContinuousEventTimeTrigger(milliseconds(interval))
+    _is_event_time = True
 
-    @staticmethod
-    def _register(ctx: Trigger.TriggerContext, time: int) -> None:
-        ctx.register_event_time_timer(time)
-
-    @staticmethod
-    def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
-        ctx.delete_event_time_timer(time)
-
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire at once for a late element, else see to it that the next time is registered."""
         del element
         if window.max_timestamp() <= ctx.get_current_watermark():
@@ -397,7 +390,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
             self._register_next(timestamp - timestamp % self.interval, window, ctx)
         return TriggerResult.CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire if the time is the window's end or the one that was waited for."""
         if time == window.max_timestamp():
             return TriggerResult.FIRE
@@ -410,7 +403,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
         self._register_next(MAX_TIMESTAMP - self.interval if is_over else time, window, ctx)
         return TriggerResult.FIRE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         """Go on with the next multiple of the interval within the window."""
         if window.max_timestamp() <= ctx.get_current_watermark():
             return
@@ -423,22 +416,9 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger):
 class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
     """Fires whenever processing time passes a multiple of the interval."""
 
-    @staticmethod
-    def of(interval: Time | Duration | int) -> ContinuousProcessingTimeTrigger:
-        """Make a trigger; an integer is milliseconds."""
-        return ContinuousProcessingTimeTrigger(milliseconds(interval))
+    _is_event_time = False
 
-    @staticmethod
-    def _register(ctx: Trigger.TriggerContext, time: int) -> None:
-        ctx.register_processing_time_timer(time)
-
-    @staticmethod
-    def _delete(ctx: Trigger.TriggerContext, time: int) -> None:
-        ctx.delete_processing_time_timer(time)
-
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         """See to it that the next time is registered."""
         del element, timestamp
         if self._state(ctx).get() is None:
@@ -448,9 +428,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
             self._register_unless_over(now - now % self.interval, now - 1, window, ctx)
         return TriggerResult.CONTINUE
 
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire if the time is the one that was waited for."""
         state = self._state(ctx)
         if state.get() != time:
@@ -459,13 +437,11 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger):
         self._register_unless_over(time, time, window, ctx)
         return TriggerResult.FIRE
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         """Go on with the next multiple of the interval."""
         self.on_element(None, MIN_TIMESTAMP, window, ctx)
 
-    def _register_unless_over(
-        self, time: int, passed: int, window: Window, ctx: Trigger.TriggerContext
-    ) -> None:
+    def _register_unless_over(self, time: int, passed: int, window: Window, ctx: _Context) -> None:
         """Register the next time; the window's end only if it is later than ``passed``."""
         if passed < window.max_timestamp():
             self._register_next(time, window, ctx)
@@ -500,12 +476,10 @@ class DeltaTrigger(QuietTrigger):
         del state_type
         return DeltaTrigger(threshold, delta_function)
 
-    def _state(self, ctx: Trigger.TriggerContext) -> ValueState[Any]:
+    def _state(self, ctx: _Context) -> ValueState[Any]:
         return cast("ValueState[Any]", ctx.get_partitioned_state(self._last))
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         """Compare with the element of the last firing; the first element only is remembered."""
         del timestamp, window
         state = self._state(ctx)
@@ -518,7 +492,7 @@ class DeltaTrigger(QuietTrigger):
             return TriggerResult.FIRE
         return TriggerResult.CONTINUE
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         del window
         self._state(ctx).clear()
 
@@ -542,23 +516,19 @@ class PurgingTrigger(Trigger[Any, Any]):
     def _purging(result: TriggerResult) -> TriggerResult:
         return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         return self._purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         return self._purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         return self._purging(self.nested_trigger.on_event_time(time, window, ctx))
 
     def can_restore(self) -> bool:
         return self.nested_trigger.can_restore()
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         self.nested_trigger.on_restore(window, ctx)
 
     def can_merge(self) -> bool:
@@ -567,14 +537,14 @@ class PurgingTrigger(Trigger[Any, Any]):
     def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
         self.nested_trigger.on_merge(window, ctx)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         self.nested_trigger.clear(window, ctx)
 
     def __repr__(self) -> str:
         return f"PurgingTrigger({self.nested_trigger!r})"
 
 
-def _await_end(window: Window, ctx: Trigger.TriggerContext) -> None:
+def _await_end(window: Window, ctx: _Context) -> None:
     end = window.max_timestamp()
     if end > ctx.get_current_watermark():
         ctx.register_event_time_timer(end)
@@ -625,12 +595,10 @@ class ProcessingTimeoutTrigger(QuietTrigger):
             clear_on_timeout=should_clear_on_timeout,
         )
 
-    def _state(self, ctx: Trigger.TriggerContext) -> ValueState[int | None]:
+    def _state(self, ctx: _Context) -> ValueState[int | None]:
         return cast("ValueState[int | None]", ctx.get_partitioned_state(self._at))
 
-    def on_element(
-        self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: _Context) -> TriggerResult:
         """Ask the other trigger; unless it fires, see to it that the timeout is registered."""
         result = self.nested_trigger.on_element(element, timestamp, window, ctx)
         if result.is_fire():
@@ -647,34 +615,30 @@ class ProcessingTimeoutTrigger(QuietTrigger):
             ctx.register_processing_time_timer(at)
         return result
 
-    def _fired(
-        self, result: TriggerResult, window: Window, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def _fired(self, result: TriggerResult, window: Window, ctx: _Context) -> TriggerResult:
         if self._clear_on_timeout:
             self.clear(window, ctx)
         return TriggerResult.FIRE_AND_PURGE if result.is_purge() else TriggerResult.FIRE
 
-    def on_processing_time(
-        self, time: int, window: Any, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire."""
         return self._fired(self.nested_trigger.on_processing_time(time, window, ctx), window, ctx)
 
-    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Any, ctx: _Context) -> TriggerResult:
         """Fire."""
         return self._fired(self.nested_trigger.on_event_time(time, window, ctx), window, ctx)
 
     def can_restore(self) -> bool:
         return self.nested_trigger.can_restore()
 
-    def on_restore(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def on_restore(self, window: Any, ctx: _Context) -> None:
         """Let the other trigger take over, and begin a timeout."""
         self.nested_trigger.on_restore(window, ctx)
         at = ctx.get_current_processing_time() + self._timeout
         self._state(ctx).update(at)
         ctx.register_processing_time_timer(at)
 
-    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: Any, ctx: _Context) -> None:
         """Take the timeout back and clear the other trigger."""
         state = self._state(ctx)
         at = state.value()
@@ -716,20 +680,8 @@ class Evictor(ABC, Generic[T, W]):
     (``del elements[:2]``); what is left in it is what the window keeps.
     """
 
-    class EvictorContext(ABC):
+    class EvictorContext(_TimeAndMetrics):
         """The context of an evictor, valid during the call."""
-
-        @abstractmethod
-        def get_current_processing_time(self) -> int:
-            """Return the processing time in milliseconds."""
-
-        @abstractmethod
-        def get_metric_group(self) -> MetricGroup:
-            """Return the operator's metrics."""
-
-        @abstractmethod
-        def get_current_watermark(self) -> int:
-            """Return the event time that the operator has reached."""
 
     @abstractmethod
     def evict_before(

@@ -6,7 +6,7 @@ import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import gcd
-from typing import IO, TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -252,6 +252,9 @@ class SessionWindowTimeGapExtractor(ABC):
         """Return the gap in milliseconds; it must be positive."""
 
 
+_GapExtractor: TypeAlias = "SessionWindowTimeGapExtractor | Callable[[Any], Duration | int]"
+
+
 class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
     """Windows that last from an element to ``gap`` later and are merged where they touch."""
 
@@ -291,6 +294,11 @@ class _FixedGap(_Sessions):
             raise ConfigurationError(message)
         self.gap = session_gap
 
+    @classmethod
+    def with_gap(cls, size: Time | Duration | int) -> Self:
+        """Make an assigner; a plain integer is milliseconds."""
+        return cls(milliseconds(size))
+
     def gap_of(self, element: object) -> int:
         del element
         return self.gap
@@ -301,11 +309,7 @@ class _FixedGap(_Sessions):
 
 
 class _DynamicGap(_Sessions):
-    def __init__(
-        self,
-        session_window_time_gap_extractor: SessionWindowTimeGapExtractor
-        | Callable[[Any], Duration | int],
-    ) -> None:
+    def __init__(self, session_window_time_gap_extractor: _GapExtractor) -> None:
         """Take the extractor, or a callable from element to gap."""
         extractor = session_window_time_gap_extractor
         extract = getattr(extractor, "extract", extractor)
@@ -316,6 +320,11 @@ class _DynamicGap(_Sessions):
             )
             raise ProgramError(message)
         self._extract = extract
+
+    @classmethod
+    def with_dynamic_gap(cls, extractor: _GapExtractor) -> Self:
+        """Make an assigner from an extractor, or a callable from element to gap."""
+        return cls(extractor)
 
     def gap_of(self, element: object) -> int:
         """Return what the extractor says of the element.
@@ -337,39 +346,18 @@ class _DynamicGap(_Sessions):
 class DynamicEventTimeSessionWindows(_DynamicGap):
     """Event-time sessions whose gap depends on the element."""
 
-    @staticmethod
-    def with_dynamic_gap(
-        extractor: SessionWindowTimeGapExtractor | Callable[[Any], Duration | int],
-    ) -> DynamicEventTimeSessionWindows:
-        """Make an assigner from an extractor, or a callable from element to gap."""
-        return DynamicEventTimeSessionWindows(extractor)
-
 
 class DynamicProcessingTimeSessionWindows(_DynamicGap):
     """Processing-time sessions whose gap depends on the element."""
 
     event_time = False
 
-    @staticmethod
-    def with_dynamic_gap(
-        extractor: SessionWindowTimeGapExtractor | Callable[[Any], Duration | int],
-    ) -> DynamicProcessingTimeSessionWindows:
-        """Make an assigner from an extractor, or a callable from element to gap."""
-        return DynamicProcessingTimeSessionWindows(extractor)
-
 
 class EventTimeSessionWindows(_FixedGap):
     """Event-time sessions: elements of a key less than a gap apart are in one window."""
 
     @staticmethod
-    def with_gap(size: Time | Duration | int) -> EventTimeSessionWindows:
-        """Make an assigner; a plain integer is milliseconds."""
-        return EventTimeSessionWindows(milliseconds(size))
-
-    @staticmethod
-    def with_dynamic_gap(
-        extractor: SessionWindowTimeGapExtractor | Callable[[Any], Duration | int],
-    ) -> DynamicEventTimeSessionWindows:
+    def with_dynamic_gap(extractor: _GapExtractor) -> DynamicEventTimeSessionWindows:
         """Make an assigner whose gap depends on the element."""
         return DynamicEventTimeSessionWindows(extractor)
 
@@ -380,14 +368,7 @@ class ProcessingTimeSessionWindows(_FixedGap):
     event_time = False
 
     @staticmethod
-    def with_gap(size: Time | Duration | int) -> ProcessingTimeSessionWindows:
-        """Make an assigner; a plain integer is milliseconds."""
-        return ProcessingTimeSessionWindows(milliseconds(size))
-
-    @staticmethod
-    def with_dynamic_gap(
-        extractor: SessionWindowTimeGapExtractor | Callable[[Any], Duration | int],
-    ) -> DynamicProcessingTimeSessionWindows:
+    def with_dynamic_gap(extractor: _GapExtractor) -> DynamicProcessingTimeSessionWindows:
         """Make an assigner whose gap depends on the element."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
@@ -489,10 +470,10 @@ class CountTumblingWindowAssigner(_CountAssigner):
         """Take the number of elements."""
         super().__init__(window_size, window_size)
 
-    @staticmethod
-    def of(window_size: int) -> CountTumblingWindowAssigner:
+    @classmethod
+    def of(cls, window_size: int) -> Self:
         """Make an assigner."""
-        return CountTumblingWindowAssigner(window_size)
+        return cls(window_size)
 
     def __repr__(self) -> str:
         """``CountTumblingWindowAssigner(10)``."""

@@ -15,7 +15,7 @@ from millstream.datastream.collecting import CloseableIterator
 from millstream.datastream.running_jobs import note_reader, wait_for
 from millstream.errors import ProgramError
 from millstream.execution.job_client import collected_records
-from millstream.expressions.casts import text_function
+from millstream.expressions.casts import PRINTED_STYLE, text_function
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema, TableSchema
 from millstream.sql.statements.session import JobResult, QueryResult, RowsResult
 from millstream.types.external_values import from_external
@@ -109,7 +109,7 @@ def cell_texts(types: Sequence[LogicalType]) -> Callable[[Iterable[Any]], tuple[
 
 
 def _cell_writer(kind: LogicalType, zone: str) -> Callable[[Any], str]:
-    write = text_function(kind, zone, printing=True)
+    write = text_function(kind, zone, PRINTED_STYLE)
     return lambda value: _NULL if value is None else write(value)
 
 

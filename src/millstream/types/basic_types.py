@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 _NANOS: Final = 1_000_000_000
-_BIG_INT_DIGITS: Final = 38
 _ARROW_REFUSALS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -137,6 +136,12 @@ class BasicType(Enum):
     INSTANT = "Instant"
 
 
+def _same_as(name: str, make: Callable[[], TypeInformation]) -> staticmethod[[], TypeInformation]:
+    """Another name for a factory of ``Types``."""
+    make.__doc__ = f"``Types.{name}()``."
+    return staticmethod(make)
+
+
 class BasicTypeInfo(_ScalarTypeInfo):
     """A string, boolean, integer or floating-point type, by the name that Flink prints."""
 
@@ -156,65 +161,18 @@ class BasicTypeInfo(_ScalarTypeInfo):
         self._arrow_type, python_type, self._to_exact = _BASIC[name]
         self._exact = frozenset({python_type, _NONE})
 
-    @staticmethod
-    def STRING_TYPE_INFO() -> TypeInformation:
-        """``Types.STRING()``."""
-        return BasicTypeInfo("String")
-
-    @staticmethod
-    def BOOLEAN_TYPE_INFO() -> TypeInformation:
-        """``Types.BOOLEAN()``."""
-        return BasicTypeInfo("Boolean")
-
-    @staticmethod
-    def BYTE_TYPE_INFO() -> TypeInformation:
-        """``Types.BYTE()``."""
-        return BasicTypeInfo("Byte")
-
-    @staticmethod
-    def SHORT_TYPE_INFO() -> TypeInformation:
-        """``Types.SHORT()``."""
-        return BasicTypeInfo("Short")
-
-    @staticmethod
-    def INT_TYPE_INFO() -> TypeInformation:
-        """``Types.INT()``."""
-        return BasicTypeInfo("Integer")
-
-    @staticmethod
-    def LONG_TYPE_INFO() -> TypeInformation:
-        """``Types.LONG()``."""
-        return BasicTypeInfo("Long")
-
-    @staticmethod
-    def FLOAT_TYPE_INFO() -> TypeInformation:
-        """``Types.FLOAT()``."""
-        return BasicTypeInfo("Float")
-
-    @staticmethod
-    def DOUBLE_TYPE_INFO() -> TypeInformation:
-        """``Types.DOUBLE()``."""
-        return BasicTypeInfo("Double")
-
-    @staticmethod
-    def CHAR_TYPE_INFO() -> TypeInformation:
-        """``Types.CHAR()``."""
-        return BasicTypeInfo("Character")
-
-    @staticmethod
-    def BIG_INT_TYPE_INFO() -> TypeInformation:
-        """``Types.BIG_INT()``."""
-        return DecimalTypeInfo(_BIG_INT_DIGITS, 0, integers=True)
-
-    @staticmethod
-    def BIG_DEC_TYPE_INFO() -> TypeInformation:
-        """``Types.BIG_DEC()``."""
-        return BigDecimalTypeInfo()
-
-    @staticmethod
-    def INSTANT_TYPE_INFO() -> TypeInformation:
-        """``Types.INSTANT()``."""
-        return InstantTypeInfo()
+    STRING_TYPE_INFO = _same_as("STRING", lambda: BasicTypeInfo("String"))
+    BOOLEAN_TYPE_INFO = _same_as("BOOLEAN", lambda: BasicTypeInfo("Boolean"))
+    BYTE_TYPE_INFO = _same_as("BYTE", lambda: BasicTypeInfo("Byte"))
+    SHORT_TYPE_INFO = _same_as("SHORT", lambda: BasicTypeInfo("Short"))
+    INT_TYPE_INFO = _same_as("INT", lambda: BasicTypeInfo("Integer"))
+    LONG_TYPE_INFO = _same_as("LONG", lambda: BasicTypeInfo("Long"))
+    FLOAT_TYPE_INFO = _same_as("FLOAT", lambda: BasicTypeInfo("Float"))
+    DOUBLE_TYPE_INFO = _same_as("DOUBLE", lambda: BasicTypeInfo("Double"))
+    CHAR_TYPE_INFO = _same_as("CHAR", lambda: BasicTypeInfo("Character"))
+    BIG_INT_TYPE_INFO = _same_as("BIG_INT", lambda: DecimalTypeInfo(38, 0, integers=True))
+    BIG_DEC_TYPE_INFO = _same_as("BIG_DEC", lambda: BigDecimalTypeInfo())  # noqa: PLW0108 - below
+    INSTANT_TYPE_INFO = _same_as("INSTANT", lambda: InstantTypeInfo())  # noqa: PLW0108 - below
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -330,20 +288,9 @@ class SqlTimeTypeInfo(_ScalarTypeInfo):
     timestamp with local time zone (TimestampLtz) takes zoned values only and gives them in UTC.
     """
 
-    @staticmethod
-    def DATE() -> TypeInformation:
-        """``Types.SQL_DATE()``."""
-        return DateTypeInfo()
-
-    @staticmethod
-    def TIME() -> TypeInformation:
-        """``Types.SQL_TIME()``."""
-        return TimeTypeInfo()
-
-    @staticmethod
-    def TIMESTAMP() -> TypeInformation:
-        """``Types.SQL_TIMESTAMP()``."""
-        return TimestampTypeInfo()
+    DATE = _same_as("SQL_DATE", lambda: DateTypeInfo())  # noqa: PLW0108 - below
+    TIME = _same_as("SQL_TIME", lambda: TimeTypeInfo())  # noqa: PLW0108 - below
+    TIMESTAMP = _same_as("SQL_TIMESTAMP", lambda: TimestampTypeInfo())  # noqa: PLW0108 - below
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -50,7 +50,7 @@ from millstream.types.structured_types import StructuredType, has_class, python_
 from millstream.types.time import Duration, Instant
 from millstream.types.type_derivation import common_type
 from millstream.types.type_information import as_key
-from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.type_roots import INTEGER_BITS, TypeFamily, TypeRoot
 from millstream.types.variants import Variant
 
 if TYPE_CHECKING:
@@ -73,19 +73,13 @@ _MICROS: Final = 6
 
 @lru_cache(maxsize=1000)
 def to_external(type_: LogicalType) -> Callable[[Any], Any]:
-    """A function from values as SQL's functions have them to what programs see.
+    """A function from values as SQL's functions have them to what programs see; NULL stays None.
 
     DATE becomes ``datetime.date``, TIME ``datetime.time``, TIMESTAMP a naive and TIMESTAMP_LTZ an
     aware ``datetime.datetime`` in UTC (nanoseconds are cut to microseconds), an interval of days
     ``datetime.timedelta`` and one of months an int, ARRAY a list, ROW a ``Row``, STRUCTURED an
     object of its class, or a ``Row``, RAW its object, BITMAP a ``pyroaring.FrozenBitMap`` of
     numbers without a sign, VARIANT a ``Variant``.
-
-    Args:
-        type_: the type of the values.
-
-    Returns:
-        A function of one value; NULL stays None.
     """
     convert = _to_external(type_)
     if convert is None:
@@ -181,17 +175,10 @@ _TO_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
 
 @lru_cache(maxsize=1000)
 def from_external(type_: LogicalType) -> Callable[[Any], Any]:
-    """A function from what programs give to values as SQL's functions have them.
+    """A function from what programs give to values as SQL's functions have them; None stays NULL.
 
     It takes what ``to_external`` gives, numpy's scalars, ints for other numbers, tuples, lists
-    and dicts for rows, and ``Instant`` for TIMESTAMP_LTZ.
-
-    Args:
-        type_: the type of the results.
-
-    Returns:
-        A function of one value; None stays NULL.  It raises TypeMismatchError for what does not
-        fit.
+    and dicts for rows, and ``Instant`` for TIMESTAMP_LTZ; else it raises TypeMismatchError.
     """
     convert = _from_external(type_)
     text = type_.as_summary_string()
@@ -278,16 +265,8 @@ def _decimal_taker(type_: DecimalType) -> Callable[[Any], Any]:
     return take
 
 
-_WIDTHS: Final = {
-    TypeRoot.TINYINT: 8,
-    TypeRoot.SMALLINT: 16,
-    TypeRoot.INTEGER: 32,
-    TypeRoot.BIGINT: 64,
-}
-
-
 def _integer_taker(type_: LogicalType) -> Callable[[Any], Any]:
-    half = 1 << (_WIDTHS[type_.root] - 1)
+    half = 1 << (INTEGER_BITS[type_.root] - 1)
 
     def take(value: Any) -> int:
         if not isinstance(value, int | np.integer | np.bool_):
@@ -320,34 +299,26 @@ def _timestamp_taker(type_: TimestampType | LocalZonedTimestampType) -> Callable
     return take
 
 
-def _take_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return str.__str__(value)
+def _taker(accepted: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What converts values of some classes, and refuses others."""
+
+    def take(value: Any) -> Any:
+        if not isinstance(value, accepted):
+            raise TypeError
+        return convert(value)
+
+    return take
 
 
-def _take_bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError
-    return bytes(value)
+def _taker_but(refused: type, accepted: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same, where a class that Python counts among the others is refused."""
 
+    def take(value: Any) -> Any:
+        if isinstance(value, refused) or not isinstance(value, accepted):
+            raise TypeError
+        return convert(value)
 
-def _take_bool(value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError
-    return bool(value)
-
-
-def _take_float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
-        raise TypeError
-    return float(value)
-
-
-def _take_date(value: Any) -> int:
-    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-        raise TypeError
-    return value.toordinal() - _EPOCH_DAY
+    return take
 
 
 def _take_time(value: Any) -> int:
@@ -355,12 +326,6 @@ def _take_time(value: Any) -> int:
         raise TypeError
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return (seconds * 1_000_000 + value.microsecond) * 1000
-
-
-def _take_months(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError
-    return int(value)
 
 
 def _take_duration(value: Any) -> int:
@@ -387,22 +352,21 @@ def _take_variant(value: Any) -> bytes:
     return value.data
 
 
-def _take_any(value: Any) -> Any:
-    return value
-
-
+_take_text: Final = _taker(str, str.__str__)
+_take_bytes: Final = _taker(bytes | bytearray | memoryview, bytes)
+_take_float: Final = _taker_but(bool, float | int | np.floating | np.integer, float)
 _FROM_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
-    TypeRoot.NULL: _take_any,
-    TypeRoot.BOOLEAN: _take_bool,
+    TypeRoot.NULL: lambda value: value,
+    TypeRoot.BOOLEAN: _taker(bool | np.bool_, bool),
     TypeRoot.FLOAT: _take_float,
     TypeRoot.DOUBLE: _take_float,
     TypeRoot.CHAR: _take_text,
     TypeRoot.VARCHAR: _take_text,
     TypeRoot.BINARY: _take_bytes,
     TypeRoot.VARBINARY: _take_bytes,
-    TypeRoot.DATE: _take_date,
+    TypeRoot.DATE: _taker_but(dt.datetime, dt.date, lambda value: value.toordinal() - _EPOCH_DAY),
     TypeRoot.TIME_WITHOUT_TIME_ZONE: _take_time,
-    TypeRoot.INTERVAL_YEAR_MONTH: _take_months,
+    TypeRoot.INTERVAL_YEAR_MONTH: _taker_but(bool, int | np.integer, int),
     TypeRoot.INTERVAL_DAY_TIME: _take_duration,
     TypeRoot.RAW: pickle.dumps,
     TypeRoot.BITMAP: _take_bitmap,
@@ -417,12 +381,8 @@ _FROM_EXTERNAL: Final[dict[TypeRoot, Callable[[Any], Any]]] = {
 def type_of_value(value: Any) -> LogicalType:  # noqa: C901, PLR0911 - a table
     """The type of a Python value as a literal, as ``lit`` gives it.
 
-    Args:
-        value: what a program gave.
-
-    Returns:
-        The narrowest of Flink's types that the value is read as: INT or BIGINT for an int,
-        CHAR(n) for a text of n characters, TIMESTAMP with the digits that are needed, ...
+    It is the narrowest of Flink's types that the value is read as: INT or BIGINT for an int,
+    CHAR(n) for a text of n characters, TIMESTAMP with the digits that are needed, ...
 
     Raises:
         ProgramError: the value is of no type of SQL.

@@ -84,15 +84,9 @@ def _is_subscript(step: dis.Instruction) -> bool:
 
 
 def column_of(type_info: TypeInformation, field: str | int | None) -> int | None:
-    """The column that holds a field of the records of a typed stream.
+    """The position of the column that holds a field that ``field_of`` found.
 
-    Args:
-        type_info: the type of the records.
-        field: what ``field_of`` found.
-
-    Returns:
-        The position of the column; None if the records have no such field (so that calling the
-        function raises what it should).
+    None if the records have no such field, so that calling the function raises what it should.
     """
     if isinstance(field, str) and isinstance(type_info, RowTypeInfo | DataclassTypeInfo):
         position = type_info.get_field_index(field)

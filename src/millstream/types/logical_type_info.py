@@ -46,7 +46,6 @@ from millstream.types.type_information import (
     ListTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,
-    PickledBytesTypeInfo,
     PrimitiveArrayTypeInfo,
     TypeInformation,
     as_type,
@@ -92,32 +91,30 @@ class LogicalTypeInfo(TypeInformation):
         return self.type.with_nullability(True).as_summary_string()  # noqa: FBT003
 
 
-#: Types of streams whose columns and values are those of a logical type.
-_SAME: Final[dict[TypeRoot, TypeInformation]] = {
-    TypeRoot.BOOLEAN: Types.BOOLEAN(),
-    TypeRoot.TINYINT: Types.BYTE(),
-    TypeRoot.SMALLINT: Types.SHORT(),
-    TypeRoot.INTEGER: Types.INT(),
-    TypeRoot.BIGINT: Types.LONG(),
-    TypeRoot.FLOAT: Types.FLOAT(),
-    TypeRoot.DOUBLE: Types.DOUBLE(),
+#: Types of streams with the logical type of the same columns and values.
+_PAIRS: Final[tuple[tuple[TypeInformation, LogicalType], ...]] = (
+    (Types.STRING(), VarCharType()),
+    (Types.BOOLEAN(), BooleanType()),
+    (Types.BYTE(), TinyIntType()),
+    (Types.SHORT(), SmallIntType()),
+    (Types.INT(), IntType()),
+    (Types.LONG(), BigIntType()),
+    (Types.FLOAT(), FloatType()),
+    (Types.DOUBLE(), DoubleType()),
+    (Types.SQL_DATE(), DateType()),
+    (Types.PICKLED_BYTE_ARRAY(), RawType()),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), VarBinaryType()),
+)
+_OF_ROOT: Final = {type_.root: info for info, type_ in _PAIRS} | {
     TypeRoot.CHAR: Types.STRING(),
-    TypeRoot.VARCHAR: Types.STRING(),
     TypeRoot.BINARY: Types.PRIMITIVE_ARRAY(Types.BYTE()),
-    TypeRoot.VARBINARY: Types.PRIMITIVE_ARRAY(Types.BYTE()),
-    TypeRoot.DATE: Types.SQL_DATE(),
-    TypeRoot.RAW: Types.PICKLED_BYTE_ARRAY(),
 }
 
 
 def type_info_of(type_: LogicalType) -> TypeInformation:
     """The type of a stream whose records or columns are of that logical type.
 
-    Args:
-        type_: a RowType for the rows of a table (its fields become columns), or any other.
-
-    Returns:
-        The type information; its columns have the Arrow types of the logical type.
+    Its columns have the Arrow types of the logical type; the fields of a ROW are columns.
     """
     if isinstance(type_, RowType):
         return RowTypeInfo([type_info_of(field.type) for field in type_], type_.names)
@@ -130,41 +127,24 @@ def type_info_of(type_: LogicalType) -> TypeInformation:
     if isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.unit == "us":
         zoned = isinstance(type_, LocalZonedTimestampType)
         return Types.TIMESTAMP_LTZ() if zoned else Types.SQL_TIMESTAMP()
-    return _SAME.get(type_.root) or LogicalTypeInfo(type_)
+    return _OF_ROOT.get(type_.root) or LogicalTypeInfo(type_)
 
 
-#: By what Flink prints.
-_LOGICAL: Final[dict[str, LogicalType]] = {
-    "String": VarCharType(),
-    "Character": VarCharType(),
-    "Boolean": BooleanType(),
-    "Byte": TinyIntType(),
-    "Short": SmallIntType(),
-    "Integer": IntType(),
-    "Long": BigIntType(),
-    "Float": FloatType(),
-    "Double": DoubleType(),
-    "BigInteger": DecimalType(38, 0),
-    "BigDecimal": DecimalType(38, 18),
-    "Date": DateType(),
-    "Time": TimeType(6),
-    "Timestamp": TimestampType(6),
-    "TimestampLtz": LocalZonedTimestampType(6),
-    "Instant": LocalZonedTimestampType(9),
+_OF_INFO: Final[dict[TypeInformation, LogicalType]] = dict(_PAIRS) | {
+    Types.CHAR(): VarCharType(),
+    Types.BIG_DEC(): DecimalType(38, 18),
+    Types.SQL_TIME(): TimeType(6),
+    Types.SQL_TIMESTAMP(): TimestampType(6),
+    Types.TIMESTAMP_LTZ(): LocalZonedTimestampType(6),
+    Types.INSTANT(): LocalZonedTimestampType(9),
 }
 
 
 def logical_type_of(info: TypeInformation) -> LogicalType:  # noqa: PLR0911 - a table
-    """The logical type of a stream's records.
+    """The logical type of a stream's records, nullable.
 
     Rows, tuples and dataclasses become ROW; Python objects without columns become RAW; ``BIG_DEC``
     becomes DECIMAL(38, 18), as in Flink.  Times have the microseconds that Python's have.
-
-    Args:
-        info: the type of a stream or of a field.
-
-    Returns:
-        A nullable type.
     """
     if isinstance(info, LogicalTypeInfo):
         return info.type
@@ -176,8 +156,6 @@ def logical_type_of(info: TypeInformation) -> LogicalType:  # noqa: PLR0911 - a 
         return DecimalType(decimal.precision, decimal.scale)
     if isinstance(info, MapTypeInfo):
         return MapType(logical_type_of(info.key_type_info), logical_type_of(info.value_type_info))
-    if isinstance(info, PickledBytesTypeInfo):
-        return RawType()
     if isinstance(info, ArrowTypeInfo):
         return logical_type_of_arrow(info.arrow_type)
     sequences = ListTypeInfo | BasicArrayTypeInfo | ObjectArrayTypeInfo | PrimitiveArrayTypeInfo
@@ -185,7 +163,7 @@ def logical_type_of(info: TypeInformation) -> LogicalType:  # noqa: PLR0911 - a 
         if pa.types.is_binary(info.arrow_type):
             return VarBinaryType()
         return ArrayType(logical_type_of(info.elem_type))
-    return _LOGICAL[str(info)]
+    return _OF_INFO[info]
 
 
 _OF_ARROW: Final[dict[pa.DataType, LogicalType]] = {
@@ -219,13 +197,8 @@ def logical_type_of_arrow(  # noqa: C901, PLR0911 - a table
 ) -> LogicalType:
     """The logical type that holds the values of an Arrow column.
 
-    Args:
-        data_type: the type of the column; unsigned integers get the next wider type.
-        nullable: whether the type is.
-
-    Returns:
-        The logical type.  Its own Arrow type may differ (large strings, dictionaries, seconds):
-        columns are to be cast to it.
+    Its own Arrow type may differ (large strings, dictionaries, seconds, the next wider integer for
+    an unsigned one): columns are to be cast to it.
 
     Raises:
         ProgramError: no logical type holds such values.
@@ -259,10 +232,7 @@ def logical_type_of_arrow(  # noqa: C901, PLR0911 - a table
 
 
 def row_type_of_schema(schema: pa.Schema) -> RowType:
-    """The type of the rows of an Arrow schema.
-
-    Args:
-        schema: the columns; those that are not nullable become NOT NULL.
+    """The type of the rows of an Arrow schema; columns that are not nullable become NOT NULL.
 
     Raises:
         ProgramError: no logical type holds the values of a column.

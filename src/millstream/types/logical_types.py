@@ -62,6 +62,8 @@ class LogicalType:
     _nullable: bool
 
     root: ClassVar[TypeRoot]
+    #: What SQL calls it; that of the root unless given.
+    _name: ClassVar[str] = ""
 
     def __init__(self, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
         self._set(_nullable=nullable)
@@ -112,7 +114,7 @@ class LogicalType:
 
     def need_conversion(self) -> bool:
         """Return whether ``to_sql_type`` and ``from_sql_type`` change values."""
-        return False
+        return any(child.need_conversion() for child in self.children)
 
     def to_sql_type(self, obj: Any) -> Any:
         """Convert a value to the number or tuple that stands for it; None stays None."""
@@ -147,7 +149,8 @@ class LogicalType:
 
     def _serializable(self) -> str:
         """The text without nullability."""
-        return self.root.name
+        name, parameters = self._name or self.root.name, self._parameters()
+        return f"{name}({', '.join(parameters)})" if parameters else name
 
     def to_arrow(self) -> pa.DataType:
         """The Arrow type of a column of it; whether it is nullable is not part of that."""
@@ -219,9 +222,7 @@ class IntType(IntegralType):
     """An integer of 32 bits."""
 
     root = TypeRoot.INTEGER
-
-    def _serializable(self) -> str:
-        return "INT"
+    _name = "INT"
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -269,9 +270,6 @@ class DecimalType(FractionalType):
         """Return whether precision and scale are known: always."""
         return True
 
-    def _serializable(self) -> str:
-        return f"DECIMAL({self.precision}, {self.scale})"
-
     def _parameters(self) -> list[str]:
         return [str(self.precision), str(self.scale)]
 
@@ -286,9 +284,6 @@ class _SizedType(AtomicType):
     def __init__(self, length: int = 1, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
         _check_range(self.root.name, "length", length, 0, MAX_LENGTH)
         self._set(_nullable=nullable, length=length)
-
-    def _serializable(self) -> str:
-        return f"{self.root.name}({self.length})"
 
     def _parameters(self) -> list[str]:
         return [str(self.length)]
@@ -362,14 +357,12 @@ class TimeType(_Converted):
     precision: int
 
     root = TypeRoot.TIME_WITHOUT_TIME_ZONE
+    _name = "TIME"
     EPOCH_ORDINAL: ClassVar[int] = sql_values.EPOCH_MICROS
 
     def __init__(self, precision: int = 0, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
         _check_range("TIME", "precision", precision, 0, _MAX_SECOND_DIGITS)
         self._set(_nullable=nullable, precision=precision)
-
-    def _serializable(self) -> str:
-        return f"TIME({self.precision})"
 
     def _parameters(self) -> list[str]:
         return [str(self.precision)]
@@ -403,7 +396,6 @@ class _AnyTimestampType(_Converted):
     precision: int
     kind: TimestampKind
 
-    _name: ClassVar[str]
     _zone: ClassVar[str | None] = None
 
     def __init__(
@@ -429,9 +421,6 @@ class _AnyTimestampType(_Converted):
     def as_summary_string(self) -> str:
         # Flink puts the kind behind the nullability.
         return super().as_summary_string() + self.kind.value
-
-    def _serializable(self) -> str:
-        return f"{self._name}({self.precision})"
 
     def _parameters(self) -> list[str]:
         return [str(self.precision)]
@@ -622,7 +611,21 @@ class DayTimeIntervalType(_Converted):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class _ElementsType(LogicalType):
+class _CollectionType(LogicalType):
+    def _summary(self) -> str:
+        inner = [child.as_summary_string() for child in self.children]
+        return f"{self.root.name}<{', '.join(inner)}>"
+
+    def _serializable(self) -> str:
+        inner = [child.as_serializable_string() for child in self.children]
+        return f"{self.root.name}<{', '.join(inner)}>"
+
+    def _parameters(self) -> list[str]:
+        return list(map(repr, self.children))
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class _ElementsType(_CollectionType):
     element: LogicalType
 
     def __init__(self, element_type: LogicalType, nullable: bool = True) -> None:  # noqa: FBT001, FBT002 - PyFlink's
@@ -637,18 +640,6 @@ class _ElementsType(LogicalType):
     @property
     def children(self) -> tuple[LogicalType, ...]:
         return (self.element,)
-
-    def _summary(self) -> str:
-        return f"{self.root.name}<{self.element.as_summary_string()}>"
-
-    def _serializable(self) -> str:
-        return f"{self.root.name}<{self.element.as_serializable_string()}>"
-
-    def _parameters(self) -> list[str]:
-        return [repr(self.element)]
-
-    def need_conversion(self) -> bool:
-        return self.element.need_conversion()
 
     def to_sql_type(self, obj: Any) -> Any:
         if not obj or not self.need_conversion():
@@ -672,7 +663,7 @@ class ArrayType(_ElementsType):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class MapType(LogicalType):
+class MapType(_CollectionType):
     """Values by key."""
 
     key: LogicalType
@@ -703,18 +694,6 @@ class MapType(LogicalType):
     @property
     def children(self) -> tuple[LogicalType, ...]:
         return (self.key, self.value)
-
-    def _summary(self) -> str:
-        return f"MAP<{self.key.as_summary_string()}, {self.value.as_summary_string()}>"
-
-    def _serializable(self) -> str:
-        return f"MAP<{self.key.as_serializable_string()}, {self.value.as_serializable_string()}>"
-
-    def _parameters(self) -> list[str]:
-        return [repr(self.key), repr(self.value)]
-
-    def need_conversion(self) -> bool:
-        return self.key.need_conversion() or self.value.need_conversion()
 
     def to_sql_type(self, obj: Any) -> Any:
         if not obj or not self.need_conversion():

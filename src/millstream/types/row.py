@@ -280,14 +280,9 @@ def _take_names(given: tuple[str, ...]) -> _Found:
 
 
 def row_class(names: tuple[str, ...] | None, kind: RowKind = RowKind.INSERT) -> type[Row]:
-    """The class of rows with these names and kind, made once per process.
+    """The class of rows with these names (None: without names) and kind, made once per process.
 
-    Args:
-        names: the field names in order; None for rows without names.
-        kind: what such rows say about a changing table.
-
-    Returns:
-        A subclass of Row.  It is called with one iterable of values (not with the values).
+    It is a subclass of Row that is called with one iterable of values, not with the values.
     """
     found = _classes.get((names, kind))
     if found is None:

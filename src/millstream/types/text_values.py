@@ -1,13 +1,17 @@
-"""Exact text of dates, times, intervals and floating-point numbers as Flink writes them."""
+"""Exact text of dates, times, intervals, numbers and JSON as Flink writes and reads them."""
 
 from __future__ import annotations
 
 import math
 import re
 from decimal import Decimal, InvalidOperation
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 NANOS_PER_SECOND: Final = 1_000_000_000
 NANOS_PER_DAY: Final = 86_400 * NANOS_PER_SECOND
@@ -79,6 +83,30 @@ def timestamp_text(nanos: int, precision: int) -> str:
     return f"{date_text(days)} {_clock_text(of_day, precision)}"
 
 
+def iso_time_text(of_day: int, *, whole: bool = False) -> str:
+    """``13:05``, with seconds if there are any or ``whole``, and 3, 6 or 9 digits of them."""
+    seconds, nanos = divmod(of_day, NANOS_PER_SECOND)
+    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
+    if whole or seconds % 60 or nanos:
+        text += f":{seconds % 60:02d}"
+    if not nanos:
+        return text
+    digits = 9 if nanos % 1000 else 6 if nanos % 1_000_000 else 3
+    return f"{text}.{nanos:09d}"[: len(text) + 1 + digits]
+
+
+def iso_timestamp_text(nanos: int) -> str:
+    """``2026-01-31T13:05`` as ``java.time.LocalDateTime`` writes it."""
+    days, of_day = divmod(nanos, NANOS_PER_DAY)
+    return f"{date_text(days)}T{iso_time_text(of_day)}"
+
+
+def iso_instant_text(nanos: int) -> str:
+    """``2026-01-31T13:05:00Z`` as ``java.time.Instant`` writes it."""
+    days, of_day = divmod(nanos, NANOS_PER_DAY)
+    return f"{date_text(days)}T{iso_time_text(of_day, whole=True)}Z"
+
+
 def year_month_text(months: int) -> str:
     """``+1-06`` for 18 months."""
     sign = "-" if months < 0 else "+"
@@ -138,6 +166,38 @@ def _java_text(value: float, shortest: str) -> str:
     return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent}"
 
 
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+_ESCAPES: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+}
+
+
+def json_text(value: Any, scalar: Callable[[Any], str]) -> str:
+    """The JSON of a value, keys in order, without blanks.
+
+    ``scalar`` writes what is neither text nor a list or dict.
+    """
+    if isinstance(value, str):
+        return '"' + _ESCAPED.sub(_escape, value) + '"'
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+        members = [f"{json_text(key, scalar)}:{json_text(value[key], scalar)}" for key in keys]
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join([json_text(each, scalar) for each in value]) + "]"
+    return scalar(value)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04X}"
+
+
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE: Final = frozenset({"f", "false", "n", "no", "0"})
 _INTEGER: Final = re.compile(r"([+-]?)([0-9]*)(?:\.[0-9]*)?")
@@ -181,15 +241,10 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_integer(text: str, bits: int, type_text: str) -> int:
-    """An integer; digits behind a point are left out.
-
-    Args:
-        text: with spaces around it, maybe.
-        bits: the width of the type.
-        type_text: the type, for the error.
+    """An integer of so many bits, maybe between spaces; digits behind a point are left out.
 
     Raises:
-        ValueError: it is no number, or too large.
+        ValueError: it is no number, or too large; the message names the type ``type_text``.
     """
     trimmed = text.strip(" ")
     match = _INTEGER.fullmatch(trimmed)
@@ -219,14 +274,10 @@ def parse_decimal(text: str) -> Decimal:
 
 
 def parse_double(text: str, type_text: str = "DOUBLE") -> float:
-    """A floating-point number as Java writes and reads it.
-
-    Args:
-        text: with spaces around it, maybe.
-        type_text: the type, for the error.
+    """A floating-point number as Java writes and reads it, maybe between spaces.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is none; the message names the type ``type_text``.
     """
     match = _DOUBLE.fullmatch(text.strip())
     if match is None:
@@ -242,13 +293,12 @@ def parse_double(text: str, type_text: str = "DOUBLE") -> float:
 
 
 def parse_date(text: str) -> int:
-    """A date, ``2026-1-31``; what follows a space is left out; month and day may be missing.
+    """The days since 1970-01-01 of a date, ``2026-1-31``; month and day may be missing.
+
+    What follows a space is left out.
 
     Raises:
         ValueError: it is none.
-
-    Returns:
-        Days since 1970-01-01.
     """
     space = text.find(" ")
     match = _DATE.fullmatch(text[:space] if space > 0 else text)
@@ -257,12 +307,13 @@ def parse_date(text: str) -> int:
     year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
     if not 0 <= year <= _MAX_YEAR or not 1 <= month <= 12:  # noqa: PLR2004 - months
         raise _refusal(text, "DATE")
-    if not 1 <= day <= _length_of_month(year, month):
-        raise _refusal(text, "DATE", f": the month has {_length_of_month(year, month)} days")
+    if not 1 <= day <= length_of_month(year, month):
+        raise _refusal(text, "DATE", f": the month has {length_of_month(year, month)} days")
     return days_of_civil(year, month, day)
 
 
-def _length_of_month(year: int, month: int) -> int:
+def length_of_month(year: int, month: int) -> int:
+    """How many days a month of the Gregorian calendar has."""
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)  # noqa: PLR2004
     return _MONTH_DAYS[month - 1] + leap
 
@@ -277,13 +328,10 @@ def _clock(text: str, what: str, hour: str, minute: str, second: str, fraction: 
 
 
 def parse_time(text: str) -> int:
-    """A time of day, ``13:05:00.25``; minutes and seconds may be missing.
+    """The nanoseconds since midnight of ``13:05:00.25``; minutes and seconds may be missing.
 
     Raises:
         ValueError: it is none.
-
-    Returns:
-        Nanoseconds since midnight.
     """
     match = _TIME.fullmatch(text)
     if match is None:
@@ -293,19 +341,13 @@ def parse_time(text: str) -> int:
 
 
 def parse_timestamp(text: str, precision: int) -> int:
-    """A timestamp, ``2026-01-31 13:05:00.25``; the time of day may be missing.
+    """The nanoseconds since 1970 of ``2026-01-31 13:05:00.25``, of so many digits of the second.
 
-    A day from 29 to 31 that the month lacks is taken for its last, as Java does.
-
-    Args:
-        text: the text.
-        precision: digits of the second that are kept.
+    The time of day may be missing.  A day from 29 to 31 that the month lacks is taken for its
+    last, as Java does.
 
     Raises:
         ValueError: it is none.
-
-    Returns:
-        Nanoseconds since 1970-01-01 00:00:00.
     """
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
@@ -313,7 +355,7 @@ def parse_timestamp(text: str, precision: int) -> int:
     year, month, day = int(match[1]), int(match[2]), int(match[3])
     if not 1 <= month <= 12 or not 1 <= day <= 31 or year == 0:  # noqa: PLR2004 - of a calendar
         raise _refusal(text, "TIMESTAMP")
-    days = days_of_civil(year, month, min(day, _length_of_month(year, month)))
+    days = days_of_civil(year, month, min(day, length_of_month(year, month)))
     of_day = 0
     if text.endswith(_MIDNIGHT):
         of_day = NANOS_PER_DAY

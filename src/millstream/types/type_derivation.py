@@ -7,7 +7,7 @@ Server's rules, with Hive's choice of what to lose where 38 digits do not suffic
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.types.logical_types import (
     MAX_DECIMAL_PRECISION,
@@ -169,15 +169,10 @@ _INTEGER_DIGITS: Final = {
 
 
 def common_type(types: Sequence[LogicalType]) -> LogicalType | None:
-    """The least restrictive type that values of all these can be cast to.
+    """The least restrictive type that values of all these can be cast to, nullable if one is.
 
-    ``[INT, BIGINT, DECIMAL(2, 2)]`` gives ``DECIMAL(21, 2)``.
-
-    Args:
-        types: at least one.
-
-    Returns:
-        The type, nullable if one of them is; None if there is none, or all are NULL.
+    ``[INT, BIGINT, DECIMAL(2, 2)]`` gives ``DECIMAL(21, 2)``.  None if there is none, or all are
+    NULL.
     """
     nullable = any(type_.is_nullable for type_ in types)
     plain = [type_.with_nullability(True) for type_ in types]  # noqa: FBT003
@@ -240,37 +235,19 @@ def _shifted_time(left: LogicalType, right: LogicalType) -> LogicalType | None:
 
 
 def without_time_attribute(type_: LogicalType) -> LogicalType:
-    """The type of a value that is computed: no time goes by it.
-
-    Args:
-        type_: that of a column, which may be a time attribute.
-
-    Returns:
-        The type, or that of an ordinary point in time.
-    """
+    """The type of a value that is computed: a time attribute becomes an ordinary point in time."""
     if isinstance(type_, TimestampType | LocalZonedTimestampType) and type_.is_time_attribute:
         return type_.with_parameters(kind=TimestampKind.REGULAR)
     return type_
 
 
-def _merge_strings(left: LogicalType, right: LogicalType) -> LogicalType:
-    """Fixed lengths that differ become a variable one, so that nothing is padded."""
-    assert isinstance(left, CharType | VarCharType)  # noqa: S101
-    assert isinstance(right, CharType | VarCharType)  # noqa: S101
+def _merge_sized(left: Any, right: Any) -> LogicalType:
+    """Text or bytes: fixed lengths that differ become a variable one, so nothing is padded."""
     length = max(left.length, right.length)
-    if isinstance(left, CharType) and isinstance(right, CharType) and left.length == right.length:
-        return CharType(length)
-    return VarCharType(length)
-
-
-def _merge_bytes(left: LogicalType, right: LogicalType) -> LogicalType:
-    assert isinstance(left, BinaryType | VarBinaryType)  # noqa: S101
-    assert isinstance(right, BinaryType | VarBinaryType)  # noqa: S101
-    length = max(left.length, right.length)
-    both_fixed = isinstance(left, BinaryType) and isinstance(right, BinaryType)
-    if both_fixed and left.length == right.length:
-        return BinaryType(length)
-    return VarBinaryType(length)
+    alike = type(left) is type(right) and left.length == right.length
+    if alike and isinstance(left, CharType | BinaryType):
+        return type(left)(length)
+    return (VarCharType if isinstance(left, CharType | VarCharType) else VarBinaryType)(length)
 
 
 def _merge_numbers(left: LogicalType, right: LogicalType) -> LogicalType:
@@ -309,8 +286,8 @@ def _merge_timestamps(left: LogicalType, right: LogicalType) -> LogicalType:
 
 
 _BY_FAMILY: Final = (
-    (TypeFamily.CHARACTER_STRING, _merge_strings),
-    (TypeFamily.BINARY_STRING, _merge_bytes),
+    (TypeFamily.CHARACTER_STRING, _merge_sized),
+    (TypeFamily.BINARY_STRING, _merge_sized),
     (TypeFamily.NUMERIC, _merge_numbers),
     (TypeFamily.TIME, _merge_times),
     (TypeFamily.TIMESTAMP, _merge_timestamps),

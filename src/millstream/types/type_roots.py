@@ -102,6 +102,13 @@ _FAMILIES: Final[dict[TypeRoot, frozenset[TypeFamily]]] = {
 }
 
 
+#: The width of the integers.
+INTEGER_BITS: Final = {
+    TypeRoot.TINYINT: 8,
+    TypeRoot.SMALLINT: 16,
+    TypeRoot.INTEGER: 32,
+    TypeRoot.BIGINT: 64,
+}
 YEAR_MONTH_FORMATS: Final = {
     "YEAR": "YEAR({0})",
     "YEAR TO MONTH": "YEAR({0}) TO MONTH",

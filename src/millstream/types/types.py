@@ -393,21 +393,13 @@ class Types:
         return ListTypeInfo(element_type_info)
 
 
+_BYTES: Final = PrimitiveArrayTypeInfo(Types.BYTE())
+_BASIC: Final = ("Boolean", "Byte", "Short", "Integer", "Long", "Float", "Double", "String")
 _SAME: Final[dict[pa.DataType, TypeInformation]] = {
-    pa.bool_(): Types.BOOLEAN(),
-    pa.int8(): Types.BYTE(),
-    pa.int16(): Types.SHORT(),
-    pa.int32(): Types.INT(),
-    pa.int64(): Types.LONG(),
-    pa.float32(): Types.FLOAT(),
-    pa.float64(): Types.DOUBLE(),
-    pa.string(): Types.STRING(),
-    pa.large_string(): Types.STRING(),
-    pa.string_view(): Types.STRING(),
-    pa.binary(): PrimitiveArrayTypeInfo(Types.BYTE()),
-    pa.large_binary(): PrimitiveArrayTypeInfo(Types.BYTE()),
-    pa.date32(): Types.SQL_DATE(),
-    pa.date64(): Types.SQL_DATE(),
+    **{info.arrow_type: info for info in map(BasicTypeInfo, _BASIC)},
+    **dict.fromkeys((pa.large_string(), pa.string_view()), Types.STRING()),
+    **dict.fromkeys((pa.binary(), pa.large_binary()), _BYTES),
+    **dict.fromkeys((pa.date32(), pa.date64()), Types.SQL_DATE()),
 }
 
 

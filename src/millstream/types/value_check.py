@@ -61,13 +61,7 @@ def is_quick(kind: TypeInformation) -> bool:
 
 
 def misfit(kind: TypeInformation, value: object, advice: str) -> str | None:
-    """Why a value is not of a type and what to do, None if it is.
-
-    Args:
-        kind: the type.
-        value: the value.
-        advice: what the text ends with.
-    """
+    """Why a value is not of a type, with advice at the end; None if it is."""
     try:
         kind.column_to_arrow([value])
     except ColumnMismatchError as mismatch:

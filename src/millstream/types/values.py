@@ -15,8 +15,6 @@ from millstream.types.logical_types import (
     IntType,
     LocalZonedTimestampType,
     LogicalType,
-    MapType,
-    MultisetType,
     RowType,
     TimestampType,
 )
@@ -32,28 +30,13 @@ _COUNT: Final = IntType(nullable=False)
 
 
 def values_of_column(array: pa.Array, type_: LogicalType) -> list[Any]:
-    """The values of a column, None where it is NULL.
-
-    Args:
-        array: a column of the type's Arrow type.
-        type_: its logical type.
-
-    Returns:
-        One value per row.
-    """
+    """The values of a column of the type's Arrow type, None where it is NULL."""
     convert = _FROM_COLUMN.get(type_.root)
     return values_of(array) if convert is None else convert(array, type_)
 
 
 def column_of(values: Sequence[Any], type_: LogicalType) -> pa.Array:
-    """A column of values.
-
-    Args:
-        values: as ``values_of_column`` gives them.
-        type_: their logical type.
-
-    Returns:
-        A column of the type's Arrow type.
+    """A column of the type's Arrow type, of values as ``values_of_column`` gives them.
 
     Raises:
         pa.ArrowException: a value does not fit the type.
@@ -77,60 +60,38 @@ def value_of(scalar: pa.Scalar, type_: LogicalType) -> Any:
 # -- from columns -----------------------------------------------------------------------------
 
 
-def _days_or_months(array: pa.Array, type_: LogicalType) -> list[Any]:
-    del type_
-    return values_of(array.cast(pa.int32()))
+def _width(arrow_type: pa.DataType) -> pa.DataType:
+    """The integers of a type of times."""
+    return pa.int32() if arrow_type.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
 
 
-def _duration(array: pa.Array, type_: LogicalType) -> list[Any]:
-    del type_
-    return values_of(array.cast(pa.int64()))
+def _numbers(array: pa.Array, _: LogicalType) -> list[Any]:
+    return values_of(array.cast(_width(array.type)))
 
 
-def _times(array: pa.Array, type_: LogicalType) -> list[Any]:
-    del type_
-    width = pa.int32() if pa.types.is_time32(array.type) else pa.int64()
-    return _scaled(values_of(array.cast(width)), _NANOS_PER[array.type.unit])
-
-
-def _timestamps(array: pa.Array, type_: LogicalType) -> list[Any]:
-    del type_
-    return _scaled(values_of(array.cast(pa.int64())), _NANOS_PER[array.type.unit])
-
-
-def _scaled(values: list[Any], factor: int) -> list[Any]:
+def _nanos(array: pa.Array, _: LogicalType) -> list[Any]:
+    values, factor = values_of(array.cast(_width(array.type))), _NANOS_PER[array.type.unit]
     if factor == 1:
         return values
-    return [None if value is None else value * factor for value in values]
+    return [None if value is None else value * factor for value in values]  # type: ignore[operator]
 
 
-def _nulls(array: pa.Array, type_: LogicalType) -> list[Any]:
-    del type_
+def _nulls(array: pa.Array, _: LogicalType) -> list[Any]:
     return [None] * len(array)
 
 
 def _arrays(array: pa.Array, type_: LogicalType) -> list[Any]:
     assert isinstance(type_, ArrayType)  # noqa: S101
-    items = tuple(values_of_column(array.flatten(), type_.element))
-    if array.null_count and array.offsets[-1].as_py() - array.offsets[0].as_py() != len(items):
-        # A null list may stand over items, which flatten leaves out.
-        return [None if item is None else tuple(item) for item in _one_by_one(array, type_)]
-    return slices_of(array, lambda first, stop: items[first:stop])
-
-
-def _one_by_one(array: pa.Array, type_: ArrayType) -> list[Any]:
-    return [
-        None if not scalar.is_valid else values_of_column(scalar.values, type_.element)
-        for scalar in array
-    ]
+    if len(array) == 0:
+        return []
+    # Not flattened: a null list may stand over items.
+    first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    items = tuple(values_of_column(array.values.slice(first, last - first), type_.element))
+    return slices_of(array, lambda start, stop: items[start:stop])
 
 
 def _maps(array: pa.Array, type_: LogicalType) -> list[Any]:
-    if isinstance(type_, MapType):
-        key, value = type_.key, type_.value
-    else:
-        assert isinstance(type_, MultisetType)  # noqa: S101
-        key, value = type_.element, _COUNT
+    key, value = (*type_.children, _COUNT)[:2]
     if len(array) == 0:
         return []
     first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
@@ -157,11 +118,11 @@ def _rows(array: pa.Array, type_: LogicalType) -> list[Any]:
 
 _FROM_COLUMN: Final[dict[TypeRoot, Callable[[pa.Array, LogicalType], list[Any]]]] = {
     TypeRoot.NULL: _nulls,
-    TypeRoot.DATE: _days_or_months,
-    TypeRoot.TIME_WITHOUT_TIME_ZONE: _times,
-    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE: _timestamps,
-    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _timestamps,
-    TypeRoot.INTERVAL_DAY_TIME: _duration,
+    TypeRoot.DATE: _numbers,
+    TypeRoot.TIME_WITHOUT_TIME_ZONE: _nanos,
+    TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE: _nanos,
+    TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _nanos,
+    TypeRoot.INTERVAL_DAY_TIME: _numbers,
     TypeRoot.ARRAY: _arrays,
     TypeRoot.MAP: _maps,
     TypeRoot.MULTISET: _maps,
@@ -172,20 +133,14 @@ _FROM_COLUMN: Final[dict[TypeRoot, Callable[[pa.Array, LogicalType], list[Any]]]
 # -- to columns -------------------------------------------------------------------------------
 
 
-def _to_days(values: Sequence[Any], type_: LogicalType) -> pa.Array:
-    return pa.array(values, pa.int32()).cast(type_.to_arrow())
-
-
-def _to_duration(values: Sequence[Any], type_: LogicalType) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(type_.to_arrow())
+def _to_numbers(values: Sequence[Any], type_: LogicalType) -> pa.Array:
+    target = type_.to_arrow()
+    return pa.array(values, _width(target)).cast(target)
 
 
 def _to_times(values: Sequence[Any], type_: LogicalType) -> pa.Array:
-    target = type_.to_arrow()
-    factor = _NANOS_PER[target.unit]
-    units = [None if value is None else value // factor for value in values]
-    width = pa.int32() if pa.types.is_time32(target) else pa.int64()
-    return pa.array(units, width).cast(target)
+    factor = _NANOS_PER[type_.to_arrow().unit]
+    return _to_numbers([None if value is None else value // factor for value in values], type_)
 
 
 def _to_timestamps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
@@ -212,11 +167,7 @@ def _to_arrays(values: Sequence[Any], type_: LogicalType) -> pa.Array:
 
 
 def _to_maps(values: Sequence[Any], type_: LogicalType) -> pa.Array:
-    if isinstance(type_, MapType):
-        key, item = type_.key, type_.value
-    else:
-        assert isinstance(type_, MultisetType)  # noqa: S101
-        key, item = type_.element, _COUNT
+    key, item = (*type_.children, _COUNT)[:2]
     offsets, mask, keys = offsets_of(values)
     if None in keys:
         message = "a key of a map is NULL, which columns of maps do not hold"
@@ -243,11 +194,11 @@ def _to_rows(values: Sequence[Any], type_: LogicalType) -> pa.Array:
 
 
 _TO_COLUMN: Final[dict[TypeRoot, Callable[[Sequence[Any], LogicalType], pa.Array]]] = {
-    TypeRoot.DATE: _to_days,
+    TypeRoot.DATE: _to_numbers,
     TypeRoot.TIME_WITHOUT_TIME_ZONE: _to_times,
     TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE: _to_timestamps,
     TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE: _to_timestamps,
-    TypeRoot.INTERVAL_DAY_TIME: _to_duration,
+    TypeRoot.INTERVAL_DAY_TIME: _to_numbers,
     TypeRoot.ARRAY: _to_arrays,
     TypeRoot.MAP: _to_maps,
     TypeRoot.MULTISET: _to_maps,

@@ -12,7 +12,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final
 
-from millstream.types.text_values import double_text
+from millstream.types.text_values import double_text, json_text
 
 _PRIMITIVE, _SHORT_TEXT, _OBJECT, _ARRAY = range(4)
 _NULL, _TRUE, _FALSE, _INT8 = range(4)
@@ -27,15 +27,6 @@ _INT_WIDTHS: Final = (1, 2, 4, 8)
 #: Digits of the decimals of 4, 8 and 16 bytes.
 _DECIMAL_DIGITS: Final = (9, 18, 38)
 _LONG: Final = 1 << 63
-_ESCAPES: Final = {number: f"\\u{number:04X}" for number in range(32)} | {
-    ord('"'): '\\"',
-    ord("\\"): "\\\\",
-    ord("\b"): "\\b",
-    ord("\t"): "\\t",
-    ord("\n"): "\\n",
-    ord("\f"): "\\f",
-    ord("\r"): "\\r",
-}
 
 
 def _width(number: int) -> int:
@@ -277,27 +268,16 @@ def _python(data: bytes) -> Any:
 
 def variant_json(data: bytes) -> str:
     """The JSON text, without blanks, fields in the order of their names."""
-    return _json(_python(data))
+    return json_text(_python(data), _scalar_json)
 
 
-def _json(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{value.translate(_ESCAPES)}"'
-    if isinstance(value, list):
-        return f"[{','.join(map(_json, value))}]"
-    if isinstance(value, dict):
-        ordered = sorted(value, key=lambda name: name.encode("utf-16-be"))
-        return f"{{{','.join(f'{_json(name)}:{_json(value[name])}' for name in ordered)}}}"
+def _scalar_json(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Decimal):
         text = format(value, "f")
         return text.rstrip("0").rstrip(".") if "." in text else text
-    if isinstance(value, float):
-        return double_text(value)
-    return {None: "null", True: "true", False: "false"}[value] if _is_word(value) else str(value)
-
-
-def _is_word(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
+    return double_text(value) if isinstance(value, float) else str(value)
 
 
 class Variant:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.query_running import changelog, environment, materialised, table_of
 from tests.support.tiers import sampled
 
-from millstream.expressions.functions.hashing import hash_code
+from millstream.expressions.functions.string_encodings import hash_code
 from millstream.runtime.columnar.row_groups import key_groups_of_rows
 from millstream.state.key_codec import key_group_range
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 
 from millstream.connectors.formats.text_values import texts_of_batch
 from millstream.contracts.sink import (
@@ -22,24 +22,16 @@ from millstream.contracts.sink import (
     WriterContext,
 )
 from millstream.errors import SinkError
-from millstream.types import logical_types as lt
-from millstream.types.bitmaps import BitmapType, VariantType, bitmap_text
+from millstream.expressions.casts import JAVA_STYLE, text_function
 from millstream.types.row import RowKind
-from millstream.types.text_values import (
-    NANOS_PER_DAY,
-    NANOS_PER_SECOND,
-    date_text,
-    double_text,
-    float_text,
-)
 from millstream.types.values import values_of_column
-from millstream.types.variants import variant_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.sink import CommitRequest, Committable
+    from millstream.types.logical_types import RowType
 
 
 class PrintSink(Sink):
@@ -147,71 +139,18 @@ class RowTexts:
         row: of the table.
     """
 
-    def __init__(self, row: lt.RowType) -> None:
+    def __init__(self, row: RowType) -> None:
         self._row = row
 
     def __call__(self, batch: Batch) -> Sequence[str]:
-        columns = [
-            [java_text(value, kind) for value in values_of_column(column, kind)]
-            for column, kind in zip(batch.arrow.columns, self._row.children, strict=True)
-        ]
+        columns = []
+        for column, kind in zip(batch.arrow.columns, self._row.children, strict=True):
+            write = text_function(kind, "UTC", JAVA_STYLE)
+            values = values_of_column(column, kind)
+            columns.append(["null" if value is None else write(value) for value in values])
         kinds = [0] * len(batch) if batch.row_kinds is None else batch.row_kinds.tolist()
         rows = zip(*columns, strict=True)
         return [f"{_KINDS[kind]}[{', '.join(row)}]" for kind, row in zip(kinds, rows, strict=True)]
-
-
-def java_text(value: Any, kind: lt.LogicalType) -> str:  # noqa: PLR0911 - a table
-    """The text of a value as SQL's functions have it: what Java's ``toString`` says of Flink's."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(kind, lt.FloatType | lt.DoubleType):
-        return float_text(value) if isinstance(kind, lt.FloatType) else double_text(value)
-    if isinstance(kind, BitmapType):
-        return bitmap_text(value)
-    if isinstance(kind, VariantType):
-        return variant_json(value)
-    if isinstance(value, bytes):
-        return _listed(str(each - 256 if each > 127 else each) for each in value)  # noqa: PLR2004
-    if isinstance(kind, lt.RowType):
-        parts = zip(value, kind.children, strict=True)
-        return f"+I{_listed(java_text(each, child) for each, child in parts)}"
-    if isinstance(kind, lt.ArrayType):
-        return _listed(java_text(each, kind.element) for each in value)
-    if isinstance(kind, lt.MapType | lt.MultisetType):
-        one, other = kind.children if isinstance(kind, lt.MapType) else (kind.element, lt.IntType())
-        pairs = (f"{java_text(key, one)}={java_text(each, other)}" for key, each in value.items())
-        return "{" + ", ".join(pairs) + "}"
-    return _time_text(value, kind)
-
-
-def _time_text(value: Any, kind: lt.LogicalType) -> str:
-    if isinstance(kind, lt.DateType):
-        return date_text(value)
-    if isinstance(kind, lt.TimeType):
-        return _clock_text(value, whole=False)
-    if isinstance(kind, lt.TimestampType | lt.LocalZonedTimestampType):
-        zoned = isinstance(kind, lt.LocalZonedTimestampType)
-        days, of_day = divmod(value, NANOS_PER_DAY)
-        return f"{date_text(days)}T{_clock_text(of_day, whole=zoned)}{'Z' if zoned else ''}"
-    return str(value)
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return f"[{', '.join(texts)}]"
-
-
-def _clock_text(of_day: int, *, whole: bool) -> str:
-    """``13:05``, with seconds if there are any or ``whole``, and 3, 6 or 9 digits of them."""
-    seconds, nanos = divmod(of_day, NANOS_PER_SECOND)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}"
-    if whole or seconds % 60 or nanos:
-        text += f":{seconds % 60:02d}"
-    if not nanos:
-        return text
-    digits = 9 if nanos % 1000 else 6 if nanos % 1_000_000 else 3
-    return f"{text}.{nanos:09d}"[: len(text) + 1 + digits]
 
 
 # -- nothing ---------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import ExpressionError, PermanentSinkError, SinkError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_filter
-from millstream.expressions.java.date_time_formatter import formatter_of
+from millstream.expressions.java.date_patterns import formatter_of
 from millstream.types.logical_types import DateType
 from millstream.types.types import RowTypeInfo
 

@@ -1,4 +1,4 @@
-"""Names, types and documentation of aggregate and row-numbering functions.
+"""Names, types and documentation of aggregate, grouping and row-numbering functions.
 
 The operators of tables accumulate and retract.  Result types are those over the rows of one group;
 the binder adds NULL where a group may be empty (no GROUP BY, or a FILTER).
@@ -6,10 +6,9 @@ the binder adds NULL where a group may be empty (no GROUP BY, or a FILTER).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from millstream.expressions.functions.definition import (
-    ANY,
     BIGINT,
     BOOLEAN,
     DOUBLE,
@@ -22,24 +21,15 @@ from millstream.expressions.functions.definition import (
     Nullability,
     NullBehaviour,
     Signature,
-    any_type,
-    boolean,
-    character,
     exactly,
-    integer,
-    numeric,
+    of_first,
     same_as,
     signature,
-    symbol,
 )
 from millstream.types.bitmaps import BitmapType
-from millstream.types.logical_types import ArrayType, LogicalType, MultisetType, VarCharType
+from millstream.types.logical_types import ArrayType, MultisetType, VarCharType
 from millstream.types.type_derivation import average_type, sum_type
 from millstream.types.type_roots import TypeRoot
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 functions: Final = FunctionGroup("aggregate")
 
@@ -67,26 +57,8 @@ def _list(
 # -- types ------------------------------------------------------------------------------------
 
 
-def _sum(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    return sum_type(types[0])
-
-
-def _average(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    return average_type(types[0])
-
-
-def _multiset(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    return MultisetType(types[0])
-
-
-def _array(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    return ArrayType(types[0])
-
-
+_SUM: Final = of_first(sum_type)
+_AVERAGE: Final = of_first(average_type)
 _UNORDERED: Final = frozenset(
     {
         TypeRoot.ARRAY,
@@ -105,8 +77,8 @@ _ORDERED: Final = Argument(
 )
 _NEVER: Final = Nullability.NEVER
 _ALWAYS: Final = Nullability.ALWAYS
-_SPREAD: Final = signature(numeric(), result=_average)
-_SPREAD_OF_SAMPLE: Final = signature(numeric(), result=_average, nullability=_ALWAYS)
+_SPREAD: Final = signature("numeric", result=_AVERAGE)
+_SPREAD_OF_SAMPLE: Final = signature("numeric", result=_AVERAGE, nullability=_ALWAYS)
 
 
 # -- over values ------------------------------------------------------------------------------
@@ -116,27 +88,27 @@ _list(
     "The number of rows whose values are all not NULL; with * the number of rows; with DISTINCT "
     "that of different values.",
     signature(result=BIGINT, nullability=_NEVER),
-    signature(ANY, result=BIGINT, repeats=True, nullability=_NEVER),
+    signature("any...", result=BIGINT, nullability=_NEVER),
     syntax="COUNT([ALL | DISTINCT] value1 [, value2]*), COUNT(*)",
 )
 _list(
     "AVG",
     "The average of the values that are not NULL, in the type of the argument: of integers it is "
     "cut towards zero; of DECIMAL(p, s) it is a DECIMAL(38, max(6, s)).",
-    signature(numeric(), result=_average),
+    signature("numeric", result=_AVERAGE),
     syntax="AVG([ALL | DISTINCT] numeric)",
 )
 _list(
     "SUM",
     "The sum of the values that are not NULL, in the type of the argument; of DECIMAL(p, s) it is "
     "a DECIMAL(38, s).",
-    signature(numeric(), result=_sum),
+    signature("numeric", result=_SUM),
     syntax="SUM([ALL | DISTINCT] numeric)",
 )
 _list(
     "$SUM0",
     "As SUM, but 0 where there is no value.",
-    signature(numeric(), result=_sum, nullability=_NEVER),
+    signature("numeric", result=_SUM, nullability=_NEVER),
 )
 _list("MAX", "The greatest value.", signature(_ORDERED, result=same_as(0)))
 _list("MIN", "The least value.", signature(_ORDERED, result=same_as(0)))
@@ -154,53 +126,47 @@ _list(
     _SPREAD_OF_SAMPLE,
     aliases=("VARIANCE",),
 )
-_list("FIRST_VALUE", "The first value that is not NULL.", signature(ANY, result=same_as(0)))
-_list("LAST_VALUE", "The last value that is not NULL.", signature(ANY, result=same_as(0)))
+_list("FIRST_VALUE", "The first value that is not NULL.", signature("any", result=same_as(0)))
+_list("LAST_VALUE", "The last value that is not NULL.", signature("any", result=same_as(0)))
 _list(
     "LISTAGG",
     "The values that are not NULL, one after the other, with the separator between them (a comma "
     "unless given).",
-    signature(character(), character("separator"), optional=1, result=STRING, nullability=_ALWAYS),
+    signature("string[, string separator]", result=STRING, nullability=_ALWAYS),
     syntax="LISTAGG([DISTINCT] string [, separator])",
 )
 _list(
     "COLLECT",
     "The values that are not NULL, as a multiset.",
-    signature(ANY, result=_multiset, nullability=_NEVER),
+    signature("any", result=of_first(MultisetType), nullability=_NEVER),
 )
 _list(
     "ARRAY_AGG",
     "The values as an array, with those that are NULL.",
-    signature(ANY, result=_array, nullability=_ALWAYS),
+    signature("any", result=of_first(ArrayType), nullability=_ALWAYS),
     syntax="ARRAY_AGG([ALL | DISTINCT] value [RESPECT NULLS])",
 )
 _list(
     "SINGLE_VALUE",
     "The only value; fails if there are several.  Of sub-queries that stand for a value.",
-    signature(ANY, result=same_as(0)),
+    signature("any", result=same_as(0)),
 )
 _list(
     "APPROX_COUNT_DISTINCT",
     "The number of different values, roughly.",
-    signature(ANY, result=BIGINT, nullability=_NEVER),
+    signature("any", result=BIGINT, nullability=_NEVER),
 )
-_list("BOOL_AND", "TRUE if no value is FALSE.", signature(boolean(), result=BOOLEAN))
-_list("BOOL_OR", "TRUE if a value is TRUE.", signature(boolean(), result=BOOLEAN))
+_list("BOOL_AND", "TRUE if no value is FALSE.", signature("boolean", result=BOOLEAN))
+_list("BOOL_OR", "TRUE if a value is TRUE.", signature("boolean", result=BOOLEAN))
 _list(
     "PERCENTILE",
     "The value below which that share of the values lies, with linear interpolation; for an array "
     "of shares an array.  With a frequency, values count that often.",
+    signature("numeric expression, DOUBLE percentage[, integer frequency]", result=DOUBLE),
     signature(
-        numeric("expression"),
-        exactly("percentage", DOUBLE),
-        integer("frequency"),
-        optional=1,
-        result=DOUBLE,
-    ),
-    signature(
-        numeric("expression"),
+        "numeric expression",
         exactly("percentages", ArrayType(DOUBLE)),
-        integer("frequency"),
+        "integer frequency",
         optional=1,
         result=ArrayType(DOUBLE),
     ),
@@ -208,19 +174,13 @@ _list(
 _list(
     "JSON_OBJECTAGG",
     "A JSON object of all keys and values.",
-    signature(
-        symbol("on_null"),
-        character("key"),
-        any_type("value"),
-        result=VarCharType(2000),
-        nullability=_NEVER,
-    ),
+    signature("symbol on_null, string key, any", result=VarCharType(2000), nullability=_NEVER),
     syntax="JSON_OBJECTAGG([KEY] key VALUE value [{NULL | ABSENT} ON NULL])",
 )
 _list(
     "JSON_ARRAYAGG",
     "A JSON array of all values.",
-    signature(symbol("on_null"), any_type("value"), result=VarCharType(2000), nullability=_NEVER),
+    signature("symbol on_null, any", result=VarCharType(2000), nullability=_NEVER),
     syntax="JSON_ARRAYAGG(value [{NULL | ABSENT} ON NULL])",
 )
 
@@ -298,21 +258,13 @@ _list_over(
     "NTILE",
     "The number of the bucket of the row, if the partition is divided into n buckets that are as "
     "equal as can be; in batch mode.",
-    signature(exactly("n", BIGINT), result=BIGINT, nullability=_NEVER),
+    signature("BIGINT n", result=BIGINT, nullability=_NEVER),
 )
 
 _OTHER_ROW: Final = (
+    signature("any[, INT offset]", result=same_as(0), nullability=Nullability.ALWAYS),
     signature(
-        any_type("value"),
-        exactly("offset", INT),
-        optional=1,
-        result=same_as(0),
-        nullability=Nullability.ALWAYS,
-    ),
-    signature(
-        any_type("value"),
-        exactly("offset", INT),
-        any_type("default"),
+        "any, INT offset, any default",
         common=(0, 2),
         result=same_as(0),
         nullability=Nullability.ALWAYS,
@@ -329,4 +281,31 @@ _list_over(
     "The value in the row that comes so many rows (1 unless given) before this one; the default "
     "(NULL unless given) if there is none.",
     *_OTHER_ROW,
+)
+
+
+grouping: Final = FunctionGroup("grouping")
+
+grouping.add(
+    FunctionDefinition(
+        "GROUPING",
+        "grouping",
+        FunctionKind.AGGREGATE,
+        aliases=("GROUPING_ID",),
+        signatures=(signature("any expression...", result=BIGINT, nullability=Nullability.NEVER),),
+        nulls=NullBehaviour.CALLED,
+        documentation="Bits that show which of the expressions are not grouped by in the grouping "
+        "set of the row, the first expression's being the highest.",
+        syntax="GROUPING(expression1, ...), GROUPING_ID(expression1, ...)",
+    )
+)
+grouping.add(
+    FunctionDefinition(
+        "GROUP_ID",
+        "grouping",
+        FunctionKind.AGGREGATE,
+        signatures=(signature(result=BIGINT, nullability=Nullability.NEVER),),
+        nulls=NullBehaviour.CALLED,
+        documentation="A number that distinguishes grouping sets of the same expressions.",
+    )
 )

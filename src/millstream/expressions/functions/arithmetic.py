@@ -1,12 +1,16 @@
-"""Arithmetic operators and rounding: + - * / %, ABS, CEIL, FLOOR, ROUND, TRUNCATE, SIGN.
+"""Arithmetic: operators, rounding, powers, logarithms, angles, random numbers, number bases.
 
 Results are Java's: integers wrap, their division truncates and fails for zero, decimals are rounded
-HALF_UP and NULL where they overflow, floating-point numbers are IEEE's.
+HALF_UP and NULL where they overflow, floating-point numbers are IEEE's, undefined results are NaN.
+Kernels are Arrow's, which call the C library as Python does: numpy's results differ from it, and
+from machine to machine, in the last digit.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
+import uuid
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,21 +26,27 @@ from millstream.expressions.decimals import (
     fit,
     fit_column,
     is_integer,
+    wrap,
     wrapped,
 )
-from millstream.expressions.functions import mathematics, temporal_arithmetic
+from millstream.expressions.functions import temporal
 from millstream.expressions.functions.definition import (
+    DOUBLE,
+    INT,
     NOT_CONSTANT,
+    STRING,
     CallInfo,
     FunctionGroup,
+    Nullability,
+    NullBehaviour,
     Signature,
-    exactly,
-    numeric,
+    of_first,
+    on_columns,
     same_as,
     signature,
 )
-from millstream.expressions.functions.temporal_parts import ROUNDED_TIME, ceil_to, floor_to
-from millstream.types.logical_types import DecimalType, IntType, LogicalType
+from millstream.expressions.functions.temporal import ROUNDED_TIME, ceil_to, floor_to
+from millstream.types.logical_types import CharType, DecimalType, LogicalType
 from millstream.types.type_derivation import (
     add_types,
     decimal_of,
@@ -76,11 +86,9 @@ def _numeric_operator(derive: Callable[[LogicalType, LogicalType], LogicalType])
             return wider.with_nullability(types[0].is_nullable), types[1]
         return tuple(result.with_nullability(type_.is_nullable) for type_ in types)
 
-    def result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-        del constants
-        return derive(types[0], types[1])
-
-    return signature(numeric("numeric1"), numeric("numeric2"), result=result, unify=unify)
+    return signature(
+        "numeric numeric1, numeric numeric2", result=lambda types, _: derive(*types), unify=unify
+    )
 
 
 # -- the five operators -----------------------------------------------------------------------
@@ -96,7 +104,7 @@ def _plain(operation: str) -> Callable[..., Any]:
             return combine_columns(operation, left, right, type_)
         if type_.is_a(TypeFamily.NUMERIC):
             return function(left, right)
-        return temporal_arithmetic.kernel(operation, info, left, right)
+        return temporal.operator_kernel(operation, info, left, right)
 
     return kernel
 
@@ -114,7 +122,7 @@ def _computed(
             return fit(on_decimals(left, right), type_)
         if type_.is_a(TypeFamily.NUMERIC):
             return wrapped(on_numbers(left, right), type_)
-        return temporal_arithmetic.compute(operation, info, left, right)
+        return temporal.operator_value(operation, info, left, right)
 
     return reference
 
@@ -171,7 +179,7 @@ def _modulo(info: CallInfo, left: Any, right: Any) -> Any:
     if isinstance(info.argument_types[0], DecimalType):
         return NotImplemented
     if not is_integer(info.result_type):
-        return mathematics.on_arrays(np.fmod, left, right)
+        return _on_arrays(np.fmod, left, right)
     right = pc.cast(right, left.type)
     rest = _low_bits(left, right)
     if rest is None:
@@ -210,7 +218,8 @@ def _remainder(info: CallInfo, left: Any, right: Any) -> object:
 def _list_operators() -> None:
     functions.scalar(
         "+",
-        signatures=[_numeric_operator(add_types), *temporal_arithmetic.PLUS],
+        _numeric_operator(add_types),
+        *temporal.PLUS,
         kernel=_plain("add"),
         contextual=True,
         can_fail=False,
@@ -220,7 +229,9 @@ def _list_operators() -> None:
     )(_computed("add", EXACT.add, lambda left, right: left + right))
     functions.scalar(
         "-",
-        signatures=[_numeric_operator(add_types), *temporal_arithmetic.MINUS, _NEGATED],
+        _numeric_operator(add_types),
+        *temporal.MINUS,
+        _NEGATED,
         kernel=_subtract_or_negate,
         contextual=True,
         can_fail=False,
@@ -230,7 +241,8 @@ def _list_operators() -> None:
     )(_difference)
     functions.scalar(
         "*",
-        signatures=[_numeric_operator(multiply_types), *temporal_arithmetic.TIMES],
+        _numeric_operator(multiply_types),
+        *temporal.TIMES,
         kernel=_plain("multiply"),
         contextual=True,
         can_fail=False,
@@ -240,7 +252,8 @@ def _list_operators() -> None:
     )(_computed("multiply", EXACT.multiply, lambda left, right: left * right))
     functions.scalar(
         "/",
-        signatures=[_numeric_operator(divide_types), *temporal_arithmetic.DIVIDED],
+        _numeric_operator(divide_types),
+        *temporal.DIVIDED,
         kernel=_divide_any,
         contextual=True,
         syntax="numeric1 / numeric2",
@@ -249,7 +262,7 @@ def _list_operators() -> None:
     )(_divided_any)
     functions.scalar(
         "%",
-        signatures=[_numeric_operator(modulo_types)],
+        _numeric_operator(modulo_types),
         aliases=["MOD"],
         kernel=_modulo,
         contextual=True,
@@ -267,11 +280,11 @@ def _divide_any(info: CallInfo, left: Any, right: Any) -> Any:
 
 def _divided_any(info: CallInfo, left: Any, right: Any) -> object:
     if info.result_type.is_a(TypeFamily.INTERVAL):
-        return temporal_arithmetic.compute("divide", info, left, right)
+        return temporal.operator_value("divide", info, left, right)
     return _divided(info, left, right)
 
 
-_NEGATED: Final = signature(numeric(), result=same_as(0))
+_NEGATED: Final = signature("numeric", result=same_as(0))
 _subtract: Final = _plain("subtract")
 _subtracted: Final = _computed("subtract", EXACT.subtract, lambda left, right: left - right)
 
@@ -292,15 +305,10 @@ _list_operators()
 # -- size and sign ----------------------------------------------------------------------------
 
 
-def _abs(info: CallInfo, value: Any) -> Any:
-    del info
-    return pc.abs(value)
-
-
 @functions.scalar(
     "ABS",
-    signatures=[signature(numeric(), result=same_as(0))],
-    kernel=_abs,
+    signature("numeric", result=same_as(0)),
+    kernel=on_columns(pc.abs),
     contextual=True,
     can_fail=False,
     examples=[("ABS(-5)", "5"), ("ABS(-1.5)", "1.5")],
@@ -324,7 +332,7 @@ def _sign(info: CallInfo, value: Any) -> Any:
 
 @functions.scalar(
     "SIGN",
-    signatures=[signature(numeric(), result=same_as(0))],
+    signature("numeric", result=same_as(0)),
     kernel=_sign,
     contextual=True,
     can_fail=False,
@@ -343,9 +351,7 @@ def sign(info: CallInfo, value: Any) -> object:
 # -- rounding ---------------------------------------------------------------------------------
 
 
-def _whole_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    type_ = types[0]
+def _whole_type(type_: LogicalType) -> LogicalType:
     return DecimalType(type_.precision, 0) if isinstance(type_, DecimalType) else type_
 
 
@@ -379,8 +385,9 @@ def _rounded_whole(value: Any, up: Callable[[Any], int], type_: LogicalType) -> 
 
 @functions.scalar(
     "CEIL",
+    signature("numeric", result=of_first(_whole_type)),
+    ROUNDED_TIME,
     aliases=["CEILING"],
-    signatures=[signature(numeric(), result=_whole_type), ROUNDED_TIME],
     kernel=_ceiling,
     contextual=True,
     syntax="CEIL(numeric), CEIL(time TO unit)",
@@ -403,7 +410,8 @@ def ceiling(info: CallInfo, value: Any, unit: str | None = None) -> object:
 
 @functions.scalar(
     "FLOOR",
-    signatures=[signature(numeric(), result=_whole_type), ROUNDED_TIME],
+    signature("numeric", result=of_first(_whole_type)),
+    ROUNDED_TIME,
     kernel=_floor,
     contextual=True,
     syntax="FLOOR(numeric), FLOOR(time TO unit)",
@@ -434,9 +442,7 @@ def _digits_type(types: Sequence[LogicalType], constants: Sequence[object]) -> L
     return round_type(type_, digits)
 
 
-_ROUNDING: Final = signature(
-    numeric(), exactly("digits", IntType()), optional=1, result=_digits_type
-)
+_ROUNDING: Final = signature("numeric[, INT digits]", result=_digits_type)
 
 
 def _rounding_kernel(rounding: str) -> Callable[..., Any]:
@@ -524,7 +530,7 @@ def _unit(digits: int) -> Decimal:
 
 @functions.scalar(
     "ROUND",
-    signatures=[_ROUNDING],
+    _ROUNDING,
     kernel=_rounding_kernel(ROUND_HALF_UP),
     contextual=True,
     examples=[("ROUND(3.14159, 2)", "3.14"), ("ROUND(2.5)", "3"), ("ROUND(1251, -2)", "1300")],
@@ -539,7 +545,7 @@ def round_number(info: CallInfo, value: Any, digits: int = 0) -> object:
 
 @functions.scalar(
     "TRUNCATE",
-    signatures=[_ROUNDING],
+    _ROUNDING,
     kernel=_rounding_kernel(ROUND_DOWN),
     contextual=True,
     examples=[("TRUNCATE(42.345, 2)", "42.34"), ("TRUNCATE(1299, -2)", "1200")],
@@ -550,3 +556,356 @@ def truncate(info: CallInfo, value: Any, digits: int = 0) -> object:
     With a negative number of digits, those before the point become zero.
     """
     return _rounded(info, value, digits, ROUND_DOWN)
+
+
+_MULTIPLIER: Final = 0x5DEECE66D
+_INCREMENT: Final = 0xB
+_MASK: Final = (1 << 48) - 1
+
+
+class JavaRandom:
+    """A generator; without a seed it starts anywhere."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        start = secrets.randbits(48) if seed is None else seed
+        self._state = (start ^ _MULTIPLIER) & _MASK
+
+    def _next(self, bits: int) -> int:
+        self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
+        return wrap(self._state >> (48 - bits), 32)
+
+    def next_double(self) -> float:
+        """A number from 0 up to 1."""
+        return ((self._next(26) << 27) + self._next(27)) * 2.0**-53
+
+    def next_int(self, bound: int) -> int:
+        """An integer from 0 up to ``bound``.
+
+        Raises:
+            ValueError: the bound is not positive.
+        """
+        if bound <= 0:
+            message = f"the bound must be positive, not {bound}"
+            raise ValueError(message)
+        if bound & (bound - 1) == 0:
+            return (bound * self._next(31)) >> 31
+        while True:
+            bits = self._next(31)
+            value = bits % bound
+            # The last, incomplete run of numbers would favour small ones.
+            if bits - value + (bound - 1) < 1 << 31:
+                return value
+
+
+def _on_arrays(function: Callable[..., Any], *columns: Any) -> pa.Array:
+    """A function of numpy on floating-point columns of one type; NULL where one of them is.
+
+    At least one of them is no scalar.
+    """
+    arrow_type = columns[0].type
+    if any(isinstance(column, pa.Scalar) and not column.is_valid for column in columns):
+        rows = next(len(column) for column in columns if isinstance(column, pa.Array))
+        return pa.nulls(rows, arrow_type)
+    dtype = arrow_type.to_pandas_dtype()
+    values = [
+        dtype(column.as_py())
+        if isinstance(column, pa.Scalar)
+        else column.fill_null(0.0).to_numpy(zero_copy_only=False)
+        for column in columns
+    ]
+    with np.errstate(all="ignore"):
+        result = function(*values)
+    masks = [
+        column.is_null().to_numpy(zero_copy_only=False)
+        for column in columns
+        if isinstance(column, pa.Array) and column.null_count
+    ]
+    mask = np.logical_or.reduce(masks) if masks else None
+    return pa.array(result, arrow_type, mask=mask)
+
+
+def _total(function: Callable[..., float], *, overflow: float = math.inf) -> Callable[..., object]:
+    """A function of ``math`` that gives NaN where it is not defined, as Java's does."""
+
+    def reference(*values: float) -> float:
+        try:
+            return function(*values)
+        except ValueError:
+            return math.nan
+        except OverflowError:
+            return overflow
+
+    return reference
+
+
+def _list(
+    name: str,
+    reference: Callable[..., object],
+    vectorised: Callable[..., Any],
+    documentation: str,
+    example: str,
+    *,
+    arity: int = 1,
+) -> None:
+    """List a function from DOUBLE to DOUBLE."""
+    numbers = "DOUBLE" if arity == 1 else "DOUBLE numeric1, DOUBLE numeric2"
+    values = ", ".join(["1"] * arity)
+    functions.scalar(
+        name,
+        signature(numbers, result=DOUBLE),
+        kernel=on_columns(vectorised),
+        can_fail=False,
+        documentation=documentation,
+        examples=[(f"{name}({values})", example)],
+    )(reference)
+
+
+def _power(base: float, exponent: float) -> float:
+    if math.isnan(exponent) or (abs(base) == 1 and math.isinf(exponent)):
+        return math.nan
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        odd = exponent % 2 == 1
+        return -math.inf if base < 0 and odd else math.inf
+    except ValueError:
+        if base == 0:  # to a negative power
+            odd = exponent % 2 == 1
+            return math.copysign(math.inf, base) if odd else math.inf
+        return math.nan
+
+
+def _powers(base: Any, exponent: Any) -> Any:
+    is_one = pc.equal(pc.abs(base), 1.0)
+    undefined = pc.or_(pc.is_nan(exponent), pc.and_(is_one, pc.is_inf(exponent)))
+    return pc.if_else(undefined, math.nan, pc.power(base, exponent))
+
+
+_list("POWER", _power, _powers, "numeric1 raised to the power of numeric2.", "1.0", arity=2)
+_list("SQRT", _total(math.sqrt), pc.sqrt, "The square root.", "1.0")
+
+
+def _log(value: float) -> float:
+    if value == 0:
+        return -math.inf
+    return math.log(value) if value > 0 else math.nan
+
+
+def _log10(value: float) -> float:
+    if value == 0:
+        return -math.inf
+    return math.log10(value) if value > 0 else math.nan
+
+
+def _log2(value: float) -> float:
+    return _log(value) / math.log(2.0)
+
+
+def _logs2(values: Any) -> Any:
+    return pc.divide(pc.ln(values), math.log(2.0))
+
+
+_list("LN", _log, pc.ln, "The natural logarithm.", "0.0")
+_list("LOG10", _log10, pc.log10, "The logarithm to the base 10.", "0.0")
+_list("LOG2", _log2, _logs2, "The logarithm to the base 2.", "0.0")
+
+
+def _any_log(_: CallInfo, *columns: Any) -> Any:
+    if len(columns) == 1:
+        return pc.ln(columns[0])
+    return pc.divide(pc.ln(columns[1]), pc.ln(columns[0]))
+
+
+@functions.scalar(
+    "LOG",
+    signature("DOUBLE numeric", result=DOUBLE),
+    signature("DOUBLE base, DOUBLE numeric", result=DOUBLE),
+    kernel=_any_log,
+    can_fail=False,
+    examples=[("LOG(1)", "0.0"), ("LOG(2, 1)", "0.0")],
+)
+def log(first: float, *rest: float) -> object:
+    """The natural logarithm; with two arguments, that of the second to the base of the first."""
+    if not rest:
+        return _log(first)
+    value, base = _log(rest[0]), _log(first)
+    if base == 0:
+        if value == 0 or math.isnan(value):
+            return math.nan
+        return math.copysign(math.inf, value) * math.copysign(1.0, base)
+    return value / base if not (math.isinf(value) and math.isinf(base)) else math.nan
+
+
+def _sinh(value: float) -> float:
+    try:
+        return math.sinh(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+_list("EXP", _total(math.exp), pc.exp, "e raised to the power of the number.", str(math.e))
+_list("SIN", _total(math.sin), pc.sin, "The sine of an angle in radians.", "0.8414709848078965")
+_list("SINH", _sinh, pc.sinh, "The hyperbolic sine.", "1.1752011936438014")
+_list("COS", _total(math.cos), pc.cos, "The cosine of an angle in radians.", "0.5403023058681398")
+_list("COSH", _total(math.cosh), pc.cosh, "The hyperbolic cosine.", "1.5430806348152437")
+_list("TAN", _total(math.tan), pc.tan, "The tangent of an angle in radians.", "1.5574077246549023")
+_list("TANH", _total(math.tanh), pc.tanh, "The hyperbolic tangent.", "0.7615941559557649")
+_list("ASIN", _total(math.asin), pc.asin, "The arc sine.", "1.5707963267948966")
+_list("ACOS", _total(math.acos), pc.acos, "The arc cosine.", "0.0")
+_list("ATAN", _total(math.atan), pc.atan, "The arc tangent.", "0.7853981633974483")
+_list(
+    "ATAN2",
+    _total(math.atan2),
+    pc.atan2,
+    "The angle of the point (numeric2, numeric1), in radians.",
+    "0.7853981633974483",
+    arity=2,
+)
+
+
+def _cotangent(value: float) -> float:
+    if math.isinf(value) or math.isnan(value):
+        return math.nan
+    tangent = math.tan(value)
+    return 1.0 / tangent if tangent else math.copysign(math.inf, tangent)
+
+
+def _cotangents(values: Any) -> Any:
+    return pc.divide(1.0, pc.tan(values))
+
+
+def _degrees(value: float) -> float:
+    return value * (180.0 / math.pi)
+
+
+def _scaled(factor: float) -> Callable[..., Any]:
+    return lambda values: pc.multiply(values, factor)
+
+
+def _radians(value: float) -> float:
+    return value * (math.pi / 180.0)
+
+
+_list("COT", _cotangent, _cotangents, "The cotangent.", "0.6420926159343306")
+_list("DEGREES", _degrees, _scaled(180.0 / math.pi), "Radians in degrees.", "57.29577951308232")
+_list("RADIANS", _radians, _scaled(math.pi / 180.0), "Degrees in radians.", "0.017453292519943295")
+
+
+# -- constants and chance ---------------------------------------------------------------------
+
+
+def _constant(name: str, value: float, documentation: str) -> None:
+    def reference() -> object:
+        return value
+
+    def kernel(_: CallInfo) -> Any:
+        return pa.scalar(value, pa.float64())
+
+    functions.scalar(
+        name,
+        signature(result=DOUBLE, nullability=Nullability.NEVER),
+        kernel=kernel,
+        can_fail=False,
+        documentation=documentation,
+        examples=[(f"{name}()", str(value))],
+    )(reference)
+
+
+_constant("PI", math.pi, "The number pi.")
+_constant("E", math.e, "The base of the natural logarithm.")
+
+
+def _random(info: CallInfo, seed: Any) -> JavaRandom:
+    """The generator of this call: a seed is looked at once, as in Flink."""
+    found = info.state.get("random")
+    if found is None:
+        found = JavaRandom(seed)
+        info.state["random"] = found
+    assert isinstance(found, JavaRandom)  # noqa: S101
+    return found
+
+
+def _rand_column(info: CallInfo, *seed: Any) -> Any:
+    if seed:
+        return NotImplemented
+    generator = info.state.setdefault("generator", np.random.default_rng())
+    return pa.array(generator.random(info.rows))
+
+
+@functions.scalar(
+    "RAND",
+    signature(result=DOUBLE, nullability=Nullability.NEVER),
+    signature("INT seed", result=DOUBLE),
+    kernel=_rand_column,
+    contextual=True,
+    deterministic=False,
+    can_fail=False,
+    examples=[("RAND(1) >= 0", "TRUE")],
+)
+def rand(info: CallInfo, *seed: int) -> object:
+    """A pseudo-random DOUBLE from 0 up to (not including) 1.
+
+    With a seed, the sequence of numbers is always the same, and Java's.
+    """
+    return _random(info, seed[0] if seed else None).next_double()
+
+
+@functions.scalar(
+    "RAND_INTEGER",
+    signature("INT bound", result=INT),
+    signature("INT seed, INT bound", result=INT),
+    contextual=True,
+    deterministic=False,
+    examples=[("RAND_INTEGER(1)", "0")],
+)
+def rand_integer(info: CallInfo, first: int, *rest: int) -> object:
+    """A pseudo-random INT from 0 up to (not including) the bound; two arguments: seed and bound.
+
+    With a seed, the sequence of numbers is always the same, and Java's.
+    """
+    bound = rest[0] if rest else first
+    return _random(info, first if rest else None).next_int(bound)
+
+
+def _uuids(info: CallInfo) -> Any:
+    return pa.array([str(uuid.uuid4()) for _ in range(info.rows)], pa.string())
+
+
+functions.total(
+    "UUID",
+    "A random UUID (RFC 4122, type 4) as text.",
+    lambda: str(uuid.uuid4()),
+    signature(result=CharType(36), nullability=Nullability.NEVER),
+    kernel=_uuids,
+    deterministic=False,
+    examples=[("CHAR_LENGTH(UUID())", "36")],
+)
+
+
+# -- digits of other bases --------------------------------------------------------------------
+
+_UNSIGNED: Final = (1 << 64) - 1
+
+
+functions.total(
+    "BIN",
+    "The digits of an integer to the base 2; a negative one has 64.",
+    lambda value: format(value & _UNSIGNED, "b"),
+    signature("BIGINT integer", result=STRING),
+    examples=[("BIN(4)", "100"), ("BIN(12)", "1100")],
+)
+
+
+@functions.scalar(
+    "HEX",
+    signature("BIGINT integer", result=STRING),
+    signature("string", result=STRING),
+    can_fail=False,
+    nulls=NullBehaviour.STRICT,
+    examples=[("HEX(20)", "14"), ("HEX('hello,world')", "68656C6C6F2C776F726C64")],
+)
+def hexadecimal_digits(value: Any) -> object:
+    """The digits of an integer to the base 16, or of each byte of a text (UTF-8), in capitals."""
+    if isinstance(value, str):
+        return value.encode().hex().upper()
+    return format(value & _UNSIGNED, "X")

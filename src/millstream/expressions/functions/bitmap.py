@@ -11,7 +11,6 @@ from millstream.expressions.functions.definition import (
     INT,
     STRING,
     FunctionGroup,
-    binary,
     exactly,
     signature,
 )
@@ -35,7 +34,7 @@ functions: Final = FunctionGroup("bitmap")
 _BITMAP: Final = BitmapType()
 _INTS: Final = ArrayType(INT)
 _OF_ONE: Final = exactly("bitmap", _BITMAP)
-_OF_TWO: Final = signature(exactly("bitmap1", _BITMAP), exactly("bitmap2", _BITMAP), result=_BITMAP)
+_OF_TWO: Final = signature("BITMAP bitmap1, BITMAP bitmap2", result=_BITMAP)
 _SET: Final = "BITMAP_BUILD(ARRAY[1, 2])"
 _OTHER: Final = "BITMAP_BUILD(ARRAY[2, 3])"
 
@@ -43,23 +42,21 @@ _OTHER: Final = "BITMAP_BUILD(ARRAY[2, 3])"
 # -- making -----------------------------------------------------------------------------------
 
 
-@functions.scalar(
+functions.total(
     "BITMAP_BUILD",
-    signatures=(signature(exactly("array", _INTS), result=_BITMAP),),
-    can_fail=False,
+    "The bitmap of the integers of an array; those that are NULL are left out.",
+    lambda values: bitmap_bytes(bitmap_of_values(value for value in values if value is not None)),
+    signature(exactly("array", _INTS), result=_BITMAP),
     examples=(
         ("BITMAP_BUILD(ARRAY[3, 1, 3])", "{1,3}"),
         ("BITMAP_BUILD(ARRAY[5, -1, NULL])", "{5,4294967295}"),
     ),
 )
-def bitmap_build(values: Any) -> object:
-    """The bitmap of the integers of an array; those that are NULL are left out."""
-    return bitmap_bytes(bitmap_of_values(value for value in values if value is not None))
 
 
 @functions.scalar(
     "BITMAP_FROM_BYTES",
-    signatures=(signature(binary(), result=_BITMAP),),
+    signature("bytes", result=_BITMAP),
     examples=(("BITMAP_FROM_BYTES(BITMAP_TO_BYTES(BITMAP_BUILD(ARRAY[1, 2])))", "{1,2}"),),
 )
 def bitmap_from_bytes(data: Any) -> object:
@@ -75,7 +72,7 @@ def _list_operation(
 ) -> None:
     @functions.scalar(
         name,
-        signatures=(_OF_TWO,),
+        _OF_TWO,
         can_fail=False,
         documentation=documentation,
         examples=((f"{name}({_SET}, {_OTHER})", result),),
@@ -100,32 +97,25 @@ _list_operation(
 # -- reading ----------------------------------------------------------------------------------
 
 
-@functions.scalar(
+functions.total(
     "BITMAP_CARDINALITY",
-    signatures=(signature(_OF_ONE, result=BIGINT),),
-    can_fail=False,
+    "How many integers are in a bitmap.",
+    lambda bitmap: len(bitmap_of_bytes(bitmap)),
+    signature("BITMAP bitmap", result=BIGINT),
     examples=(("BITMAP_CARDINALITY(BITMAP_BUILD(ARRAY[3, 1, 3]))", "2"),),
 )
-def bitmap_cardinality(bitmap: Any) -> object:
-    """How many integers are in a bitmap."""
-    return len(bitmap_of_bytes(bitmap))
-
-
-@functions.scalar(
+functions.total(
     "BITMAP_TO_ARRAY",
-    signatures=(signature(_OF_ONE, result=_INTS),),
-    can_fail=False,
+    "The integers of a bitmap, in the order of their values without a sign.",
+    lambda bitmap: tuple(map(signed, bitmap_of_bytes(bitmap))),
+    signature("BITMAP bitmap", result=_INTS),
     examples=(("BITMAP_TO_ARRAY(BITMAP_BUILD(ARRAY[5, -1, 3]))", "[3, 5, -1]"),),
 )
-def bitmap_to_array(bitmap: Any) -> object:
-    """The integers of a bitmap, in the order of their values without a sign."""
-    return tuple(map(signed, bitmap_of_bytes(bitmap)))
-
-
-@functions.scalar(
+functions.total(
     "BITMAP_TO_BYTES",
-    signatures=(signature(_OF_ONE, result=BYTES),),
-    can_fail=False,
+    "The bytes of a bitmap in the portable format of Roaring bitmaps (32 bits).",
+    lambda bitmap: bitmap,
+    signature("BITMAP bitmap", result=BYTES),
     examples=(
         (
             "BITMAP_TO_BYTES(BITMAP_BUILD(ARRAY[1])) = X'3A3000000100000000000000100000000100'",
@@ -133,14 +123,11 @@ def bitmap_to_array(bitmap: Any) -> object:
         ),
     ),
 )
-def bitmap_to_bytes(bitmap: Any) -> object:
-    """The bytes of a bitmap in the portable format of Roaring bitmaps (32 bits)."""
-    return bitmap
 
 
 @functions.scalar(
     "BITMAP_TO_STRING",
-    signatures=(signature(_OF_ONE, result=STRING),),
+    signature("BITMAP bitmap", result=STRING),
     can_fail=False,
     examples=(
         ("BITMAP_TO_STRING(BITMAP_BUILD(ARRAY[5, -1, 3]))", "{3,5,4294967295}"),

@@ -1,12 +1,13 @@
-"""Collection functions of Flink's reference: arrays and maps.
+"""Collection functions of Flink's reference; constructors and fields of rows, arrays and maps.
 
-NULL equals NULL and NaN equals NaN; NaN sorts above all other numbers.
+NULL equals NULL and NaN equals NaN; NaN sorts above all other numbers.  ``row.field`` is
+GET(row, 'field').
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -23,25 +24,22 @@ from millstream.expressions.functions.definition import (
     NullBehaviour,
     Signature,
     any_type,
-    array,
-    boolean,
-    character,
     common_of,
-    integer,
-    map_of_any,
+    of_first,
     root,
     same_as,
     signature,
 )
 from millstream.types.bitmaps import VariantType
 from millstream.types.logical_types import ArrayType, MapType, RowField, RowType
+from millstream.types.structured_types import StructuredType, is_class_name
 from millstream.types.type_derivation import common_type, supports_implicit_cast
 from millstream.types.type_information import as_key
 from millstream.types.type_roots import TypeRoot
 from millstream.types.variants import variant_element, variant_field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from millstream.expressions.functions.definition import CallInfo, ResultRule
     from millstream.types.logical_types import LogicalType
@@ -91,69 +89,42 @@ def _inner(type_: LogicalType) -> LogicalType:
     return type_.element
 
 
-def element_signature(
-    container: Argument,
-    name: str,
-    *,
-    result: LogicalType | ResultRule,
-    nullability: Nullability = Nullability.ARGUMENTS,
-) -> Signature:
-    """A function of an array (or map) and an element (or key) of it."""
-    plain = signature(container, any_type(name), result=result, nullability=nullability)
-    return _ElementSignature(plain.arguments, plain.result, nullability=nullability)
+def _map_type(type_: LogicalType) -> MapType:
+    assert isinstance(type_, MapType), "the signature asks for a map"  # noqa: S101
+    return type_
 
 
-def pairs_signature() -> Signature:
-    """MAP[key, value, ...]."""
-    plain = signature(any_type("key"), any_type("value"), result=map_of, repeats=True)
-    return _PairsSignature(
-        plain.arguments, plain.result, repeats=True, nullability=Nullability.NEVER
-    )
-
-
-def element_of(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    """The element type of the first argument."""
-    del constants
-    return _inner(types[0])
-
-
-def of_key_or_index(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+def _of_key_or_index(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     """What ``container[...]`` is: an element of an array, a value of a map."""
-    del constants
     return types[0].value if isinstance(types[0], MapType) else _inner(types[0])
 
 
-def array_of(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+def _array_of(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     """An array of the first argument's elements and of those given one by one."""
-    del constants
     common = common_type([_inner(types[0]), types[1]])
     assert common is not None, "the signature casts the second to the first"  # noqa: S101
     nullable = types[0].is_nullable
     return ArrayType(common).with_nullability(nullable)
 
 
-def map_of(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+def _map_of(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     """The map of keys and values in turns."""
-    del constants
     keys, values = common_type(list(types[::2])), common_type(list(types[1::2]))
     assert keys is not None, "the signature finds a common type"  # noqa: S101
     assert values is not None, "the signature finds a common type"  # noqa: S101
     return MapType(keys, values)
 
 
-def entries_of(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+def _entries_of(type_: LogicalType) -> LogicalType:
     """ARRAY<ROW<key, value>> of a map."""
-    del constants
-    type_ = types[0]
-    assert isinstance(type_, MapType), "the signature asks for a map"  # noqa: S101
-    return ArrayType(RowType((RowField("key", type_.key), RowField("value", type_.value))))
+    names = ("key", "value")
+    return ArrayType(RowType([*map(RowField, names, _map_type(type_).children)]))
 
 
 functions = FunctionGroup("collection")
 
 _ALWAYS: Final = Nullability.ALWAYS
-_ARRAY: Final = array()
-_VARIANT: Final = root("variant", TypeRoot.VARIANT)
+_ELEMENT: Final = of_first(_inner)
 
 
 def _key(value: Any) -> Any:
@@ -190,19 +161,15 @@ def _cardinality_kernel(info: CallInfo, column: Any) -> Any:
     return NotImplemented
 
 
-@functions.scalar(
+functions.total(
     "CARDINALITY",
-    signatures=(
-        signature(root("array", TypeRoot.ARRAY), result=INT),
-        signature(root("map", TypeRoot.MAP, TypeRoot.MULTISET), result=INT),
-    ),
+    "How many elements an array, or entries a map, has.",
+    len,
+    signature(root("array", TypeRoot.ARRAY), result=INT),
+    signature(root("map", TypeRoot.MAP, TypeRoot.MULTISET), result=INT),
     kernel=_cardinality_kernel,
-    can_fail=False,
     examples=(("CARDINALITY(ARRAY[1, 2, NULL])", "3"), ("CARDINALITY(MAP['a', 1])", "1")),
 )
-def cardinality(collection: Any) -> int:
-    """How many elements an array, or entries a map, has."""
-    return len(collection)
 
 
 def _positive_index(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
@@ -210,25 +177,24 @@ def _positive_index(types: Sequence[LogicalType], constants: Sequence[object]) -
     if isinstance(index, int) and index < 1:
         message = f"the index of an array begins at 1, not {index}"
         raise ProgramError(message)
-    return of_key_or_index(types, constants)
+    return _of_key_or_index(types, constants)
 
 
 @functions.scalar(
     "AT",
-    aliases=("ITEM",),
-    signatures=(
-        signature(
-            root("array", TypeRoot.ARRAY),
-            integer("index"),
-            result=_positive_index,
-            nullability=_ALWAYS,
-        ),
-        element_signature(
-            root("map", TypeRoot.MAP), "key", result=of_key_or_index, nullability=_ALWAYS
-        ),
-        signature(_VARIANT, integer("index"), result=VariantType(), nullability=_ALWAYS),
-        signature(_VARIANT, character("field"), result=VariantType(), nullability=_ALWAYS),
+    signature(
+        root("array", TypeRoot.ARRAY), "integer index", result=_positive_index, nullability=_ALWAYS
     ),
+    signature(
+        root("map", TypeRoot.MAP),
+        "any key",
+        result=_of_key_or_index,
+        nullability=_ALWAYS,
+        kind=_ElementSignature,
+    ),
+    signature("variant, integer index", result=VariantType(), nullability=_ALWAYS),
+    signature("variant, string field", result=VariantType(), nullability=_ALWAYS),
+    aliases=("ITEM",),
     syntax="array[index], map[key], variant[index], variant[field]",
     examples=(
         ("ARRAY['a', 'b'][2]", "b"),
@@ -251,7 +217,7 @@ def item(collection: Any, at: Any) -> Any:
 
 @functions.scalar(
     "ELEMENT",
-    signatures=(signature(_ARRAY, result=element_of, nullability=_ALWAYS),),
+    signature("array", result=_ELEMENT, nullability=_ALWAYS),
     examples=(("ELEMENT(ARRAY[1])", "1"),),
 )
 def element(values: tuple[Any, ...]) -> Any:
@@ -265,50 +231,33 @@ def element(values: tuple[Any, ...]) -> Any:
 # -- arrays and one element -------------------------------------------------------------------
 
 
-def _as_array(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    return types[0]
+def _with_element(result: Any, nullability: Nullability = Nullability.RULE) -> Signature:
+    return signature(
+        "array, any element", result=result, nullability=nullability, kind=_ElementSignature
+    )
 
 
-def _nullable_as_array(result: LogicalType) -> Callable[..., LogicalType]:
-    def rule(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-        del constants
-        return result.with_nullability(types[0].is_nullable)
-
-    return rule
-
-
-def _with_element(result: Any, nullability: Nullability = Nullability.RULE) -> tuple[Signature]:
-    return (element_signature(_ARRAY, "element", result=result, nullability=nullability),)
-
-
-@functions.scalar(
+functions.total(
     "ARRAY_APPEND",
-    signatures=_with_element(array_of),
+    "An array with an element, which may be NULL, after the others.",
+    lambda values, new: None if values is None else (*values, new),
+    _with_element(_array_of),
     nulls=NullBehaviour.CALLED,
-    can_fail=False,
     examples=(("ARRAY_APPEND(ARRAY[1, 2], 3)", "[1, 2, 3]"),),
 )
-def array_append(values: tuple[Any, ...] | None, new: Any) -> tuple[Any, ...] | None:
-    """An array with an element, which may be NULL, after the others."""
-    return None if values is None else (*values, new)
-
-
-@functions.scalar(
+functions.total(
     "ARRAY_PREPEND",
-    signatures=_with_element(array_of),
+    "An array with an element, which may be NULL, before the others.",
+    lambda values, new: None if values is None else (new, *values),
+    _with_element(_array_of),
     nulls=NullBehaviour.CALLED,
-    can_fail=False,
     examples=(("ARRAY_PREPEND(ARRAY[1, 2], 0)", "[0, 1, 2]"),),
 )
-def array_prepend(values: tuple[Any, ...] | None, new: Any) -> tuple[Any, ...] | None:
-    """An array with an element, which may be NULL, before the others."""
-    return None if values is None else (new, *values)
 
 
 @functions.scalar(
     "ARRAY_CONTAINS",
-    signatures=_with_element(_nullable_as_array(BOOLEAN)),
+    _with_element(of_first(lambda type_: BOOLEAN.with_nullability(type_.is_nullable))),
     nulls=NullBehaviour.CALLED,
     can_fail=False,
     examples=(
@@ -326,7 +275,7 @@ def array_contains(values: tuple[Any, ...] | None, wanted: Any) -> bool | None:
 
 @functions.scalar(
     "ARRAY_POSITION",
-    signatures=_with_element(INT, Nullability.ARGUMENTS),
+    _with_element(INT, Nullability.ARGUMENTS),
     can_fail=False,
     examples=(("ARRAY_POSITION(ARRAY['a', 'b'], 'b')", "2"), ("ARRAY_POSITION(ARRAY[1], 2)", "0")),
 )
@@ -338,7 +287,7 @@ def array_position(values: tuple[Any, ...], wanted: Any) -> int:
 
 @functions.scalar(
     "ARRAY_REMOVE",
-    signatures=_with_element(_as_array),
+    _with_element(same_as(0)),
     nulls=NullBehaviour.CALLED,
     can_fail=False,
     examples=(("ARRAY_REMOVE(ARRAY[1, 2, 2, 3], 2)", "[1, 3]"),),
@@ -354,33 +303,25 @@ def array_remove(values: tuple[Any, ...] | None, wanted: Any) -> tuple[Any, ...]
 # -- arrays ------------------------------------------------------------------------------------
 
 
-@functions.scalar(
+functions.total(
     "ARRAY_DISTINCT",
-    signatures=(signature(_ARRAY, result=same_as(0)),),
-    can_fail=False,
+    "An array with each element once, in the order in which they first occur.",
+    _first_ones,
+    signature("array", result=same_as(0)),
     examples=(("ARRAY_DISTINCT(ARRAY[1, 2, 1])", "[1, 2]"),),
 )
-def array_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """An array with each element once, in the order in which they first occur."""
-    return _first_ones(values)
-
-
-@functions.scalar(
+functions.total(
     "ARRAY_REVERSE",
-    signatures=(signature(_ARRAY, result=same_as(0)),),
-    can_fail=False,
+    "The elements of an array from the last to the first.",
+    lambda values: values[::-1],
+    signature("array", result=same_as(0)),
     examples=(("ARRAY_REVERSE(ARRAY[1, 2, 3])", "[3, 2, 1]"),),
 )
-def array_reverse(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The elements of an array from the last to the first."""
-    return values[::-1]
 
 
 @functions.scalar(
     "ARRAY_SLICE",
-    signatures=(
-        signature(_ARRAY, integer("start"), integer("end"), result=same_as(0), optional=1),
-    ),
+    signature("array, integer start[, integer end]", result=same_as(0)),
     can_fail=False,
     syntax="ARRAY_SLICE(array, start[, end])",
     examples=(
@@ -401,11 +342,7 @@ def array_slice(values: tuple[Any, ...], start: int, end: int | None = None) -> 
 
 @functions.scalar(
     "ARRAY_SORT",
-    signatures=(
-        signature(
-            _ARRAY, boolean("ascending"), boolean("null_first"), result=same_as(0), optional=2
-        ),
-    ),
+    signature("array[, boolean ascending, boolean null_first]", result=same_as(0)),
     syntax="ARRAY_SORT(array[, ascending[, null_first]])",
     examples=(
         ("ARRAY_SORT(ARRAY[3, 1, 2])", "[1, 2, 3]"),
@@ -431,7 +368,7 @@ def array_sort(
 
 @functions.scalar(
     "ARRAY_MAX",
-    signatures=(signature(_ARRAY, result=element_of, nullability=_ALWAYS),),
+    signature("array", result=_ELEMENT, nullability=_ALWAYS),
     examples=(("ARRAY_MAX(ARRAY[1, NULL, 3])", "3"),),
 )
 def array_max(values: tuple[Any, ...]) -> Any:
@@ -441,7 +378,7 @@ def array_max(values: tuple[Any, ...]) -> Any:
 
 @functions.scalar(
     "ARRAY_MIN",
-    signatures=(signature(_ARRAY, result=element_of, nullability=_ALWAYS),),
+    signature("array", result=_ELEMENT, nullability=_ALWAYS),
     examples=(("ARRAY_MIN(ARRAY['b', 'a'])", "a"),),
 )
 def array_min(values: tuple[Any, ...]) -> Any:
@@ -463,14 +400,8 @@ _STRING_ARRAY: Final = Argument(
 
 @functions.scalar(
     "ARRAY_JOIN",
-    signatures=(
-        signature(
-            _STRING_ARRAY,
-            character("delimiter"),
-            character("null_replacement"),
-            result=STRING,
-            optional=1,
-        ),
+    signature(
+        _STRING_ARRAY, "string delimiter, string null_replacement", result=STRING, optional=1
     ),
     can_fail=False,
     syntax="ARRAY_JOIN(array, delimiter[, null_replacement])",
@@ -493,24 +424,21 @@ def array_join(
 # -- several arrays ----------------------------------------------------------------------------
 
 
-def _two_arrays() -> tuple[Signature]:
-    return (signature(array("array1"), array("array2"), result=common_of(), common=True),)
+_TWO_ARRAYS: Final = signature("array array1, array array2", result=common_of(), common=True)
 
 
-@functions.scalar(
+functions.total(
     "ARRAY_UNION",
-    signatures=_two_arrays(),
-    can_fail=False,
+    "What is in one of two arrays, each element once.",
+    lambda first, second: _first_ones(first + second),
+    _TWO_ARRAYS,
     examples=(("ARRAY_UNION(ARRAY[1, 2, 2], ARRAY[3, 1])", "[1, 2, 3]"),),
 )
-def array_union(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is in one of two arrays, each element once."""
-    return _first_ones(first + second)
 
 
 @functions.scalar(
     "ARRAY_INTERSECT",
-    signatures=_two_arrays(),
+    _TWO_ARRAYS,
     can_fail=False,
     examples=(("ARRAY_INTERSECT(ARRAY[1, 1, 2, 3], ARRAY[3, 1])", "[1, 3]"),),
 )
@@ -522,7 +450,7 @@ def array_intersect(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[An
 
 @functions.scalar(
     "ARRAY_EXCEPT",
-    signatures=_two_arrays(),
+    _TWO_ARRAYS,
     can_fail=False,
     examples=(("ARRAY_EXCEPT(ARRAY[1, 2, 2, 3, 1], ARRAY[2])", "[1, 3]"),),
 )
@@ -532,69 +460,45 @@ def array_except(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, 
     return _first_ones(value for value in first if _key(value) not in others)
 
 
-@functions.scalar(
+functions.total(
     "ARRAY_CONCAT",
-    signatures=(signature(_ARRAY, result=common_of(), repeats=True, common=True),),
-    can_fail=False,
+    "The elements of all arrays, concatenated.",
+    lambda *arrays: tuple(value for values in arrays for value in values),
+    signature("array...", result=common_of(), common=True),
     syntax="ARRAY_CONCAT(array1, array2, ...)",
     examples=(("ARRAY_CONCAT(ARRAY[1], ARRAY[2], ARRAY[1])", "[1, 2, 1]"),),
 )
-def array_concat(*arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The elements of all arrays, concatenated."""
-    return tuple(value for values in arrays for value in values)
 
 
 # -- maps --------------------------------------------------------------------------------------
 
 
-def _map_array(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    type_ = types[0]
-    return ArrayType(type_.key) if isinstance(type_, MapType) else type_
-
-
-def _value_array(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    type_ = types[0]
-    return ArrayType(type_.value) if isinstance(type_, MapType) else type_
-
-
-@functions.scalar(
+functions.total(
     "MAP_KEYS",
-    signatures=(signature(map_of_any(), result=_map_array),),
-    can_fail=False,
+    "The keys of a map; no order is promised.",
+    tuple,
+    signature("map", result=of_first(lambda type_: ArrayType(_map_type(type_).key))),
     examples=(("MAP_KEYS(MAP['a', 1, 'b', 2])", "[a, b]"),),
 )
-def map_keys(mapping: dict[Any, Any]) -> tuple[Any, ...]:
-    """The keys of a map; no order is promised."""
-    return tuple(mapping)
-
-
-@functions.scalar(
+functions.total(
     "MAP_VALUES",
-    signatures=(signature(map_of_any(), result=_value_array),),
-    can_fail=False,
+    "The values of a map; no order is promised.",
+    lambda mapping: tuple(mapping.values()),
+    signature("map", result=of_first(lambda type_: ArrayType(_map_type(type_).value))),
     examples=(("MAP_VALUES(MAP['a', 1, 'b', 2])", "[1, 2]"),),
 )
-def map_values(mapping: dict[Any, Any]) -> tuple[Any, ...]:
-    """The values of a map; no order is promised."""
-    return tuple(mapping.values())
-
-
-@functions.scalar(
+functions.total(
     "MAP_ENTRIES",
-    signatures=(signature(map_of_any(), result=entries_of),),
-    can_fail=False,
+    "The entries of a map as rows of key and value; no order is promised.",
+    lambda mapping: tuple(mapping.items()),
+    signature("map", result=of_first(_entries_of)),
     examples=(("CARDINALITY(MAP_ENTRIES(MAP['a', 1, 'b', 2]))", "2"),),
 )
-def map_entries(mapping: dict[Any, Any]) -> tuple[Any, ...]:
-    """The entries of a map as rows of key and value; no order is promised."""
-    return tuple(mapping.items())
 
 
 @functions.scalar(
     "MAP_UNION",
-    signatures=(signature(map_of_any(), result=common_of(), repeats=True, common=True),),
+    signature("map...", result=common_of(), common=True),
     can_fail=False,
     syntax="MAP_UNION(map1, map2, ...)",
     examples=(("MAP_UNION(MAP['a', 1], MAP['a', 2, 'c', 3])['a']", "2"),),
@@ -607,13 +511,12 @@ def map_union(*maps: dict[Any, Any]) -> dict[Any, Any]:
     return merged
 
 
-def _mapped_arrays(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    return MapType(element_of(types[:1], constants), element_of(types[1:], constants))
-
-
 @functions.scalar(
     "MAP_FROM_ARRAYS",
-    signatures=(signature(array("keys"), array("values"), result=_mapped_arrays),),
+    signature(
+        "array keys, array values",
+        result=lambda types, _: MapType(_inner(types[0]), _inner(types[1])),
+    ),
     examples=(("MAP_FROM_ARRAYS(ARRAY['a', 'b'], ARRAY[1, 2])['b']", "2"),),
 )
 def map_from_arrays(keys: tuple[Any, ...], values: tuple[Any, ...]) -> dict[Any, Any]:
@@ -622,3 +525,222 @@ def map_from_arrays(keys: tuple[Any, ...], values: tuple[Any, ...]) -> dict[Any,
         message = f"MAP_FROM_ARRAYS: {len(keys)} keys and {len(values)} values"
         raise ValueError(message)
     return dict(zip(map(as_key, keys), values, strict=True))
+
+
+construction: Final = FunctionGroup("value construction")
+
+_NEVER: Final = Nullability.NEVER
+
+
+def _row_type(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
+    return RowType(tuple(RowField(f"EXPR${at}", type_) for at, type_ in enumerate(types)))
+
+
+def _row_kernel(info: CallInfo, *columns: Any) -> Any:
+    if not columns:
+        return NotImplemented
+    arrays = [
+        pa.repeat(column, info.rows) if isinstance(column, pa.Scalar) else column
+        for column in columns
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(info.result_type.to_arrow()))
+
+
+construction.total(
+    "ROW",
+    "A row of values; its fields are called EXPR$0, EXPR$1 and so on.",
+    lambda *values: values,
+    signature("[any...]", result=_row_type, nullability=_NEVER),
+    nulls=NullBehaviour.CALLED,
+    kernel=_row_kernel,
+    syntax="ROW(value1, value2, ...), (value1, value2, ...)",
+    examples=(("ROW(1, 'a')", "(1, a)"),),
+)
+
+
+def _array_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    return ArrayType(common_of()(types, constants))
+
+
+construction.total(
+    "ARRAY",
+    "An array of values, of their common type.",
+    lambda *values: values,
+    signature("any...", result=_array_type, common=True, nullability=_NEVER),
+    nulls=NullBehaviour.CALLED,
+    syntax="ARRAY[value1, value2, ...]",
+    examples=(("ARRAY[1, 2, NULL]", "[1, 2, NULL]"),),
+)
+
+
+@construction.scalar(
+    "MAP",
+    signature("any key, any...", result=_map_of, nullability=_NEVER, kind=_PairsSignature),
+    nulls=NullBehaviour.CALLED,
+    syntax="MAP[key1, value1, key2, value2, ...]",
+    examples=(("MAP['a', 1, 'b', 2]", "{a=1, b=2}"),),
+)
+def map_of_pairs(*values: Any) -> dict[Any, Any]:
+    """A map of keys and values in turns; of equal keys the last one counts."""
+    return dict(zip(map(as_key, values[::2]), values[1::2], strict=True))
+
+
+def _pairs(
+    types: Sequence[LogicalType], constants: Sequence[object]
+) -> list[tuple[str, LogicalType]]:
+    """Fields and their types behind the first argument.
+
+    Raises:
+        ProgramError: a field is no text of the statement, or is named twice.
+    """
+    found: dict[str, LogicalType] = {}
+    for at in range(1, len(types), 2):
+        name = constants[at]
+        if not isinstance(name, str):
+            message = (
+                f"The field key at position {at + 1} must be a non-nullable character string "
+                "literal."
+            )
+            raise ProgramError(message)
+        if name in found:
+            message = f"The field name '{name}' at position {at + 1} is repeated."
+            raise ProgramError(message)
+        found[name] = types[at + 1]
+    return list(found.items())
+
+
+def _object_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    name = constants[0]
+    if not isinstance(name, str):
+        message = (
+            "The first argument must be a non-nullable character string literal representing the "
+            "class name."
+        )
+        raise ProgramError(message)
+    if not is_class_name(name):
+        message = f"Invalid class name '{name}'. It must be identifiers with dots between them."
+        raise ProgramError(message)
+    fields = tuple(RowField(*pair) for pair in _pairs(types, constants))
+    return StructuredType(fields, class_name=name)
+
+
+def _object_kernel(info: CallInfo, *columns: Any) -> Any:
+    return _row_kernel(info, *columns[2::2])
+
+
+@dataclass(frozen=True)
+class _ObjectSignature(Signature):
+    """Names and values in turns behind one argument."""
+
+    def match(self, types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
+        return super().match(types) if len(types) % 2 else None
+
+
+def _object_signature(result: ResultRule) -> Signature:
+    return _ObjectSignature(
+        (any_type("class or object"), any_type("name or value")),
+        result,
+        repeats=True,
+        optional=1,
+        nullability=Nullability.ALWAYS,
+    )
+
+
+@construction.scalar(
+    "OBJECT_OF",
+    _object_signature(_object_type),
+    nulls=NullBehaviour.CALLED,
+    kernel=_object_kernel,
+    can_fail=False,
+    syntax="OBJECT_OF('module.Class', 'name1', value1, 'name2', value2, ...)",
+    examples=(("OBJECT_OF('app.User', 'name', 'Bob', 'age', 42)", "(name=Bob, age=42)"),),
+)
+def object_of(_: str, *pairs: Any) -> tuple[Any, ...]:
+    """An object of a structured type.
+
+    In Python it is one of that class if that is a dataclass of these fields that can be imported,
+    and a row with names otherwise.
+    """
+    return pairs[1::2]
+
+
+def _updated_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    type_ = types[0]
+    if not isinstance(type_, StructuredType):
+        message = (
+            f"The first argument must be a structured type, but was {type_.as_summary_string()}."
+        )
+        raise ProgramError(message)
+    made = dict(_pairs(types, constants))
+    for at, name in enumerate(made):
+        if name not in type_.names:
+            message = (
+                f"The field name '{name}' at position {2 * at + 2} is not part of the structured "
+                f"type attributes. Available attributes: [{', '.join(type_.names)}]."
+            )
+            raise ProgramError(message)
+    fields = tuple(replace(each, data_type=made.get(each.name, each.type)) for each in type_)
+    return type_.with_parameters(members=fields)
+
+
+@construction.scalar(
+    "OBJECT_UPDATE",
+    _object_signature(_updated_type),
+    nulls=NullBehaviour.CALLED,
+    contextual=True,
+    can_fail=False,
+    syntax="OBJECT_UPDATE(object, 'name1', value1, 'name2', value2, ...)",
+    examples=(
+        (
+            "OBJECT_UPDATE(OBJECT_OF('app.User', 'name', 'Bob', 'age', 42), 'age', 43)",
+            "(name=Bob, age=43)",
+        ),
+    ),
+)
+def object_update(info: CallInfo, values: tuple[Any, ...] | None, *pairs: Any) -> Any:
+    """The object with other values of some fields; their types are those of the values."""
+    if values is None:
+        return None
+    type_ = info.argument_types[0]
+    assert isinstance(type_, StructuredType), "the signature asks for one"  # noqa: S101
+    made = dict(zip(type_.names, values, strict=True))
+    made.update(zip(pairs[::2], pairs[1::2], strict=True))
+    return tuple(made.values())
+
+
+def _position(type_: LogicalType, field: object) -> int:
+    assert isinstance(type_, RowType), "the signature asks for a row"  # noqa: S101
+    if isinstance(field, int) and 0 <= field < len(type_):
+        return field
+    if isinstance(field, str) and field in type_.names:
+        return type_.index_of(field)
+    message = f"{type_.as_summary_string()} has no field {field!r}"
+    raise ProgramError(message)
+
+
+def _field_type(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+    type_ = types[0]
+    position = _position(type_, constants[1])
+    found = list(type_.children)[position]
+    return found.with_nullability(found.is_nullable or type_.is_nullable)
+
+
+def _field_kernel(info: CallInfo, rows: Any, _: Any) -> Any:
+    if not isinstance(rows, pa.Array):
+        return NotImplemented
+    return pc.struct_field(rows, [_position(info.argument_types[0], info.constants[1])])
+
+
+@construction.scalar(
+    "GET",
+    signature("row, string name", result=_field_type, nullability=Nullability.RULE),
+    signature("row, integer position", result=_field_type, nullability=Nullability.RULE),
+    kernel=_field_kernel,
+    contextual=True,
+    can_fail=False,
+    syntax="row.field",
+    examples=(("ROW(1, 'a').EXPR$1", "a"),),
+)
+def get(info: CallInfo, values: tuple[Any, ...], field: str | int) -> Any:
+    """The field of a row of a name, or at a position, from 0; both must be constants."""
+    return values[_position(info.argument_types[0], field)]

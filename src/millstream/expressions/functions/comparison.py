@@ -1,13 +1,14 @@
-"""Comparisons: =, <>, <, LIKE, SIMILAR TO, IN, BETWEEN, IS DISTINCT FROM, IS NULL.
+"""Comparisons and three-valued logic: =, <>, <, LIKE, IN, BETWEEN, IS NULL, AND, OR, NOT, IS TRUE.
 
 Text is compared by code points without padding, numbers of different types by value, text with a
-date or timestamp as that.
+date or timestamp as that.  AND and OR evaluate lazily, left to right.
 """
 
 from __future__ import annotations
 
 import operator
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,14 +17,12 @@ import pyarrow.compute as pc
 
 from millstream.expressions.decimals import comparable_columns
 from millstream.expressions.functions.definition import (
-    ANY,
     BOOLEAN,
     CallInfo,
     FunctionGroup,
     Nullability,
     NullBehaviour,
-    any_type,
-    character,
+    on_columns,
     signature,
 )
 from millstream.expressions.java.regular_expressions import compile_pattern
@@ -184,19 +183,12 @@ def _plan(pattern: str, escape: str | None) -> tuple[str, str]:
     return by_place.get(tuple(wildcards), "regex"), text
 
 
-def _starts(string: pa.Array, text: str) -> pa.Array:
-    return pc.starts_with(string, text)
-
-
-def _ends(string: pa.Array, text: str) -> pa.Array:
-    return pc.ends_with(string, text)
-
-
-def _has(string: pa.Array, text: str) -> pa.Array:
-    return pc.match_substring(string, text)
-
-
-_PLANS: Final = {"equal": pc.equal, "prefix": _starts, "suffix": _ends, "part": _has}
+_PLANS: Final = {
+    "equal": pc.equal,
+    "prefix": pc.starts_with,
+    "suffix": pc.ends_with,
+    "part": pc.match_substring,
+}
 
 
 functions: Final = FunctionGroup("comparison")
@@ -310,6 +302,29 @@ def _negated(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return negation
 
 
+def _list_opposite(name: str, documentation: str, syntax: str, example: tuple[str, str]) -> None:
+    """List what is TRUE where the function that was listed last is FALSE."""
+    other = functions.definitions[-1]
+    decide = other.reference
+    assert decide is not None  # noqa: S101 - it is no special form
+
+    def reference(*values: Any) -> bool | None:
+        found = decide(*values)
+        return None if found is None else not found
+
+    functions.add(
+        replace(
+            other,
+            name=name,
+            reference=reference,
+            kernel=None if other.kernel is None else _negated(other.kernel),
+            documentation=documentation,
+            syntax=syntax,
+            examples=(example,),
+        )
+    )
+
+
 def _operator(
     name: str, kernel: str, reference: Callable[[Any, Any], object], documentation: str
 ) -> None:
@@ -317,14 +332,9 @@ def _operator(
     ordered = name not in {"=", "<>"}
     functions.scalar(
         name,
-        signatures=[
-            signature(
-                any_type("value1"),
-                any_type("value2"),
-                result=BOOLEAN,
-                unify=_ordered if ordered else _equatable,
-            )
-        ],
+        signature(
+            "any value1, any value2", result=BOOLEAN, unify=_ordered if ordered else _equatable
+        ),
         aliases=["!="] if name == "<>" else [],
         kernel=_comparing(kernel),
         reads_leniently=not ordered,
@@ -343,53 +353,33 @@ _operator("<", "less", operator.lt, "TRUE if value1 is less than value2.")
 _operator("<=", "less_equal", operator.le, "TRUE if value1 is less than or equal to value2.")
 
 
-_IS: Final = signature(ANY, result=BOOLEAN, nullability=Nullability.NEVER)
+_IS: Final = signature("any", result=BOOLEAN, nullability=Nullability.NEVER)
 
 
-def _is_null(info: CallInfo, value: Any) -> Any:
-    del info
-    return pc.is_null(value)
-
-
-@functions.scalar(
+functions.total(
     "IS NULL",
-    signatures=[_IS],
+    "TRUE if the value is NULL.",
+    lambda value: value is None,
+    _IS,
     nulls=NullBehaviour.CALLED,
-    kernel=_is_null,
-    can_fail=False,
+    kernel=on_columns(pc.is_null),
     syntax="value IS NULL",
     examples=[("1 IS NULL", "FALSE")],
 )
-def is_null(value: Any) -> object:
-    """TRUE if the value is NULL."""
-    return value is None
-
-
-def _is_not_null(info: CallInfo, value: Any) -> Any:
-    del info
-    return pc.is_valid(value)
-
-
-@functions.scalar(
+functions.total(
     "IS NOT NULL",
-    signatures=[_IS],
+    "TRUE if the value is not NULL.",
+    lambda value: value is not None,
+    _IS,
     nulls=NullBehaviour.CALLED,
-    kernel=_is_not_null,
-    can_fail=False,
+    kernel=on_columns(pc.is_valid),
     syntax="value IS NOT NULL",
     examples=[("1 IS NOT NULL", "TRUE")],
 )
-def is_not_null(value: Any) -> object:
-    """TRUE if the value is not NULL."""
-    return value is not None
 
 
 _SAMENESS: Final = signature(
-    any_type("value1"),
-    any_type("value2"),
-    result=BOOLEAN,
-    unify=_equatable,
-    nullability=Nullability.NEVER,
+    "any value1, any value2", result=BOOLEAN, unify=_equatable, nullability=Nullability.NEVER
 )
 
 
@@ -402,36 +392,32 @@ def _same(info: CallInfo, left: Any, right: Any) -> Any:
     return pc.or_(both_null, pc.coalesce(pc.equal(left, right), pa.scalar(False)))  # noqa: FBT003
 
 
-@functions.scalar(
+def _is_same(left: Any, right: Any) -> bool:
+    return left is right if left is None or right is None else bool(left == right)
+
+
+functions.total(
     "IS DISTINCT FROM",
-    signatures=[_SAMENESS],
+    "TRUE if the values differ; two NULLs do not.",
+    lambda left, right: not _is_same(left, right),
+    _SAMENESS,
     nulls=NullBehaviour.CALLED,
     kernel=_negated(_same),
     reads_leniently=True,
-    can_fail=False,
     syntax="value1 IS DISTINCT FROM value2",
     examples=[("1 IS DISTINCT FROM CAST(NULL AS INT)", "TRUE")],
 )
-def is_distinct_from(left: Any, right: Any) -> object:
-    """TRUE if the values differ; two NULLs do not."""
-    return not is_not_distinct_from(left, right)
-
-
-@functions.scalar(
+functions.total(
     "IS NOT DISTINCT FROM",
-    signatures=[_SAMENESS],
+    "TRUE if the values are equal or both NULL.",
+    _is_same,
+    _SAMENESS,
     nulls=NullBehaviour.CALLED,
     kernel=_same,
     reads_leniently=True,
-    can_fail=False,
     syntax="value1 IS NOT DISTINCT FROM value2",
     examples=[("CAST(NULL AS INT) IS NOT DISTINCT FROM CAST(NULL AS INT)", "TRUE")],
 )
-def is_not_distinct_from(left: Any, right: Any) -> object:
-    """TRUE if the values are equal or both NULL."""
-    if left is None or right is None:
-        return left is right
-    return bool(left == right)
 
 
 # -- BETWEEN and IN ---------------------------------------------------------------------------
@@ -444,11 +430,7 @@ def _between(info: CallInfo, value: Any, lower: Any, upper: Any) -> Any:
 
 
 _BETWEEN: Final = signature(
-    any_type("value1"),
-    any_type("value2"),
-    any_type("value3"),
-    result=BOOLEAN,
-    unify=_all_comparable,
+    "any value1, any value2, any value3", result=BOOLEAN, unify=_all_comparable
 )
 
 
@@ -460,7 +442,7 @@ def _and(left: bool | None, right: bool | None) -> bool | None:  # noqa: FBT001 
 
 @functions.scalar(
     "BETWEEN",
-    signatures=[_BETWEEN],
+    _BETWEEN,
     nulls=NullBehaviour.CALLED,
     kernel=_between,
     can_fail=False,
@@ -474,19 +456,12 @@ def between(value: Any, lower: Any, upper: Any) -> bool | None:
     return _and(above, below)
 
 
-@functions.scalar(
+_list_opposite(
     "NOT BETWEEN",
-    signatures=[_BETWEEN],
-    nulls=NullBehaviour.CALLED,
-    kernel=_negated(_between),
-    can_fail=False,
-    syntax="value1 NOT BETWEEN value2 AND value3",
-    examples=[("12 NOT BETWEEN 15 AND 12", "TRUE")],
+    "TRUE if value1 is less than value2 or greater than value3.",
+    "value1 NOT BETWEEN value2 AND value3",
+    ("12 NOT BETWEEN 15 AND 12", "TRUE"),
 )
-def not_between(value: Any, lower: Any, upper: Any) -> bool | None:
-    """TRUE if value1 is less than value2 or greater than value3."""
-    inside = between(value, lower, upper)
-    return None if inside is None else not inside
 
 
 def _is_symmetric(info: CallInfo, value: Any, one: Any, other: Any) -> Any:
@@ -497,7 +472,7 @@ def _is_symmetric(info: CallInfo, value: Any, one: Any, other: Any) -> Any:
 
 @functions.scalar(
     "BETWEEN SYMMETRIC",
-    signatures=[_BETWEEN],
+    _BETWEEN,
     nulls=NullBehaviour.CALLED,
     kernel=_is_symmetric,
     can_fail=False,
@@ -544,14 +519,12 @@ def _any_equal(value: Any, items: Sequence[Any]) -> Any:
     return result
 
 
-_IN: Final = signature(
-    any_type("value1"), any_type("value2"), result=BOOLEAN, repeats=True, unify=_all_comparable
-)
+_IN: Final = signature("any value1, any value2...", result=BOOLEAN, unify=_all_comparable)
 
 
 @functions.scalar(
     "IN",
-    signatures=[_IN],
+    _IN,
     nulls=NullBehaviour.CALLED,
     kernel=_is_in,
     reads_leniently=True,
@@ -568,32 +541,22 @@ def is_in(value: Any, *items: Any) -> bool | None:
     return None if None in items else False
 
 
-@functions.scalar(
+_list_opposite(
     "NOT IN",
-    signatures=[_IN],
-    nulls=NullBehaviour.CALLED,
-    kernel=_negated(_is_in),
-    reads_leniently=True,
-    can_fail=False,
-    syntax="value1 NOT IN (value2 [, value3]*)",
-    examples=[("4 NOT IN (1, 2, 3)", "TRUE")],
+    "TRUE if value1 is none of the list; UNKNOWN if there is a NULL among them.",
+    "value1 NOT IN (value2 [, value3]*)",
+    ("4 NOT IN (1, 2, 3)", "TRUE"),
 )
-def not_in(value: Any, *items: Any) -> bool | None:
-    """TRUE if value1 is none of the list; UNKNOWN if there is a NULL among them."""
-    found = is_in(value, *items)
-    return None if found is None else not found
 
 
 # -- patterns ---------------------------------------------------------------------------------
 
-_PATTERN: Final = signature(
-    character("string1"), character("string2"), character("escape"), optional=1, result=BOOLEAN
-)
+_PATTERN: Final = signature("string string1, string string2[, string escape]", result=BOOLEAN)
 
 
 @functions.scalar(
     "LIKE",
-    signatures=[_PATTERN],
+    _PATTERN,
     kernel=like_column,
     costly=True,
     syntax="string1 LIKE string2 [ESCAPE char]",
@@ -604,22 +567,17 @@ def like(string: str, pattern: str, escape: str | None = None) -> object:
     return matches(compiled_like(pattern, escape), string)
 
 
-@functions.scalar(
+_list_opposite(
     "NOT LIKE",
-    signatures=[_PATTERN],
-    kernel=_negated(like_column),
-    costly=True,
-    syntax="string1 NOT LIKE string2 [ESCAPE char]",
-    examples=[("'TechOnTheNet' NOT LIKE 'Tech%'", "FALSE")],
+    "TRUE if string1 does not match the pattern string2.",
+    "string1 NOT LIKE string2 [ESCAPE char]",
+    ("'TechOnTheNet' NOT LIKE 'Tech%'", "FALSE"),
 )
-def not_like(string: str, pattern: str, escape: str | None = None) -> object:
-    """TRUE if string1 does not match the pattern string2."""
-    return not like(string, pattern, escape)
 
 
 @functions.scalar(
     "SIMILAR TO",
-    signatures=[_PATTERN],
+    _PATTERN,
     costly=True,
     syntax="string1 SIMILAR TO string2 [ESCAPE char]",
     examples=[("'aabb' SIMILAR TO '(a|b)+'", "TRUE")],
@@ -629,13 +587,77 @@ def similar_to(string: str, pattern: str, escape: str | None = None) -> object:
     return matches(compiled_similar(pattern, escape), string)
 
 
-@functions.scalar(
+_list_opposite(
     "NOT SIMILAR TO",
-    signatures=[_PATTERN],
-    costly=True,
-    syntax="string1 NOT SIMILAR TO string2 [ESCAPE char]",
-    examples=[("'aabb' NOT SIMILAR TO 'a+'", "TRUE")],
+    "TRUE if string1 does not match the SQL regular expression string2.",
+    "string1 NOT SIMILAR TO string2 [ESCAPE char]",
+    ("'aabb' NOT SIMILAR TO 'a+'", "TRUE"),
 )
-def not_similar_to(string: str, pattern: str, escape: str | None = None) -> object:
-    """TRUE if string1 does not match the SQL regular expression string2."""
-    return not similar_to(string, pattern, escape)
+
+
+logical: Final = FunctionGroup("logical")
+
+_JUNCTION: Final = signature("boolean boolean1, boolean boolean2...", result=BOOLEAN)
+logical.special_form(
+    "OR",
+    _JUNCTION,
+    syntax="boolean1 OR boolean2",
+    documentation="TRUE if one of the two is TRUE; TRUE OR UNKNOWN is TRUE.",
+    examples=(("1 = 2 OR 2 = 2", "TRUE"),),
+)
+logical.special_form(
+    "AND",
+    _JUNCTION,
+    syntax="boolean1 AND boolean2",
+    documentation="TRUE if both are TRUE; FALSE AND UNKNOWN is FALSE.",
+    examples=(("1 = 2 AND 2 = 2", "FALSE"),),
+)
+logical.total(
+    "NOT",
+    "TRUE if the value is FALSE, FALSE if it is TRUE, UNKNOWN if it is UNKNOWN.",
+    lambda value: not value,
+    signature("boolean", result=BOOLEAN),
+    kernel=on_columns(pc.invert),
+    syntax="NOT boolean",
+    examples=[("NOT 1 = 2", "TRUE")],
+)
+
+
+def _is(wanted: bool | None, *, negated: bool) -> Callable[[Any], object]:  # noqa: FBT001
+    def reference(value: Any) -> object:
+        return (value is wanted) is not negated
+
+    return reference
+
+
+def _is_kernel(wanted: bool | None, *, negated: bool) -> Callable[..., Any]:  # noqa: FBT001
+    def kernel(_: CallInfo, value: Any) -> Any:
+        if wanted is None:
+            return pc.is_valid(value) if negated else pc.is_null(value)
+        # UNKNOWN counts as the other truth value.
+        known = pc.coalesce(value, pa.scalar(not wanted))
+        return known if wanted is not negated else pc.invert(known)
+
+    return kernel
+
+
+def _test(word: str, wanted: bool | None, documentation: str) -> None:  # noqa: FBT001
+    """List IS word and IS NOT word."""
+    for negated in (False, True):
+        name = f"IS NOT {word}" if negated else f"IS {word}"
+        expected = _is(wanted, negated=negated)(True)  # noqa: FBT003
+        logical.scalar(
+            name,
+            signature("boolean", result=BOOLEAN, nullability=Nullability.NEVER),
+            nulls=NullBehaviour.CALLED,
+            kernel=_is_kernel(wanted, negated=negated),
+            can_fail=False,
+            syntax=f"boolean {name}",
+            documentation=f"{'FALSE' if negated else 'TRUE'} if {documentation}, else the other.",
+            examples=[(f"(1 = 1) {name}", str(expected).upper())],
+        )(_is(wanted, negated=negated))
+
+
+_test("FALSE", wanted=False, documentation="the value is FALSE")
+_test("TRUE", wanted=True, documentation="the value is TRUE")
+_test("UNKNOWN", wanted=None, documentation="the value is UNKNOWN (NULL)")

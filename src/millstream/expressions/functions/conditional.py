@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from millstream.expressions.functions.comparison import comparison_types
 from millstream.expressions.functions.definition import (
-    ANY,
     BOOLEAN,
     CallInfo,
     FunctionGroup,
@@ -22,9 +21,7 @@ from millstream.expressions.functions.definition import (
     NullBehaviour,
     Signature,
     any_type,
-    boolean,
-    character,
-    comparable,
+    same_as,
     signature,
 )
 from millstream.types.logical_types import NullType
@@ -83,37 +80,30 @@ def _case_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | None:
     return tuple(wanted)
 
 
-def _case_result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
+def _case_result(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     values = [type_ for i, type_ in enumerate(types) if _is_value_of_case(i, len(types))]
     return values[0].with_nullability(any(type_.is_nullable for type_ in values))
 
 
 _CASE: Final = signature(
-    ANY, repeats=True, result=_case_result, unify=_case_types, nullability=Nullability.RULE
+    "any...", result=_case_result, unify=_case_types, nullability=Nullability.RULE
 )
 functions.special_form(
     "CASE",
-    signatures=[_CASE],
+    _CASE,
     syntax="CASE WHEN condition THEN value [WHEN ...] [ELSE value] END",
-    documentation=(
-        "The value of the first condition that is TRUE, else that of ELSE (NULL without). "
-        "Values are only evaluated for the rows that they are for."
-    ),
+    documentation="The value of the first condition that is TRUE, else that of ELSE (NULL without)."
+    " Values are only evaluated for the rows that they are for.",
     examples=(("CASE WHEN 1 = 2 THEN 'a' ELSE 'b' END", "b"),),
 )
 functions.special_form(
     "IF",
-    signatures=[
-        signature(
-            boolean("condition"),
-            any_type("true_value"),
-            any_type("false_value"),
-            result=_case_result,
-            unify=_case_types,
-            nullability=Nullability.RULE,
-        )
-    ],
+    signature(
+        "boolean condition, any true_value, any false_value",
+        result=_case_result,
+        unify=_case_types,
+        nullability=Nullability.RULE,
+    ),
     documentation="true_value if the condition is TRUE, else false_value.",
     examples=(("IF(5 > 3, 5, 3)", "5"),),
 )
@@ -123,8 +113,7 @@ def _coalesce_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | N
     return _all_cast(types, _common_or_null(types))
 
 
-def _coalesce_result(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
+def _coalesce_result(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     return types[0].with_nullability(all(type_.is_nullable for type_ in types))
 
 
@@ -140,13 +129,13 @@ def _coalesce(*names: str, repeats: bool) -> Signature:
 
 functions.special_form(
     "COALESCE",
-    signatures=[_coalesce("value", repeats=True)],
+    _coalesce("value", repeats=True),
     documentation="The first of the values that is not NULL; NULL if all are.",
     examples=(("COALESCE(CAST(NULL AS INT), 5)", "5"),),
 )
 functions.special_form(
     "IFNULL",
-    signatures=[_coalesce("input", "null_replacement", repeats=False)],
+    _coalesce("input", "null_replacement", repeats=False),
     documentation="null_replacement if the input is NULL, else the input.",
     examples=(("IFNULL(CAST(NULL AS INT), 5)", "5"),),
 )
@@ -156,24 +145,16 @@ def _nullif_types(types: Sequence[LogicalType]) -> tuple[LogicalType, ...] | Non
     return None if comparison_types(types[0], types[1]) is None else tuple(types)
 
 
-def _same_first(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
-    return types[0]
-
-
 # Calls of it become ``CASE(=(value1, value2), NULL, value1)``: values of different types are
 # compared as = compares them.
 functions.special_form(
     "NULLIF",
-    signatures=[
-        signature(
-            any_type("value1"),
-            any_type("value2"),
-            result=_same_first,
-            unify=_nullif_types,
-            nullability=Nullability.ALWAYS,
-        )
-    ],
+    signature(
+        "any value1, any value2",
+        result=same_as(0),
+        unify=_nullif_types,
+        nullability=Nullability.ALWAYS,
+    ),
     documentation="NULL if the values are equal, else value1.",
     examples=(("NULLIF(5, 5)", "NULL"), ("NULLIF(5, 0)", "5")),
 )
@@ -209,7 +190,7 @@ def _text_test(name: str, test: Callable[[str], bool], examples: Sequence[tuple[
 
     functions.scalar(
         name,
-        signatures=[signature(character(), result=BOOLEAN, nullability=Nullability.NEVER)],
+        signature("string", result=BOOLEAN, nullability=Nullability.NEVER),
         nulls=NullBehaviour.CALLED,
         can_fail=False,
         costly=True,
@@ -276,9 +257,7 @@ def _extreme(name: str, *, greatest: bool) -> None:
     word, shown = ("greatest", "3") if greatest else ("least", "1")
     functions.scalar(
         name,
-        signatures=[
-            signature(comparable(), repeats=True, result=_same_first, unify=_extreme_types)
-        ],
+        signature("comparable...", result=same_as(0), unify=_extreme_types),
         kernel=kernel,
         can_fail=False,
         documentation=f"The {word} of the values; NULL if one of them is NULL.",

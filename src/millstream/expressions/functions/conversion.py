@@ -8,17 +8,14 @@ import pyarrow as pa
 
 from millstream.expressions.casts import cast_column, cast_function
 from millstream.expressions.functions.definition import (
-    ANY,
     STRING,
     CallInfo,
     FunctionGroup,
     Nullability,
     NullBehaviour,
-    exactly,
     same_as,
     signature,
 )
-from millstream.types.logical_types import BooleanType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +36,7 @@ def _function(info: CallInfo) -> Callable[[Any], Any]:
 
 @functions.scalar(
     "CAST",
-    signatures=[signature(ANY, result=same_as(0))],
+    signature("any", result=same_as(0)),
     kernel=cast_column,
     contextual=True,
     syntax="CAST(value AS type)",
@@ -59,7 +56,7 @@ def _try_cast_column(info: CallInfo, column: Any) -> Any:
 
 @functions.scalar(
     "TRY_CAST",
-    signatures=[signature(ANY, result=same_as(0), nullability=Nullability.ALWAYS)],
+    signature("any", result=same_as(0), nullability=Nullability.ALWAYS),
     kernel=_try_cast_column,
     contextual=True,
     can_fail=False,
@@ -76,15 +73,7 @@ def try_cast(info: CallInfo, value: Any) -> object:
 
 @functions.scalar(
     "TYPEOF",
-    signatures=[
-        signature(
-            ANY,
-            exactly("force_serializable", BooleanType()),
-            optional=1,
-            result=STRING,
-            nullability=Nullability.ALWAYS,
-        )
-    ],
+    signature("any[, boolean force_serializable]", result=STRING, nullability=Nullability.ALWAYS),
     nulls=NullBehaviour.CALLED,
     contextual=True,
     can_fail=False,

@@ -6,7 +6,7 @@ A module lists its functions in a ``FunctionGroup``::
 
     @functions.scalar(
         "SIGN",
-        signatures=(signature(numeric(), result=same_as(0)),),
+        signature("numeric", result=same_as(0)),
         kernel=_sign,
         examples=(("SIGN(-2.5)", "-1.0"),),
     )
@@ -26,6 +26,9 @@ from enum import Enum
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import pyarrow as pa
+
+from millstream.types.bitmaps import BitmapType
 from millstream.types.logical_types import (
     ArrayType,
     BigIntType,
@@ -44,6 +47,7 @@ from millstream.types.type_roots import TypeFamily, TypeRoot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import UnionType
 
     from millstream.expressions.context import EvaluationContext
 
@@ -167,18 +171,21 @@ class Signature:
 
 
 def signature(
-    *arguments: Argument,
+    *arguments: Argument | str,
     result: LogicalType | ResultRule,
     repeats: bool = False,
     optional: int = 0,
     common: bool | tuple[int, ...] = False,
     unify: Unifier | None = None,
     nullability: Nullability = Nullability.ARGUMENTS,
+    kind: type[Signature] = Signature,
 ) -> Signature:
     """Describe one way to call a function.
 
     Args:
-        arguments: in order.
+        arguments: in order; a text describes several: ``"string, integer start[, integer end]"``
+            has a word of ``_WORDS`` and maybe a name for each, optional ones in brackets, and
+            ``...`` behind the last if that may be given any number of times.
         result: the type, or a rule that gives it.
         repeats: whether the last argument may be given any number of times (at least once, unless
             it is optional).
@@ -187,38 +194,61 @@ def signature(
         unify: a rule of its own instead: the types that arguments are cast to, None if they do not
             go together.
         nullability: when the result is nullable.
+        kind: the class, if it matches types in a way of its own.
 
     Returns:
         The signature.
     """
+    found: list[Argument] = []
+    for argument in arguments:
+        if isinstance(argument, Argument):
+            found.append(argument)
+            continue
+        needed, _, may_follow = argument.removesuffix("]").partition("[")
+        listed = [text for text in (needed + may_follow).split(", ") if text]
+        repeats = repeats or listed[-1].endswith("...")
+        optional += len([text for text in may_follow.split(", ") if text])
+        found += [_argument(text.removesuffix("...")) for text in listed]
     rule = _constantly(result) if isinstance(result, LogicalType) else result
     positions = common if isinstance(common, tuple) else (() if common else None)
-    return Signature(arguments, rule, repeats, optional, positions, unify, nullability)
+    return kind(tuple(found), rule, repeats, optional, positions, unify, nullability)
 
 
 def _constantly(type_: LogicalType) -> ResultRule:
-    def rule(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-        del types, constants
-        return type_
+    return lambda _types, _constants: type_
 
-    return rule
+
+def on_columns(function: Callable[..., Any]) -> Kernel:
+    """The kernel that is a function of columns alone."""
+    return lambda _info, *columns: function(*columns)
+
+
+def on_column(function: Callable[..., Any], *constants: type | UnionType) -> Kernel:
+    """The kernel that is a function of a column and of constants of these types."""
+
+    def kernel(info: CallInfo, column: Any, *_: Any) -> Any:
+        given = info.constants[1:]
+        if not isinstance(column, pa.Array) or not all(map(isinstance, given, constants)):
+            return NotImplemented
+        return function(column, *given)
+
+    return kernel
+
+
+def of_first(make: Callable[[LogicalType], LogicalType]) -> ResultRule:
+    """The result has a type that is made of that of the first argument."""
+    return lambda types, _: make(types[0])
 
 
 def same_as(position: int) -> ResultRule:
     """The result has the type of the argument at that position."""
-
-    def rule(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-        del constants
-        return types[position]
-
-    return rule
+    return lambda types, _: types[position]
 
 
 def common_of(first: int = 0) -> ResultRule:
     """The result has the common type of the arguments from ``first`` on."""
 
-    def rule(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-        del constants
+    def rule(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
         common = common_type(list(types[first:]))
         assert common is not None, "the signature has found a common type"  # noqa: S101
         return common
@@ -234,29 +264,24 @@ def any_type(name: str = "value") -> Argument:
     return Argument(name, lambda type_: type_, "ANY")
 
 
-ANY: Final = any_type()
-
-
-def family(name: str, wanted: TypeFamily, default: LogicalType) -> Argument:
+def _family(wanted: TypeFamily, default: LogicalType) -> Callable[[str], Argument]:
     """A type of that family; others are cast to ``default`` where Flink casts implicitly."""
 
     def accepts(type_: LogicalType) -> LogicalType | None:
-        if type_.is_a(wanted):
-            return type_
-        fallback = default.with_nullability(type_.is_nullable)
-        return fallback if supports_implicit_cast(type_, fallback) else None
+        return type_ if type_.is_a(wanted) else _cast_to(default, type_)
 
-    return Argument(name, accepts, wanted.name)
+    return lambda name: Argument(name, accepts, wanted.name)
+
+
+def _cast_to(target: LogicalType, type_: LogicalType) -> LogicalType | None:
+    """The target with the nullability of a type that is implicitly cast to it, else None."""
+    wanted = target.with_nullability(type_.is_nullable)
+    return wanted if supports_implicit_cast(type_, wanted) else None
 
 
 def exactly(name: str, wanted: LogicalType) -> Argument:
     """That type, or one that is implicitly cast to it."""
-
-    def accepts(type_: LogicalType) -> LogicalType | None:
-        target = wanted.with_nullability(type_.is_nullable)
-        return target if supports_implicit_cast(type_, target) else None
-
-    return Argument(name, accepts, wanted.as_summary_string())
+    return Argument(name, lambda type_: _cast_to(wanted, type_), wanted.as_summary_string())
 
 
 def root(name: str, *roots: TypeRoot, default: LogicalType | None = None) -> Argument:
@@ -269,80 +294,19 @@ def root(name: str, *roots: TypeRoot, default: LogicalType | None = None) -> Arg
     """
 
     def accepts(type_: LogicalType) -> LogicalType | None:
-        if type_.root in roots:
-            return type_
-        if default is not None:
-            fallback = default.with_nullability(type_.is_nullable)
-            if supports_implicit_cast(type_, fallback):
-                return fallback
-        return None
+        if type_.root in roots or default is None:
+            return type_ if type_.root in roots else None
+        return _cast_to(default, type_)
 
     return Argument(name, accepts, " | ".join(item.name for item in roots))
 
 
-def numeric(name: str = "numeric") -> Argument:
-    """A number."""
-    return family(name, TypeFamily.NUMERIC, DoubleType())
+def _root(*roots: TypeRoot, default: LogicalType | None = None) -> Callable[[str], Argument]:
+    return lambda name: root(name, *roots, default=default)
 
 
-def exact_numeric(name: str = "numeric") -> Argument:
-    """An integer or a decimal."""
-    return family(name, TypeFamily.EXACT_NUMERIC, DecimalType(38, 18))
-
-
-def integer(name: str = "integer") -> Argument:
-    """An integer of any width."""
-    return family(name, TypeFamily.INTEGER_NUMERIC, IntType())
-
-
-def character(name: str = "string") -> Argument:
-    """Text."""
-    return family(name, TypeFamily.CHARACTER_STRING, STRING)
-
-
-def binary(name: str = "bytes") -> Argument:
-    """Bytes."""
-    return family(name, TypeFamily.BINARY_STRING, BYTES)
-
-
-def boolean(name: str = "boolean") -> Argument:
-    """A truth value."""
-    return exactly(name, BOOLEAN)
-
-
-def timestamp(name: str = "timestamp") -> Argument:
-    """A TIMESTAMP or TIMESTAMP_LTZ."""
-    return family(name, TypeFamily.TIMESTAMP, TimestampType(3))
-
-
-def datetime(name: str = "time") -> Argument:
-    """A date, a time or a timestamp."""
-    return family(name, TypeFamily.DATETIME, TimestampType(3))
-
-
-def interval(name: str = "interval") -> Argument:
-    """An interval of either kind."""
-    return root(name, TypeRoot.INTERVAL_YEAR_MONTH, TypeRoot.INTERVAL_DAY_TIME)
-
-
-def symbol(name: str = "unit") -> Argument:
-    """A word of the language, such as DAY."""
-    return root(name, TypeRoot.SYMBOL)
-
-
-def array(name: str = "array") -> Argument:
-    """An array of anything."""
-    return root(name, TypeRoot.ARRAY, default=ArrayType(STRING))
-
-
-def map_of_any(name: str = "map") -> Argument:
-    """A map of anything."""
-    return root(name, TypeRoot.MAP, default=MapType(STRING, STRING))
-
-
-def row(name: str = "row") -> Argument:
-    """A row."""
-    return root(name, TypeRoot.ROW)
+def _exactly(wanted: LogicalType) -> Callable[[str], Argument]:
+    return lambda name: exactly(name, wanted)
 
 
 _INCOMPARABLE: Final = frozenset(
@@ -350,13 +314,49 @@ _INCOMPARABLE: Final = frozenset(
 )
 
 
-def comparable(name: str = "value") -> Argument:
+def _comparable(name: str) -> Argument:
     """What can be put in an order."""
+    return Argument(name, lambda t: None if t.root in _INCOMPARABLE else t, "COMPARABLE")
 
-    def accepts(type_: LogicalType) -> LogicalType | None:
-        return None if type_.root in _INCOMPARABLE else type_
 
-    return Argument(name, accepts, "COMPARABLE")
+#: The words for arguments in the text of a signature: the name unless given, and what accepts it.
+_WORDS: Final[dict[str, tuple[str, Callable[[str], Argument]]]] = {
+    "any": ("value", any_type),
+    "comparable": ("value", _comparable),
+    "numeric": ("numeric", _family(TypeFamily.NUMERIC, DOUBLE)),
+    "exact": ("numeric", _family(TypeFamily.EXACT_NUMERIC, DecimalType(38, 18))),
+    "integer": ("integer", _family(TypeFamily.INTEGER_NUMERIC, INT)),
+    "string": ("string", _family(TypeFamily.CHARACTER_STRING, STRING)),
+    "bytes": ("bytes", _family(TypeFamily.BINARY_STRING, BYTES)),
+    "boolean": ("boolean", _exactly(BOOLEAN)),
+    "timestamp": ("timestamp", _family(TypeFamily.TIMESTAMP, TimestampType(3))),
+    "time": (
+        "time",
+        _root(
+            TypeRoot.DATE,
+            TypeRoot.TIME_WITHOUT_TIME_ZONE,
+            TypeRoot.TIMESTAMP_WITHOUT_TIME_ZONE,
+            TypeRoot.TIMESTAMP_WITH_LOCAL_TIME_ZONE,
+        ),
+    ),
+    "interval": ("interval", _root(TypeRoot.INTERVAL_YEAR_MONTH, TypeRoot.INTERVAL_DAY_TIME)),
+    "symbol": ("unit", _root(TypeRoot.SYMBOL)),
+    "array": ("array", _root(TypeRoot.ARRAY, default=ArrayType(STRING))),
+    "map": ("map", _root(TypeRoot.MAP, default=MapType(STRING, STRING))),
+    "row": ("row", _root(TypeRoot.ROW)),
+    "variant": ("variant", _root(TypeRoot.VARIANT)),
+    "INT": ("integer", _exactly(INT)),
+    "BIGINT": ("integer", _exactly(BIGINT)),
+    "DOUBLE": ("numeric", _exactly(DOUBLE)),
+    "BITMAP": ("bitmap", _exactly(BitmapType())),
+}
+
+
+def _argument(text: str) -> Argument:
+    """One argument of the text of a signature: ``integer length``, or ``integer``."""
+    word, _, name = text.partition(" ")
+    default, make = _WORDS[word]
+    return make(name or default)
 
 
 class _NotConstant:
@@ -475,11 +475,7 @@ class FunctionGroup:
     """The functions of one module, in the order in which they are documented."""
 
     def __init__(self, name: str) -> None:
-        """Take the name of the group.
-
-        Args:
-            name: as in Flink's reference: ``comparison``, ``logical``, ``arithmetic``, ...
-        """
+        """Take the name of the group in Flink's reference: ``comparison``, ``logical``, ..."""
         self.name = name
         self.definitions: list[FunctionDefinition] = []
 
@@ -498,25 +494,16 @@ class FunctionGroup:
     def scalar(
         self,
         name: str,
-        *,
-        signatures: Sequence[Signature],
+        *signatures: Signature,
         aliases: Sequence[str] = (),
         examples: Sequence[tuple[str, str]] = (),
         documentation: str | None = None,
         **options: Any,
     ) -> Callable[[_R], _R]:
-        """List the decorated function as the reference of a scalar function.
+        """List the decorated function, which stays as it is, as the reference of a scalar function.
 
-        Args:
-            name: the name in SQL, in upper case.
-            signatures: what it takes.
-            aliases: other names.
-            examples: expressions with the text of their results.
-            documentation: a paragraph; None: the docstring of the decorated function.
-            options: further fields of ``FunctionDefinition``.
-
-        Returns:
-            A decorator that gives the function back as it is.
+        The documentation is its docstring unless given; options are further fields of
+        ``FunctionDefinition``.
         """
 
         def decorate(reference: _R) -> _R:
@@ -526,7 +513,7 @@ class FunctionGroup:
                     name,
                     self.name,
                     aliases=tuple(aliases),
-                    signatures=tuple(signatures),
+                    signatures=signatures,
                     reference=reference,
                     documentation=text,
                     examples=tuple(examples),
@@ -537,22 +524,27 @@ class FunctionGroup:
 
         return decorate
 
-    def special_form(
-        self, name: str, *, signatures: Sequence[Signature], documentation: str, **options: Any
+    def total(
+        self,
+        name: str,
+        documentation: str,
+        reference: Reference,
+        *signatures: Signature,
+        **options: Any,
     ) -> None:
-        """List a special form: the evaluator knows what it does and on which rows.
+        """List a short scalar function that never fails."""
+        options = {"can_fail": False, **options}
+        self.scalar(name, *signatures, documentation=documentation, **options)(reference)
 
-        Args:
-            name: the name in SQL, in upper case.
-            signatures: what it takes.
-            documentation: a paragraph.
-            options: further fields of ``FunctionDefinition``.
-        """
+    def special_form(
+        self, name: str, *signatures: Signature, documentation: str, **options: Any
+    ) -> None:
+        """List a special form: the evaluator knows what it does and on which rows."""
         self.add(
             FunctionDefinition(
                 name,
                 self.name,
-                signatures=tuple(signatures),
+                signatures=signatures,
                 nulls=NullBehaviour.CALLED,
                 documentation=documentation,
                 **options,

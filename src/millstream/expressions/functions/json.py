@@ -1,4 +1,4 @@
-"""The JSON functions of Flink's reference.
+"""The JSON functions of Flink's reference, PARSE_JSON and TRY_PARSE_JSON.
 
 The clauses of their grammar are arguments here, in the order of ``expressions/resolution.py``:
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from functools import lru_cache
+from json import JSONDecoder
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from millstream.errors import ProgramError
@@ -28,10 +29,7 @@ from millstream.expressions.functions.definition import (
     FunctionGroup,
     Nullability,
     NullBehaviour,
-    any_type,
-    character,
     signature,
-    symbol,
 )
 from millstream.expressions.java.strings import from_units, to_units
 from millstream.expressions.json import (
@@ -41,12 +39,15 @@ from millstream.expressions.json import (
     is_scalar,
     json_of,
     parse,
+    refuse_constant,
     scalar_text,
     serialise,
     supports_json,
 )
+from millstream.types.bitmaps import VariantType
 from millstream.types.logical_types import ArrayType
 from millstream.types.type_roots import TypeRoot
+from millstream.types.variants import encode_variant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,16 +112,7 @@ def _at_path(text: str, path_text: str) -> tuple[bool, Any]:
 
 @functions.scalar(
     "JSON_EXISTS",
-    signatures=(
-        signature(
-            character("json"),
-            character("path"),
-            symbol("on_error"),
-            result=BOOLEAN,
-            optional=1,
-            nullability=_ALWAYS,
-        ),
-    ),
+    signature("string json, string path[, symbol on_error]", result=BOOLEAN, nullability=_ALWAYS),
     costly=True,
     syntax="JSON_EXISTS(json, path [{TRUE | FALSE | UNKNOWN | ERROR} ON ERROR])",
     examples=(
@@ -142,8 +134,7 @@ def json_exists(text: str, path: str, on_error: str = "FALSE") -> bool | None:
         return {"TRUE": True, "FALSE": False}.get(on_error)
 
 
-def _returning(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
+def _returning(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     return types[2] if len(types) > 2 else STRING  # noqa: PLR2004 - the third argument
 
 
@@ -173,19 +164,13 @@ def _as_returned(value: Any, type_: LogicalType) -> Any:
 
 @functions.scalar(
     "JSON_VALUE",
-    signatures=(
-        signature(character("json"), character("path"), result=STRING, nullability=_ALWAYS),
-        signature(
-            character("json"),
-            character("path"),
-            _RETURNED_TYPE,
-            symbol("on_empty"),
-            any_type("default_on_empty"),
-            symbol("on_error"),
-            any_type("default_on_error"),
-            result=_returning,
-            nullability=_ALWAYS,
-        ),
+    signature("string json, string path", result=STRING, nullability=_ALWAYS),
+    signature(
+        "string json, string path",
+        _RETURNED_TYPE,
+        "symbol on_empty, any default_on_empty, symbol on_error, any default_on_error",
+        result=_returning,
+        nullability=_ALWAYS,
     ),
     nulls=NullBehaviour.CALLED,
     contextual=True,
@@ -245,18 +230,13 @@ def _is_queried(type_: LogicalType) -> bool:
 
 @functions.scalar(
     "JSON_QUERY",
-    signatures=(
-        signature(character("json"), character("path"), result=STRING, nullability=_ALWAYS),
-        signature(
-            character("json"),
-            character("path"),
-            _QUERIED_TYPE,
-            symbol("wrapper"),
-            symbol("on_empty"),
-            symbol("on_error"),
-            result=_returning,
-            nullability=_ALWAYS,
-        ),
+    signature("string json, string path", result=STRING, nullability=_ALWAYS),
+    signature(
+        "string json, string path",
+        _QUERIED_TYPE,
+        "symbol wrapper, symbol on_empty, symbol on_error",
+        result=_returning,
+        nullability=_ALWAYS,
     ),
     nulls=NullBehaviour.CALLED,
     contextual=True,
@@ -356,7 +336,7 @@ def _register_predicate(kind: str, *, negated: bool, example: tuple[str, str]) -
     word = "IS NOT JSON" if negated else "IS JSON"
     functions.scalar(
         word if kind == "VALUE" else f"{word} {kind}",
-        signatures=(signature(character(), result=BOOLEAN, nullability=_NEVER),),
+        signature("string", result=BOOLEAN, nullability=_NEVER),
         nulls=NullBehaviour.CALLED,
         can_fail=False,
         costly=True,
@@ -394,7 +374,7 @@ def _on_null(word: str) -> tuple[bool, frozenset[int]]:
 
 @functions.scalar(
     "JSON_STRING",
-    signatures=(signature(_JSON_VALUE, symbol("raw"), result=STRING, optional=1),),
+    signature(_JSON_VALUE, "symbol raw", result=STRING, optional=1),
     contextual=True,
     syntax="JSON_STRING(value)",
     examples=(("JSON_STRING(ARRAY[1, 2])", "[1,2]"), ("JSON_STRING('a\"b')", '"a\\"b"')),
@@ -404,8 +384,7 @@ def json_string(info: CallInfo, value: Any, raw: str = "") -> str:
     return serialise(json_of(value, info.argument_types[0], raw=bool(raw)))
 
 
-def _pairs(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
-    del constants
+def _pairs(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     if len(types) % 2 == 0:
         message = "JSON_OBJECT: a value is missing"
         raise ProgramError(message)
@@ -414,15 +393,8 @@ def _pairs(types: Sequence[LogicalType], constants: Sequence[object]) -> Logical
 
 @functions.scalar(
     "JSON_OBJECT",
-    signatures=(
-        signature(
-            symbol("on_null"),
-            _JSON_VALUE,
-            result=_pairs,
-            repeats=True,
-            optional=1,
-            nullability=_NEVER,
-        ),
+    signature(
+        "symbol on_null", _JSON_VALUE, result=_pairs, repeats=True, optional=1, nullability=_NEVER
     ),
     nulls=NullBehaviour.CALLED,
     contextual=True,
@@ -454,15 +426,8 @@ def json_object(info: CallInfo, on_null: str, *pairs: Any) -> str:
 
 @functions.scalar(
     "JSON_ARRAY",
-    signatures=(
-        signature(
-            symbol("on_null"),
-            _JSON_VALUE,
-            result=STRING,
-            repeats=True,
-            optional=1,
-            nullability=_NEVER,
-        ),
+    signature(
+        "symbol on_null", _JSON_VALUE, result=STRING, repeats=True, optional=1, nullability=_NEVER
     ),
     nulls=NullBehaviour.CALLED,
     contextual=True,
@@ -490,7 +455,7 @@ def json_array(info: CallInfo, on_null: str, *values: Any) -> str:
 
 @functions.scalar(
     "JSON",
-    signatures=(signature(character("json"), result=STRING, nullability=Nullability.ALWAYS),),
+    signature("string json", result=STRING, nullability=Nullability.ALWAYS),
     examples=(("""JSON_OBJECT('a' VALUE JSON('{"b": 1}'))""", '{"a":{"b":1}}'),),
 )
 def json_text(text: str) -> str | None:
@@ -520,15 +485,13 @@ _UNQUOTED: Final = {mark[1]: character_ for character_, mark in _QUOTED.items()}
 _FIRST_PRINTED, _LAST_PRINTED = 0x20, 0x7E
 
 
-@functions.scalar(
+functions.total(
     "JSON_QUOTE",
-    signatures=(signature(character(), result=STRING),),
-    can_fail=False,
+    "A string as a JSON string: in quotes, with what is not printable ASCII escaped.",
+    lambda text: '"' + "".join(map(_quoted_character, text)) + '"',
+    signature("string", result=STRING),
     examples=((r"""JSON_QUOTE('a"b')""", r'"a\"b"'),),
 )
-def json_quote(text: str) -> str:
-    """A string as a JSON string: in quotes, with what is not printable ASCII escaped."""
-    return '"' + "".join(map(_quoted_character, text)) + '"'
 
 
 def _quoted_character(character_: str) -> str:
@@ -546,7 +509,7 @@ _UNQUOTE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 
 @functions.scalar(
     "JSON_UNQUOTE",
-    signatures=(signature(character(), result=STRING),),
+    signature("string", result=STRING),
     can_fail=False,
     examples=((r"""JSON_UNQUOTE('"a\u0041"')""", "aA"), ("JSON_UNQUOTE('abc')", "abc")),
 )
@@ -567,3 +530,89 @@ def json_unquote(text: str) -> str:
         parts.append(chr(int(match[1], 16)) if match[1] else _UNQUOTED[match[2]])
         at = match.end()
     return from_units("".join(parts))
+
+
+variants: Final = FunctionGroup("variant")
+
+_PLAIN: Final = re.compile(r"-?[0-9.]+")
+_MOST_DIGITS: Final = 40
+_ARGUMENTS: Final = "string json[, boolean allow_duplicate_keys]"
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+
+
+def _fraction(text: str) -> Decimal | float:
+    return Decimal(text) if _PLAIN.fullmatch(text) else float(text)
+
+
+def _last_ones(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        found.pop(name, None)
+        found[name] = value
+    return found
+
+
+def _only_ones(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"the key {twice!r} comes twice"
+        raise ValueError(message)
+    return found
+
+
+def _decoder(pairs: Any) -> JSONDecoder:
+    return JSONDecoder(
+        parse_int=_integer,
+        parse_float=_fraction,
+        parse_constant=refuse_constant,
+        object_pairs_hook=pairs,
+    )
+
+
+_STRICT: Final = _decoder(_only_ones)
+_LENIENT: Final = _decoder(_last_ones)
+
+
+@variants.scalar(
+    "PARSE_JSON",
+    signature(_ARGUMENTS, result=VariantType()),
+    examples=(
+        (
+            'JSON_STRING(PARSE_JSON(\'{"b": 1.50, "a": [null, 1e2]}\'))',
+            '{"a":[null,100.0],"b":1.5}',
+        ),
+        ("JSON_STRING(PARSE_JSON('{\"a\": {\"b\": [5, 6]}}')['a']['b'][2])", "6"),
+        ('JSON_STRING(PARSE_JSON(\'{"a": 1, "a": 2}\', TRUE))', '{"a":2}'),
+    ),
+)
+def parse_json(text: Any, duplicates: Any = False) -> object:  # noqa: FBT002 - SQL's
+    """The variant of a JSON text; what follows its first value is ignored.
+
+    It fails where the text is no JSON, or where a key comes twice, unless the second argument is
+    TRUE: then the last one counts.  ``variant['field']`` is a field of an object, ``variant[1]``
+    the first element of an array, NULL if there is none; ``JSON_STRING`` writes a variant as JSON.
+    """
+    try:
+        return encode_variant(parse(text, _LENIENT if duplicates else _STRICT))
+    except (ValueError, RecursionError) as error:
+        message = f"no JSON in {text!r:.100}: {error}"
+        raise ValueError(message) from error
+
+
+@variants.scalar(
+    "TRY_PARSE_JSON",
+    signature(_ARGUMENTS, result=VariantType(), nullability=Nullability.ALWAYS),
+    can_fail=False,
+    examples=(("TRY_PARSE_JSON('{') IS NULL", "TRUE"),),
+)
+def try_parse_json(text: Any, duplicates: Any = False) -> object:  # noqa: FBT002 - SQL's
+    """As PARSE_JSON, but NULL where that fails."""
+    try:
+        return parse_json(text, duplicates)
+    except ValueError:
+        return None

@@ -15,21 +15,11 @@ from millstream.expressions.functions import (
     comparison,
     conditional,
     conversion,
-    grouping,
-    hashing,
     json,
-    logical,
-    mathematics,
     string_encodings,
-    string_parts,
-    string_patterns,
-    string_search,
-    temporal_arithmetic,
-    temporal_clock,
+    strings,
+    temporal,
     temporal_formats,
-    temporal_parts,
-    value_construction,
-    variant,
 )
 from millstream.expressions.functions.definition import FunctionGroup
 
@@ -39,40 +29,34 @@ if TYPE_CHECKING:
     from millstream.expressions.functions.definition import FunctionDefinition
 
 
-#: In the order of Flink's reference.  A module's functions count when it is in here.
-_MODULES: Final = (
-    comparison,
-    logical,
-    arithmetic,
-    mathematics,
-    string_search,
-    string_parts,
-    string_patterns,
-    string_encodings,
-    temporal_clock,
-    temporal_parts,
-    temporal_arithmetic,
-    temporal_formats,
-    conditional,
-    conversion,
-    collection,
-    json,
-    variant,
-    value_construction,
-    grouping,
-    hashing,
-    bitmap,
-    aggregate,
+#: In the order of Flink's reference.  A module's functions count when they are in here.
+_GROUPS: Final = (
+    comparison.functions,
+    comparison.logical,
+    arithmetic.functions,
+    strings.functions,
+    string_encodings.functions,
+    temporal.functions,
+    temporal_formats.functions,
+    conditional.functions,
+    conversion.functions,
+    collection.functions,
+    json.functions,
+    json.variants,
+    collection.construction,
+    aggregate.grouping,
+    string_encodings.hashes,
+    bitmap.functions,
+    aggregate.functions,
 )
 
 
 def function_groups() -> list[FunctionGroup]:
     """The groups, in the order of Flink's reference."""
     groups: dict[str, FunctionGroup] = {}
-    for module in _MODULES:
-        name = module.functions.name
-        group = groups.setdefault(name, FunctionGroup(name))
-        group.definitions.extend(module.functions.definitions)
+    for listed in _GROUPS:
+        group = groups.setdefault(listed.name, FunctionGroup(listed.name))
+        group.definitions.extend(listed.definitions)
     return list(groups.values())
 
 

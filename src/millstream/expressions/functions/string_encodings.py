@@ -1,10 +1,15 @@
-"""String functions between strings, bytes, numbers and URLs, and PRINTF."""
+"""String functions between strings, bytes, numbers and URLs, PRINTF, and hash functions."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
+import zlib
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from millstream.expressions.functions.definition import (
     BIGINT,
@@ -14,16 +19,14 @@ from millstream.expressions.functions.definition import (
     FunctionGroup,
     Nullability,
     NullBehaviour,
-    binary,
-    character,
-    integer,
     signature,
 )
-from millstream.expressions.functions.string_parts import STRINGS
+from millstream.expressions.functions.strings import STRINGS
 from millstream.expressions.java import strings
 from millstream.expressions.java.formatter import FormatError, FormattedValue, format_text
-from millstream.types.text_values import double_text, float_text, timestamp_text
-from millstream.types.type_roots import TypeFamily, TypeRoot
+from millstream.types.logical_types import CharType, IntType, VarCharType
+from millstream.types.text_values import double_text, float_text, iso_timestamp_text
+from millstream.types.type_roots import INTEGER_BITS, TypeFamily, TypeRoot
 
 if TYPE_CHECKING:
     from millstream.expressions.functions.definition import CallInfo
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 functions = FunctionGroup("string")
 
 _ALWAYS: Final = Nullability.ALWAYS
-_PER_SECOND: Final = 1_000_000_000
 _PER_MILLISECOND: Final = 1_000_000
 
 
@@ -42,7 +44,7 @@ _PER_MILLISECOND: Final = 1_000_000
 
 @functions.scalar(
     "ENCODE",
-    signatures=(signature(character(), character("charset"), result=BYTES),),
+    signature("string, string charset", result=BYTES),
     examples=(("HEX(CAST(ENCODE('A', 'UTF-8') AS STRING))", "41"),),
 )
 def encode(text: str, charset: str) -> bytes:
@@ -52,7 +54,7 @@ def encode(text: str, charset: str) -> bytes:
 
 @functions.scalar(
     "DECODE",
-    signatures=(signature(binary(), character("charset"), result=STRING),),
+    signature("bytes, string charset", result=STRING),
     examples=(("DECODE(x'C3A4', 'UTF-8')", "ä"), ("DECODE(x'E4', 'ISO-8859-1')", "ä")),
 )
 def decode(data: bytes, charset: str) -> str:
@@ -62,7 +64,8 @@ def decode(data: bytes, charset: str) -> str:
 
 @functions.scalar(
     "TO_BASE64",
-    signatures=(signature(character(), result=STRING), signature(binary(), result=STRING)),
+    signature("string", result=STRING),
+    signature("bytes", result=STRING),
     can_fail=False,
     examples=(("TO_BASE64('hello world')", "aGVsbG8gd29ybGQ="),),
 )
@@ -74,7 +77,8 @@ def to_base64(data: str | bytes) -> str:
 
 @functions.scalar(
     "FROM_BASE64",
-    signatures=(signature(character(), result=STRING), signature(binary(), result=STRING)),
+    signature("string", result=STRING),
+    signature("bytes", result=STRING),
     examples=(("FROM_BASE64('aGVsbG8gd29ybGQ=')", "hello world"),),
 )
 def from_base64(data: str | bytes) -> str:
@@ -88,7 +92,7 @@ _HEXADECIMAL: Final = re.compile("[0-9a-fA-F]*")
 
 @functions.scalar(
     "UNHEX",
-    signatures=(signature(character(), result=BYTES, nullability=_ALWAYS),),
+    signature("string", result=BYTES, nullability=_ALWAYS),
     can_fail=False,
     examples=(("DECODE(UNHEX('4142'), 'UTF-8')", "AB"), ("UNHEX('4G')", "NULL")),
 )
@@ -105,26 +109,20 @@ def unhex(text: str) -> bytes | None:
 # -- internet ---------------------------------------------------------------------------------
 
 
-@functions.scalar(
+functions.total(
     "URL_ENCODE",
-    signatures=(signature(character(), result=STRING, nullability=_ALWAYS),),
-    can_fail=False,
+    "A string as ``application/x-www-form-urlencoded``, in UTF-8.",
+    strings.encode_form,
+    signature("string", result=STRING, nullability=_ALWAYS),
     examples=(("URL_ENCODE('a b/c')", "a+b%2Fc"),),
 )
-def url_encode(text: str) -> str:
-    """A string as ``application/x-www-form-urlencoded``, in UTF-8."""
-    return strings.encode_form(text)
-
-
-@functions.scalar(
+functions.total(
     "URL_DECODE",
-    signatures=(signature(character(), result=STRING, nullability=_ALWAYS),),
-    can_fail=False,
+    "The string encoded as ``application/x-www-form-urlencoded``; NULL if an escape is wrong.",
+    strings.decode_form,
+    signature("string", result=STRING, nullability=_ALWAYS),
     examples=(("URL_DECODE('a+b%2Fc')", "a b/c"), ("URL_DECODE('%zz')", "NULL")),
 )
-def url_decode(text: str) -> str | None:
-    """The string encoded as ``application/x-www-form-urlencoded``; NULL if an escape is wrong."""
-    return strings.decode_form(text)
 
 
 _URL_PARTS: Final = {
@@ -141,16 +139,7 @@ _URL_PARTS: Final = {
 
 @functions.scalar(
     "PARSE_URL",
-    signatures=(
-        signature(
-            character("url"),
-            character("part"),
-            character("key"),
-            result=STRING,
-            optional=1,
-            nullability=_ALWAYS,
-        ),
-    ),
+    signature("string url, string part[, string key]", result=STRING, nullability=_ALWAYS),
     can_fail=False,
     costly=True,
     syntax="PARSE_URL(url, part[, key])",
@@ -180,7 +169,7 @@ _DECIMAL_DIGITS: Final = re.compile("[0-9]+")
 
 @functions.scalar(
     "INET_ATON",
-    signatures=(signature(character("address"), result=BIGINT, nullability=_ALWAYS),),
+    signature("string address", result=BIGINT, nullability=_ALWAYS),
     can_fail=False,
     examples=(("INET_ATON('127.0.0.1')", "2130706433"), ("INET_ATON('1.2.3.256')", "NULL")),
 )
@@ -201,7 +190,7 @@ def inet_aton(address: str) -> int | None:
 
 @functions.scalar(
     "INET_NTOA",
-    signatures=(signature(integer("number"), result=STRING, nullability=_ALWAYS),),
+    signature("integer number", result=STRING, nullability=_ALWAYS),
     can_fail=False,
     examples=(("INET_NTOA(2130706433)", "127.0.0.1"), ("INET_NTOA(-1)", "NULL")),
 )
@@ -217,7 +206,7 @@ def inet_ntoa(number: int) -> str | None:
 
 @functions.scalar(
     "SPLIT",
-    signatures=(signature(character(), character("delimiter"), result=STRINGS),),
+    signature("string, string delimiter", result=STRINGS),
     can_fail=False,
     examples=(("SPLIT('a,b,c', ',')", "[a, b, c]"), ("SPLIT('ab', '')", "[a, b]")),
 )
@@ -228,9 +217,6 @@ def split(text: str, delimiter: str) -> tuple[str, ...]:
     if not delimiter:
         return tuple(map(strings.from_units, strings.to_units(text)))
     return tuple(text.split(delimiter))
-
-
-_BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.BIGINT: 64}
 
 
 def _java_value(  # noqa: PLR0911 - a table
@@ -244,9 +230,9 @@ def _java_value(  # noqa: PLR0911 - a table
     if root is TypeRoot.TIME_WITHOUT_TIME_ZONE:
         value //= _PER_MILLISECOND
     if type_.is_a(TypeFamily.TIMESTAMP):
-        return FormattedValue(None, _timestamp_text(value))
+        return FormattedValue(None, iso_timestamp_text(value))
     if isinstance(value, int):
-        bits = 64 if root is TypeRoot.INTERVAL_DAY_TIME else _BITS.get(root, 32)
+        bits = 64 if root is TypeRoot.INTERVAL_DAY_TIME else INTEGER_BITS.get(root, 32)
         return FormattedValue(value, str(value), bits)
     if isinstance(value, float):
         text = float_text(value) if root is TypeRoot.FLOAT else double_text(value)
@@ -254,17 +240,6 @@ def _java_value(  # noqa: PLR0911 - a table
     if root is TypeRoot.DECIMAL:
         return FormattedValue(None, format(value, "f"))
     return FormattedValue(None, value)
-
-
-def _timestamp_text(value: int) -> str:
-    """As ``java.time.LocalDateTime`` writes it: no seconds if there are none."""
-    fraction = value % _PER_SECOND
-    digits = 0
-    for digits in (0, 3, 6, 9):
-        if fraction % 10 ** (9 - digits) == 0:
-            break
-    text = timestamp_text(value, digits).replace(" ", "T")
-    return text.removesuffix(":00") if not digits else text
 
 
 _UNPRINTABLE: Final = frozenset(
@@ -278,15 +253,8 @@ _PRINTABLE: Final = Argument(
 
 @functions.scalar(
     "PRINTF",
-    signatures=(
-        signature(
-            character("format"),
-            _PRINTABLE,
-            result=STRING,
-            repeats=True,
-            optional=1,
-            nullability=_ALWAYS,
-        ),
+    signature(
+        "string format", _PRINTABLE, result=STRING, repeats=True, optional=1, nullability=_ALWAYS
     ),
     nulls=NullBehaviour.CALLED,
     contextual=True,
@@ -312,3 +280,89 @@ def printf(info: CallInfo, pattern: str | None, *values: Any) -> str | None:
         return format_text(pattern, given)
     except FormatError:
         return None
+
+
+hashes: Final = FunctionGroup("hash")
+
+_SHA2: Final = (1, 224, 256, 384, 512)
+
+
+def _hashed(name: str, data: str | bytes) -> str:
+    raw = data.encode() if isinstance(data, str) else data
+    return hashlib.new(name, raw, usedforsecurity=False).hexdigest()
+
+
+def _register(name: str, algorithm: str, length: int, example: str) -> None:
+    def hashed(data: str | bytes) -> str:
+        return _hashed(algorithm, data)
+
+    hashes.scalar(
+        name,
+        signature("string", result=CharType(length)),
+        signature("bytes", result=CharType(length)),
+        can_fail=False,
+        documentation=f"The {algorithm.upper()} hash of a string, in UTF-8, or of bytes.",
+        examples=((f"SUBSTRING({name}('abc'), 1, 8)", example),),
+    )(hashed)
+
+
+_register("MD5", "md5", 32, "90015098")
+_register("SHA1", "sha1", 40, "a9993e36")
+_register("SHA224", "sha224", 56, "23097d22")
+_register("SHA256", "sha256", 64, "ba7816bf")
+_register("SHA384", "sha384", 96, "cb00753f")
+_register("SHA512", "sha512", 128, "ddaf35a1")
+
+
+@hashes.scalar(
+    "SHA2",
+    signature("string, integer bits", result=VarCharType(128)),
+    signature("bytes, integer bits", result=VarCharType(128)),
+    examples=(("SUBSTRING(SHA2('abc', 256), 1, 8)", "ba7816bf"),),
+)
+def sha2(data: str | bytes, bits: int) -> str:
+    """The SHA-2 hash of a string, in UTF-8, or of bytes: 224, 256, 384 or 512 bits of it.
+
+    As in Flink, 1 stands for SHA-1 where it is no constant.
+    """
+    if bits not in _SHA2:
+        message = f"SHA2: there are 224, 256, 384 and 512 bits, not {bits}"
+        raise ValueError(message)
+    return _hashed(f"sha{bits}", data)
+
+
+#: Knuth's multiplier for numbers of 64 bits, whose upper half tells them apart.
+_FACTOR: Final = 6364136223846793005
+_MASK: Final = 2**64 - 1
+_UPPER: Final = 33
+
+
+def _hash_code_kernel(_: CallInfo, value: Any) -> Any:
+    if not isinstance(value, pa.Array):
+        return NotImplemented
+    if not pa.types.is_integer(value.type):
+        coded = value.dictionary_encode()
+        codes = [None if each is None else hash_code(each) for each in coded.dictionary.to_pylist()]
+        return pa.array(codes, pa.int32()).take(coded.indices)
+    numbers = value.fill_null(0).cast(pa.int64()).to_numpy().view(np.uint64)
+    codes = ((numbers * np.uint64(_FACTOR)) >> np.uint64(_UPPER)).astype(np.int32)
+    return pa.array(codes, mask=np.asarray(value.is_null()))
+
+
+@hashes.scalar(
+    "HASH_CODE",
+    signature("integer", result=IntType()),
+    signature("string", result=IntType()),
+    kernel=_hash_code_kernel,
+    can_fail=False,
+    examples=(("HASH_CODE('abc')", "891568578"), ("HASH_CODE(7)", "891213470")),
+)
+def hash_code(value: int | str) -> int:
+    """A whole number, not negative, of what a value is; the same in every run and release.
+
+    The planner writes it where it spreads the values of DISTINCT
+    (``table.optimizer.distinct-agg.split.enabled``).  It is not the number that Flink has.
+    """
+    if isinstance(value, str):
+        return zlib.crc32(value.encode()) & 0x7FFFFFFF
+    return (value * _FACTOR & _MASK) >> _UPPER

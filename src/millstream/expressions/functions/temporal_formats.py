@@ -19,25 +19,23 @@ from millstream.expressions.functions.definition import (
     STRING,
     FunctionGroup,
     Nullability,
-    character,
-    integer,
-    numeric,
     signature,
-    timestamp,
 )
-from millstream.expressions.functions.temporal_parts import local_kernel_column
+from millstream.expressions.functions.temporal import local_kernel_column
 from millstream.expressions.java.calendars import (
     Zone,
     hybrid_days,
     legacy_zone,
-    length_of_month,
     moment_of,
     zone_of,
 )
-from millstream.expressions.java.date_time_formatter import InvalidPatternError, formatter_of
-from millstream.expressions.java.simple_date_format import simple_format_of
+from millstream.expressions.java.date_patterns import (
+    InvalidPatternError,
+    formatter_of,
+    simple_format_of,
+)
 from millstream.types.logical_types import DateType, LocalZonedTimestampType, TimestampType
-from millstream.types.text_values import days_of_civil
+from millstream.types.text_values import days_of_civil, length_of_month
 from millstream.types.type_roots import TypeRoot
 
 if TYPE_CHECKING:
@@ -90,10 +88,8 @@ def _date_format_kernel(info: CallInfo, column: Any, pattern: Any) -> Any:
 
 @functions.scalar(
     "DATE_FORMAT",
-    signatures=(
-        signature(character(), character("pattern"), result=STRING, nullability=_ALWAYS),
-        signature(timestamp(), character("pattern"), result=STRING, nullability=_ALWAYS),
-    ),
+    signature("string, string pattern", result=STRING, nullability=_ALWAYS),
+    signature("timestamp, string pattern", result=STRING, nullability=_ALWAYS),
     kernel=_date_format_kernel,
     contextual=True,
     examples=(
@@ -175,15 +171,7 @@ def _timestamp_of(text: str, pattern: str | None) -> int | None:
 
 @functions.scalar(
     "TO_TIMESTAMP",
-    signatures=(
-        signature(
-            character(),
-            character("pattern"),
-            result=TimestampType(3),
-            optional=1,
-            nullability=_ALWAYS,
-        ),
-    ),
+    signature("string[, string pattern]", result=TimestampType(3), nullability=_ALWAYS),
     examples=(
         ("TO_TIMESTAMP('2024-03-01 13:04:05')", "2024-03-01 13:04:05.000"),
         ("TO_TIMESTAMP('01/03/2024 13', 'dd/MM/yyyy HH')", "2024-03-01 13:00:00.000"),
@@ -210,9 +198,8 @@ def _ltz_type(types: Sequence[LogicalType], constants: Sequence[object]) -> Logi
     return LocalZonedTimestampType(max(precision, 3))
 
 
-def _ltz_type_of_text(types: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
+def _ltz_type_of_text(_: Sequence[LogicalType], constants: Sequence[object]) -> LogicalType:
     """As many digits as the pattern has, three at least."""
-    del types
     pattern, zone = [*constants[1:], None, None][:2]
     try:
         if isinstance(pattern, str):
@@ -252,19 +239,10 @@ def _of_whole_numbers(info: CallInfo, column: Any, given: Any = None, zone: Any 
 
 @functions.scalar(
     "TO_TIMESTAMP_LTZ",
-    signatures=(
-        signature(
-            character(),
-            character("pattern"),
-            character("time_zone"),
-            result=_ltz_type_of_text,
-            optional=2,
-            nullability=_ALWAYS,
-        ),
-        signature(
-            numeric(), integer("precision"), result=_ltz_type, optional=1, nullability=_ALWAYS
-        ),
+    signature(
+        "string[, string pattern, string time_zone]", result=_ltz_type_of_text, nullability=_ALWAYS
     ),
+    signature("numeric[, integer precision]", result=_ltz_type, nullability=_ALWAYS),
     kernel=_of_whole_numbers,
     contextual=True,
     syntax="TO_TIMESTAMP_LTZ(numeric[, precision]), "
@@ -345,11 +323,7 @@ def _default_date(text: str) -> int | None:
 
 @functions.scalar(
     "TO_DATE",
-    signatures=(
-        signature(
-            character(), character("pattern"), result=DateType(), optional=1, nullability=_ALWAYS
-        ),
-    ),
+    signature("string[, string pattern]", result=DateType(), nullability=_ALWAYS),
     examples=(
         ("TO_DATE('2024-02-29')", "2024-02-29"),
         ("TO_DATE('10/02/2024', 'dd/MM/yyyy')", "2024-02-10"),
@@ -372,10 +346,8 @@ def to_date(text: str, pattern: str | None = None) -> int | None:
 
 @functions.scalar(
     "UNIX_TIMESTAMP",
-    signatures=(
-        signature(result=BIGINT, nullability=Nullability.NEVER),
-        signature(character(), character("pattern"), result=BIGINT, optional=1),
-    ),
+    signature(result=BIGINT, nullability=Nullability.NEVER),
+    signature("string[, string pattern]", result=BIGINT),
     contextual=True,
     dynamic=True,
     syntax="UNIX_TIMESTAMP(), UNIX_TIMESTAMP(string[, pattern])",
@@ -401,11 +373,7 @@ def unix_timestamp(info: CallInfo, text: str | None = None, pattern: str = _ISO_
 
 @functions.scalar(
     "FROM_UNIXTIME",
-    signatures=(
-        signature(
-            integer("seconds"), character("pattern"), result=STRING, optional=1, nullability=_ALWAYS
-        ),
-    ),
+    signature("integer seconds[, string pattern]", result=STRING, nullability=_ALWAYS),
     contextual=True,
     costly=True,
     examples=(
@@ -424,14 +392,8 @@ def from_unixtime(info: CallInfo, seconds: int, pattern: str = _ISO_PATTERN) -> 
 
 @functions.scalar(
     "CONVERT_TZ",
-    signatures=(
-        signature(
-            character("datetime"),
-            character("from_zone"),
-            character("to_zone"),
-            result=STRING,
-            nullability=_ALWAYS,
-        ),
+    signature(
+        "string datetime, string from_zone, string to_zone", result=STRING, nullability=_ALWAYS
     ),
     costly=True,
     examples=(

@@ -116,13 +116,6 @@ def is_leap(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
-def length_of_month(year: int, month: int) -> int:
-    """How many days a month of the Gregorian calendar has."""
-    if month == 2:  # noqa: PLR2004 - February
-        return 29 if is_leap(year) else 28
-    return 30 if month in {4, 6, 9, 11} else 31
-
-
 def moment_of(nanos: int) -> Moment:
     """The fields of nanoseconds since 1970-01-01 00:00:00, by the Gregorian calendar."""
     days, of_day = divmod(nanos, _NANOS_PER_DAY)

@@ -534,13 +534,7 @@ class _Translator:
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """The Python pattern that does what Java's does.
-
-    Args:
-        pattern: a regular expression of ``java.util.regex``.
-
-    Returns:
-        The compiled pattern, its groups numbered and named as Java's.
+    """The Python pattern that does what Java's does, its groups numbered and named as Java's.
 
     Raises:
         InvalidPatternError: Java would refuse it as well.

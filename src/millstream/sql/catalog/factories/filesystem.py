@@ -36,7 +36,7 @@ from millstream.connectors.formats.parquet_format import ParquetFormat, ParquetW
 from millstream.connectors.formats.row_format import arrow_schema, row_of_columns
 from millstream.connectors.formats.texts import text_parser
 from millstream.errors import ValidationError
-from millstream.expressions.java.date_time_formatter import formatter_of
+from millstream.expressions.java.date_patterns import formatter_of
 from millstream.expressions.nodes import InputReference, transform
 from millstream.sql.catalog.connectors import (
     INSERT_ONLY,
