@@ -134,23 +134,19 @@ class CommitterThread(Committer):
         self._end = weakref.finalize(self, self._calls.put, None)
 
     def open(self, context: CommitterContext) -> None:
-        """Open in time; raises SinkError if it is not."""
         told = replace(context, timeout=self._timeout, label=self.label)
         self._call("opening", lambda: self._committer.open(told))
 
     def resume_from(self, epoch: int) -> None:
-        """Compare the target with the checkpoint in time; raises SinkError if it is not."""
         self._call("looking at the target", lambda: self._committer.resume_from(epoch))
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """Commit in time; raises SinkError if it is not."""
         epoch = requests[0].epoch if requests else -1
         self._call(f"committing checkpoint {epoch}", lambda: self._committer.commit(requests))
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
-        """Drop orphans in time; raises SinkError if it is not."""
         self._call(
             "dropping orphans",
             lambda: self._committer.abort_orphans(job_id, sink_uid, keep, generation),
@@ -685,7 +681,6 @@ class Cleaner:
         retained: int,
         sweep_interval: int = SWEEP_INTERVAL,
     ) -> None:
-        """Clean ``storage``; nothing is read or deleted yet."""
         self._storage = storage
         self._log = log
         self._retained = retained

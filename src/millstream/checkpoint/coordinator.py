@@ -187,7 +187,6 @@ class CheckpointsInFlight:
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
         #: The last that was begun; -1 if none was in this run.
         self.newest = -1
         #: How many have failed since one was published.

@@ -112,7 +112,6 @@ class HmacSeal:
         return self.key_file, self._job_id
 
     def __setstate__(self, state: tuple[str, str | None]) -> None:
-        """Read the key again."""
         self.key_file, self._job_id = state
         self._key = None
 
@@ -250,12 +249,10 @@ class LocalStorage:
         return self._root, self._fsync, self._seen, self._seal
 
     def __setstate__(self, state: tuple[Path, bool, bool, Seal]) -> None:
-        """Start in a worker with nothing known."""
         self._root, self._fsync, self._seen, self._seal = state
         self._known = set()
 
     def __repr__(self) -> str:
-        """The call that makes it."""
         return f"LocalStorage({str(self._root)!r}, fsync={self._fsync})"
 
     @property

@@ -533,7 +533,6 @@ class ManifestLog:
     """
 
     def __init__(self, storage: CheckpointStorage) -> None:
-        """Read and write the log in ``storage``; nothing is read or written yet."""
         self._storage = storage
         self._generation: int | None = None
         self._claimed: int | None = None

@@ -29,10 +29,6 @@ FORMAT_VERSION: Final = 1
 def require_format(version: object, location: str) -> None:
     """Refuse what was written in another format version.
 
-    Args:
-        version: as the file has it.
-        location: the file, for messages.
-
     Raises:
         UnknownFormatError: it is another one than this release reads.
     """

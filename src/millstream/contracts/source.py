@@ -52,7 +52,6 @@ class SourceBatch:
     positions: Sequence[int] | None = None
 
     def __len__(self) -> int:
-        """How many records."""
         return len(self.values or ()) if self.arrow is None else int(self.arrow.num_rows)
 
     def cut(self, most: int) -> Iterator[SourceBatch]:

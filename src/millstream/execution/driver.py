@@ -289,7 +289,6 @@ class TolerateExpired(RestartStrategy):
         return self.strategy.next_delay(now, error)
 
     def on_progress(self) -> None:
-        """Forget the epochs that took too long."""
         self._expired = 0
         self.strategy.on_progress()
 

@@ -56,11 +56,6 @@ def ship_files(
 
     Nothing is deleted: a run that has not been taken over yet may still need what it has sent.
 
-    Args:
-        configuration: of the job.
-        storage: its checkpoints.
-        local_root: of the job on its workers.
-
     Raises:
         ConfigurationError: a file is not there.
         DirectoryError: it cannot be written to the storage.
@@ -359,12 +354,7 @@ class Job:
         *,
         tasks_at_work: bool = False,
     ) -> Coordinator:
-        """A coordinator for one run.
-
-        Args:
-            on_pending: as for ManifestCommit.
-            tasks_at_work: whether tasks are long-running.
-        """
+        """A coordinator for one run."""
         configuration = self.graph.configuration
         committers = {}
         for node in self.graph.nodes.values():

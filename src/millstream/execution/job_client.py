@@ -102,7 +102,6 @@ class CompletableFuture(Generic[T]):
         return self._future.exception()
 
     def __str__(self) -> str:
-        """Return whether it is done, and how."""
         if not self.done():
             state = "not completed"
         elif self.cancelled():
@@ -266,7 +265,6 @@ class JobClient:
     """
 
     def __init__(self, job: JobHandle) -> None:
-        """Take the job, as its engine gives it."""
         self.job = job
         self._result: CompletableFuture[JobExecutionResult] | None = None
 
@@ -403,12 +401,7 @@ _LONGEST_WAIT: Final = 1.0
 
 
 def collected_records(client: JobClient, directory: str) -> Iterator[object]:
-    """Return what the sink commits, as it commits it; raises what ended the job if it failed.
-
-    Args:
-        client: the job.
-        directory: of its collect sink.
-    """
+    """Return what the sink commits, as it commits it; raises what ended the job if it failed."""
     seen: set[Path] = set()
     wait = _FIRST_WAIT
     while True:

@@ -127,9 +127,6 @@ class JobStart:
         """Return the start with what functions showed of their states when they had opened.
 
         A state of the checkpoint that no subtask asked for is not restored: it is kept unused.
-
-        Args:
-            acks: of the first checkpoint of the run.
         """
         asked: dict[str, set[str]] = {}
         unused: dict[str, set[str]] = {}
@@ -315,9 +312,6 @@ class JobMonitor:
     def metrics(self, running: Sequence[RunningMetrics]) -> dict[str, object]:
         """Return totals with what tasks have counted since the last checkpoint.
 
-        Args:
-            running: what tasks have counted and measured.
-
         Returns:
             By "operator.metric".
         """
@@ -383,12 +377,7 @@ class JobMonitor:
         self._runs += 1
 
     def functions_opened(self, before: JobStart, start: JobStart) -> None:
-        """Log what functions of the first run have shown of their states.
-
-        Args:
-            before: the start as it was known before.
-            start: as it is known now.
-        """
+        """Log what functions of the first run have shown of their states."""
         if self._reports and self._runs == 1:
             for line in start.function_states(before):
                 _LOG.info("%s", line)

@@ -61,15 +61,12 @@ class SeenSplits:
     __slots__ = ("_digests",)
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._digests: set[bytes] = set()
 
     def __contains__(self, split_id: object) -> bool:
-        """Return whether a split of this id was found."""
         return _digest(str(split_id)) in self._digests
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._digests)
 
     def add(self, split_id: str) -> None:
@@ -126,7 +123,6 @@ class SplitLog:
     """Splits by source in ``sources/<uid>/``."""
 
     def __init__(self, storage: CheckpointStorage) -> None:
-        """Keep the splits in ``storage``."""
         self._storage = storage
         #: Source uid -> its files, in order, as far as they are known here.
         self._chains: dict[str, list[_File]] = {}
@@ -180,11 +176,6 @@ class SplitLog:
 
         Two drivers may be at it.  Whichever is first, both continue with what it logged: a number
         means the same split to everybody.
-
-        Args:
-            uid: the source.
-            table: what is logged so far.
-            found: as discovered.
 
         Returns:
             ``table`` with ``found``, or what another driver has logged in its place.
@@ -376,7 +367,6 @@ class NumberRanges:
         self._stops = [stop for _, stop in pairs]
 
     def __contains__(self, number: int) -> bool:
-        """Return whether the number is in one of the ranges."""
         index = bisect_right(self._firsts, number) - 1
         return index >= 0 and number < self._stops[index]
 

@@ -477,11 +477,7 @@ class SourcePlanner:
         self._aligner.observe(splits)
 
     def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
-        """Tell the sources how far they are read by committed epochs, for their monitoring.
-
-        Args:
-            splits: as for ``observe``.
-        """
+        """Tell the sources how far they are read by committed epochs, for their monitoring."""
         self._splits.committed(splits)
 
     def epoch_finished(self, seconds: float) -> None:

@@ -149,7 +149,6 @@ class StopRequest:
     """Whether a job is to stop, and how; it holds over restarts."""
 
     def __init__(self) -> None:
-        """Begin without one."""
         self._asked = threading.Event()
         #: Around the first question: of two at a time one says how.
         self._asking = threading.Lock()
@@ -500,7 +499,6 @@ class EpochTimeout:
         self._cancel()
 
     def __enter__(self) -> None:
-        """Begin."""
         self._timer.start()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

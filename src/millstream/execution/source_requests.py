@@ -90,12 +90,7 @@ class Answer:
 
 
 class Inquiry(Generic[_T]):
-    """Something that was asked.
-
-    Args:
-        label: who was.
-        question: asks it.
-    """
+    """Something that was asked."""
 
     def __init__(self, label: str, question: Callable[[], _T]) -> None:
         self._label = label
@@ -146,11 +141,7 @@ class Inquiry(Generic[_T]):
 
 
 class _Asker:
-    """The thread of one source.
-
-    Args:
-        uid: of the source.
-    """
+    """The thread of one source."""
 
     def __init__(self, uid: str) -> None:
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -242,11 +233,7 @@ class Inquiries:
         return inquiry
 
     def settle(self, uids: Iterable[str]) -> None:
-        """Wait a moment for what was asked; sources without an answer get other threads.
-
-        Args:
-            uids: of the sources.
-        """
+        """Wait a moment for what was asked; sources without an answer get other threads."""
         found = [(uid, self._put(uid, uid, lambda: None)) for uid in uids if uid in self._askers]
         deadline = time.monotonic() + _ENDING
         for uid, inquiry in found:

@@ -254,12 +254,7 @@ class SplitAlignment:
     def compare(
         self, readings: Sequence[Reading], now: int
     ) -> tuple[frozenset[int] | None, dict[int, int] | None]:
-        """The channels that wait, and how far each may run; each None if it is as before.
-
-        Args:
-            readings: all sources.
-            now: milliseconds of processing time.
-        """
+        """The channels that wait, and how far each may run; each None if it is as before."""
         if not self._times:
             return None, None
         splits = list(self._aligned_splits(readings))
@@ -338,7 +333,6 @@ class Update:
     ceilings: dict[int, int] | None = None
 
     def __bool__(self) -> bool:
-        """Return whether there is anything."""
         found = self.assigned or self.grown or self.final or self.retired or self.ended
         return bool(found) or self.held is not None or self.ceilings is not None
 
@@ -528,9 +522,6 @@ class SplitEnumerator:
 
     def poll(self, now: int) -> Update:
         """What has changed; costs what the unfinished splits cost, and does not wait for sources.
-
-        Args:
-            now: milliseconds since 1970.
 
         Raises:
             SourceError: a source cannot be asked, or has lost records.

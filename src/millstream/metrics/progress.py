@@ -122,7 +122,6 @@ class LineProgressReporter(ProgressReporter):
         self._unwritten: Progress | None = None
 
     def update(self, progress: Progress) -> None:
-        """Take the figures of an epoch; writes them if a line is due."""
         self._unwritten = progress
         now = self._clock()
         if now >= self._next:
@@ -130,7 +129,6 @@ class LineProgressReporter(ProgressReporter):
             self._flush()
 
     def update_running(self, records: int, age_seconds: float | None) -> None:
-        """Write how far tasks are if no line was written for a while."""
         now = self._clock()
         if self._next == -float("inf"):
             self._next = now + self._interval_seconds
@@ -140,7 +138,6 @@ class LineProgressReporter(ProgressReporter):
             self._write(f"{self._job_name}: {format_running(records, age_seconds)}")
 
     def update_pending(self, committables: int, age_seconds: float) -> None:
-        """Write what is pending if a line is due."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._interval_seconds
@@ -148,7 +145,6 @@ class LineProgressReporter(ProgressReporter):
             self._write(f"{self._job_name}: {format_pending(committables, age_seconds)}")
 
     def update_failure(self, reason: str) -> None:
-        """Write the reason if a line is due."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._interval_seconds
@@ -182,22 +178,18 @@ class LiveProgressReporter(ProgressReporter):
         self._is_closed = False
 
     def update(self, progress: Progress) -> None:
-        """Show the figures of an epoch."""
         self._figures = format_progress(progress)
         self._show(self._figures)
 
     def update_running(self, records: int, age_seconds: float | None) -> None:
-        """Show how far tasks are before the figures of the last epoch."""
         running = format_running(records, age_seconds)
         self._show(f"{running} | {self._figures}" if self._figures else running)
 
     def update_pending(self, committables: int, age_seconds: float) -> None:
-        """Show what is pending before the figures of the last epoch."""
         pending = format_pending(committables, age_seconds)
         self._show(f"{pending} | {self._figures}" if self._figures else pending)
 
     def update_failure(self, reason: str) -> None:
-        """Show the reason before the figures of the last epoch."""
         failure = format_failure(reason)
         self._show(f"{failure} | {self._figures}" if self._figures else failure)
 

@@ -202,10 +202,6 @@ class RestoredFrames:
     Contract:
       1. Made before time is restored, which has to know ``channels``.  (``TaskState``)
       2. Nothing else is given to the operators until it is empty.  (tasks)
-
-    Args:
-        instance: of the task.
-        plan: what is restored.
     """
 
     def __init__(self, instance: StageInstance, plan: EpochPlan) -> None:
@@ -228,7 +224,6 @@ class RestoredFrames:
         self._frames = deque(found)
 
     def __len__(self) -> int:
-        """Return how many frames are left."""
         return len(self._frames)
 
     def left(self) -> list[RestoredFrame]:

@@ -220,7 +220,6 @@ class SourceChain:
     """What the splits of a source reach in stage 0; the same for all of them."""
 
     def __init__(self, instance: StageInstance, source: StreamNode) -> None:
-        """Find out, once for all splits of an epoch."""
         self.source = source
         #: Node -> uids of the operators that make its watermarks.
         self.reached = instance.origins[source.uid]
@@ -240,13 +239,7 @@ class SourceChain:
 def restore_split_time(
     instance: StageInstance, assignment: SplitAssignment, chain: SourceChain
 ) -> None:
-    """Set the time of the operators that a split reaches to what the split had come to.
-
-    Args:
-        instance: of stage 0.
-        assignment: of the split.
-        chain: of its source.
-    """
+    """Set the time of the operators that a split reaches to what the split had come to."""
     reached, idle = chain.reached, assignment.starts_idle
     for node in chain.nodes:
         watermark = assignment.watermark(reached[node.id])

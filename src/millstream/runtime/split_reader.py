@@ -181,12 +181,7 @@ class SplitReader:
     def leave(
         self, chain: SourceChain, assignment: SplitAssignment
     ) -> dict[str, tuple[int, ChannelStates]]:
-        """Take the split's operators out of the chain; returns their watermarks and states.
-
-        Args:
-            chain: of its source.
-            assignment: of the split that was entered last.
-        """
+        """Take the split's operators out of the chain; returns their watermarks and states."""
         instance = self._instance
         # What comes later would go out in the channel, and the time, of another split.
         for node in chain.nodes:

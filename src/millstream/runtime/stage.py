@@ -147,14 +147,7 @@ class NodeOutput:
 
 
 class StageInstance:
-    """All operators of one subtask of one stage.
-
-    Args:
-        graph: the job.
-        number: of the stage.
-        subtask: its number.
-        outbox: takes the frames that it makes.
-    """
+    """All operators of one subtask of one stage."""
 
     def __init__(
         self, graph: JobGraph, number: int, subtask: int, outbox: Outbox | None = None

@@ -86,7 +86,6 @@ class FrameReader:
     """Reads frames into the operators of a stage instance."""
 
     def __init__(self, instance: StageInstance) -> None:
-        """Read for ``instance``, whose operators are restored."""
         self._instance = instance
         #: (stage, subtask, attempt) of each task whose frames were read.  A task that Spark ran
         #: twice may have made other records the second time: the driver publishes the epoch only
@@ -188,14 +187,7 @@ class FrameReader:
             self.process(frame.edge, frame.kind, frame.channel, pa.py_buffer(payload))
 
     def process(self, edge_id: int, kind: int, channel: int, payload: pa.Buffer) -> None:
-        """Process a frame of this stage.
-
-        Args:
-            edge_id: its edge.
-            kind: of ``runtime/exchange.py``.
-            channel: the channel that it is of.
-            payload: its content.
-        """
+        """Process a frame of this stage."""
         instance = self._instance
         if kind == PRODUCER_ATTEMPT:
             # Of no edge: a producer says once per reader, ahead of everything, which attempt it is.

@@ -161,13 +161,7 @@ _publisher = _Publisher()
 def published(
     storage: CheckpointStorage, task: tuple[int, int], counts: Callable[[], RunningMetrics]
 ) -> Iterator[None]:
-    """Publish the counts of a task while it runs.
-
-    Args:
-        storage: of the job.
-        task: (stage, subtask).
-        counts: returns them; called in another thread.
-    """
+    """Publish the counts of a task while it runs."""
     global _publisher  # noqa: PLW0603 - one thread for a process
     if not _publisher.is_of_this_process:
         _publisher = _Publisher()

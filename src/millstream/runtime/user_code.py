@@ -338,12 +338,7 @@ _NONE: Final = type(None)
 
 
 class OutputCheck:
-    """The check of one output of one operator subtask.
-
-    Args:
-        context: names the operator.
-        tag: the side output; None: the main output.
-    """
+    """The check of one output of one operator subtask."""
 
     def __init__(self, context: OperatorContext, tag: str | None = None) -> None:
         output = "" if tag is None else f"side output {tag!r} of "
@@ -397,10 +392,6 @@ def portable_error(error: Exception) -> bytes:
 def reading(label: str, split_id: str) -> Iterator[None]:
     """Name the source and the split in what a step of reading raises.
 
-    Args:
-        label: of the source, as ``connector_label`` makes it.
-        split_id: what is read.
-
     Raises:
         MillstreamError: the source's own, with its label; SourceError for any other exception.
     """
@@ -426,7 +417,6 @@ class Clock(TimerService):
     __slots__ = ("processing_time", "watermark")
 
     def __init__(self) -> None:
-        """Start before all time."""
         self.watermark = MIN_TIMESTAMP
         self.processing_time = 0
 
@@ -483,7 +473,6 @@ class KeyedTimerService(Clock):
     __slots__ = ("_keyed", "_timers", "quiesced")
 
     def __init__(self, keyed: KeyedState) -> None:
-        """Register for the current key of ``keyed``."""
         super().__init__()
         self._keyed = keyed
         self._timers = keyed.timers
@@ -548,7 +537,6 @@ class FunctionContext(StateAccess, RuntimeContext):
     """The runtime context of one operator instance."""
 
     def __init__(self, context: OperatorContext, keyed: KeyedState | None = None) -> None:
-        """Take the surroundings of the operator."""
         super().__init__(keyed)
         self._context = context
         self.metrics = MetricGroup()

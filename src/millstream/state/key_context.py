@@ -105,7 +105,6 @@ class ExpiredState:
     )
 
     def __init__(self, keyed: _Keyed) -> None:
-        """Look at nothing yet."""
         self._keyed = keyed
         self._states: list[Expiring] = []
         self.forget()
@@ -254,7 +253,6 @@ class KeyContext(ABC):
     )
 
     def __init__(self, max_parallelism: int) -> None:
-        """Have no key and no store yet."""
         self.max_parallelism = max_parallelism
         self.current_key: object = None
         self.cache_key: CacheKey = b""

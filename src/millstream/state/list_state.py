@@ -78,7 +78,6 @@ class KeyedListState(ListState[Any]):
         return len(self._added) + len(self._whole) + len(self._old)
 
     def get(self) -> list[Any]:
-        """Return the elements, in the order in which they were added."""
         return list(self._read())
 
     def _read(self) -> list[Any]:
@@ -101,7 +100,6 @@ class KeyedListState(ListState[Any]):
         return whole
 
     def add(self, value: Any) -> None:
-        """Add an element at the end."""
         key = self.keyed.cache_key
         try:
             self._added[key].append(value)
@@ -268,7 +266,6 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
 
     @property
     def weight(self) -> int:
-        """How many bytes the younger generation takes, roughly."""
         return super().weight + _PER_MAP * len(self.cache) + _PER_ENTRY * self._counted
 
     def _entries(self) -> _Entries:
@@ -441,7 +438,6 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
             self._counted -= entries.counted
 
     def age(self) -> dict[Any, Any]:
-        """Let the maps that are young be old; returns what was old before."""
         self._counted = 0
         return super().age()
 
@@ -450,6 +446,5 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything held in memory."""
         super().forget()
         self._counted = 0

@@ -222,12 +222,6 @@ class LocalCopies:
     def __init__(self, local_root: Path, uid: str, subtask: int, name: str = "") -> None:
         """Use ``local_root/<uid>/<subtask>``.
 
-        Args:
-            local_root: of the job on this machine.
-            uid: of the operator.
-            subtask: number of the subtask.
-            name: of the operator, for messages.
-
         Raises:
             DirectoryError: a directory belongs to somebody else, or is a symbolic link.
         """

@@ -210,7 +210,6 @@ class NamespacedValues(CachedValues[Slot]):
         self.fetch(slots)
 
     def names(self, keys: list[Slot]) -> list[bytes]:
-        """Return the names of values in the store."""
         heads = self.keyed.store_keys(self.index, [key for key, _ in keys])
         return [head + namespace for head, (_, namespace) in zip(heads, keys, strict=True)]
 

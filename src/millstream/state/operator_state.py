@@ -405,7 +405,6 @@ class StateReader:
     """Reads elements out of the checkpoint, each file once."""
 
     def __init__(self, storage: CheckpointStorage) -> None:
-        """Read from ``storage``; nothing is read yet."""
         self._storage = storage
         self._files: dict[str, pa.ChunkedArray] = {}
 

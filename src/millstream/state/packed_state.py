@@ -96,7 +96,6 @@ class PackedValues(CachedValues[Place]):
         """Nothing: operators fetch what they want."""
 
     def names(self, keys: list[Place]) -> list[bytes]:
-        """Return the names of rows in the store."""
         return _names(self.keyed, self.index, keys)
 
     def get_all(self, keys: Sequence[Place]) -> list[bytes | None]:
@@ -158,7 +157,6 @@ class PackedMap:
     __slots__ = ("_first", "_others", "count", "dirty", "level", "view")
 
     def __init__(self) -> None:
-        """Be empty."""
         self.level = 0
         self.count = 0
         self._first: dict[bytes, bytes] | None = None
@@ -318,12 +316,10 @@ class PackedMaps(Generations[Place]):
 
     @property
     def weight(self) -> int:
-        """How many bytes the younger generation takes, roughly."""
         return _PER_MAP * len(self.cache) + _PER_ENTRY * self._held
 
     @property
     def cached(self) -> int:
-        """How many objects are held in memory."""
         return super().cached + self._held
 
     # Reading.
@@ -564,7 +560,6 @@ class PackedMaps(Generations[Place]):
         self.measure([content for _, content in puts[-32:]])
 
     def age(self) -> dict[Any, Any]:
-        """Let the maps that are young be old; returns what was old before."""
         self._held = 0
         return super().age()
 
@@ -573,7 +568,6 @@ class PackedMaps(Generations[Place]):
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything held in memory."""
         super().forget()
         self._held = 0
         self._has_maps = self._has_large = False
@@ -720,13 +714,6 @@ def append_groups(
     values: Sequence[bytes],
 ) -> list[int]:
     """Add entries at the ends of maps, those that are sure to be new.
-
-    Args:
-        maps: whose buckets of these entries were fetched.
-        keys: of groups of rows.
-        group_of_row: the group of each row.
-        names: one entry per row.
-        values: of these.
 
     Returns:
         The rows that were not added: all those of maps of which any may be there already, or that

@@ -194,7 +194,6 @@ class Foreign:
         self.arguments.append((key, value))
 
     def __call__(self, *arguments: object, **fields: object) -> Foreign:
-        """What a function that is not here would have returned."""
         made = Foreign(self.name, *self.arguments, *arguments)
         made.fields.update(fields)
         return made
@@ -206,7 +205,6 @@ class Foreign:
         return f"{self.name}({', '.join(parts)})"
 
     def __eq__(self, other: object) -> bool:
-        """Return whether it shows the same."""
         return repr(self) == repr(other)
 
     def __hash__(self) -> int:
@@ -367,7 +365,6 @@ class OperatorState:
         states: list[tuple[int, dict[str, Sequence[bytes]]]],
         described: dict[str, Section],
     ) -> None:
-        """Take the stores of its subtasks, and their operator states; ``open_state`` makes them."""
         self.uid = uid
         self._stores = stores
         #: Subtask, and the elements of its states.

@@ -301,7 +301,6 @@ class InternalTimers:
     __slots__ = ("event", "observer", "processing")
 
     def __init__(self, keyed: KeyContext) -> None:
-        """Keep the timers in the store of ``keyed``."""
         #: Called with time and key of each timer before it is given out.
         self.observer: Callable[[int, object], None] | None = None
         self.event = TimerQueue(keyed, "\0timers.event")

@@ -72,7 +72,6 @@ class Generations(Generic[_K]):
     )
 
     def __init__(self) -> None:
-        """Hold nothing."""
         self.cache: dict[_K, Any] = {}
         self.old: dict[_K, Any] = {}
         self.dirty: set[_K] = set()
@@ -167,7 +166,6 @@ class CachedValues(Generations[_K]):
     absent: ClassVar[Any] = None
 
     def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
-        """Keep the values of ``descriptor`` in ``keyed``."""
         super().__init__()
         self.keyed = keyed
         self.descriptor = descriptor
@@ -254,7 +252,6 @@ class ChangedNumbers:
     __slots__ = ("_listed", "_sorted", "note")
 
     def __init__(self) -> None:
-        """Hold nothing."""
         self._listed = array("q")
         self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
         #: Adds a number; an OverflowError says that it has more than 64 bits.  Stays the same.
@@ -268,7 +265,6 @@ class ChangedNumbers:
         return len(self._sorted)
 
     def __len__(self) -> int:
-        """Return how many there are."""
         self._sort()
         return len(self._sorted)
 

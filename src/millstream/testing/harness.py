@@ -293,11 +293,9 @@ class OperatorHarness:
         self.operator.close()
 
     def __enter__(self) -> Self:
-        """Return the harness."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the operator."""
         self.close()
 
     def _begin(self, operator: Operator | None = None) -> Operator:

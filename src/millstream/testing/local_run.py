@@ -35,7 +35,6 @@ class ManualClock:
         self.now = now
 
     def __call__(self) -> int:
-        """The time in milliseconds."""
         return self.now
 
     def advance(self, milliseconds: int) -> None:

@@ -84,38 +84,30 @@ class FailingSink(Sink):
         return self.inner.connector
 
     def validate(self) -> None:
-        """Validate the inner sink."""
         self.reach("validate")
         self.inner.validate()
 
     def validate_input(self, type_info: TypeInformation) -> None:
-        """Validate the inner sink."""
         self.inner.validate_input(type_info)
 
     def validate_parallelism(self, parallelism: int) -> None:
-        """Validate the inner sink."""
         self.inner.validate_parallelism(parallelism)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer that may fail."""
         self.reach("create_writer")
         return _FailingWriter(self, self.inner.create_writer(context))
 
     def create_committer(self) -> Committer | None:
-        """A committer that may fail."""
         inner = self.inner.create_committer()
         return None if inner is None else _FailingCommitter(self, inner)
 
     def committed(self, epoch: int) -> None:
-        """Tell the inner sink."""
         self.inner.committed(epoch)
 
     def end_input(self) -> None:
-        """Tell the inner sink."""
         self.inner.end_input()
 
     def close(self) -> None:
-        """Close the inner sink."""
         self.inner.close()
 
 

@@ -89,12 +89,10 @@ class ScriptedSource(Source):
 
     @property
     def boundedness(self) -> Boundedness:
-        """It ends."""
         return Boundedness.BOUNDED
 
     @property
     def produced_type(self) -> TypeInformation:
-        """As given."""
         return self._type
 
     def start(self) -> None:
@@ -106,7 +104,6 @@ class ScriptedSource(Source):
         self._end = len(self.script)
 
     def discover(self, known: KnownSplits) -> list[Split]:
-        """One split."""
         return [] if "script" in known else [Split("script")]
 
     def end_offset(self, split: Split) -> int:

@@ -122,11 +122,7 @@ def check_local_job(job_graph: JobGraph) -> None:
 
 
 class LocalEngine(Engine):
-    """Runs a job in worker processes.
-
-    Args:
-        workers: how many.
-    """
+    """Runs a job in worker processes."""
 
     def __init__(self, workers: int) -> None:
         self._pool = WorkerPool(workers)

@@ -80,10 +80,6 @@ class WorkerPool:
 
         After an error none of them is at work any more.
 
-        Args:
-            tasks: of one stage.
-            cancelled: like ``giving_up``, of the caller's.
-
         Raises:
             WorkerLostError: a worker died.
             EngineError: no worker can be started.

@@ -43,12 +43,7 @@ if TYPE_CHECKING:
 
 
 class TaskHost:
-    """Runs tasks of one job in this process.
-
-    Args:
-        graph: the job, pickled.
-        files: of the job.
-    """
+    """Runs tasks of one job in this process."""
 
     def __init__(self, graph: bytes, files: JobFiles) -> None:
         self._pickled = graph
@@ -64,12 +59,6 @@ class TaskHost:
         self, plan: EpochPlan, level: int, subtask: int, frames: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Run a task; ``bring_files`` has been called.
-
-        Args:
-            plan: the epoch.
-            level: the stage.
-            subtask: which of its subtasks.
-            frames: what it reads, in processing order.
 
         Returns:
             The frames that it makes, and its acknowledgement.
@@ -127,10 +116,6 @@ _NONE: Final = np.zeros(0, dtype=np.int64)
 
 def write_frames(batches: Iterable[pa.RecordBatch], path: Path) -> list[bytes]:
     """Write the frames that a task makes, as it makes them.
-
-    Args:
-        batches: the frames.
-        path: a new file.
 
     Returns:
         The payloads of its acknowledgements, which go to the driver instead.
@@ -201,20 +186,13 @@ class FrameFiles:
     """Reads what tasks read; keeps the frames of a stage until another one is read."""
 
     def __init__(self) -> None:
-        """Have read nothing."""
         self._key: tuple[object, ...] = ()
         self._frames: StageFrames | None = None
 
     def read(
         self, paths: Sequence[Path], subtask: int, parallelism: int
     ) -> Iterator[pa.RecordBatch]:
-        """Give the frames for one subtask of a stage, in processing order.
-
-        Args:
-            paths: what the tasks before have written.
-            subtask: the one that reads.
-            parallelism: of the stage.
-        """
+        """Give the frames for one subtask of a stage, in processing order."""
         found = [path.stat() for path in paths]
         # An epoch that is repeated has the names of its first attempt.
         files = [

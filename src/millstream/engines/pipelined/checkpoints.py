@@ -228,11 +228,6 @@ class Checkpoints:
 
         Tolerated as one that has expired.
 
-        Args:
-            epoch: its number.
-            task: stage and subtask.
-            error: what the task says.
-
         Returns:
             What to say of it; None: it was aborted before.
 
@@ -300,15 +295,7 @@ def deadline_of(patience: int | None, time: int) -> int:
 
 
 class Triggers:
-    """Triggers the checkpoints of a run, and gives them up.
-
-    Args:
-        run: the run.
-        checkpoints: those that are under way.
-        sources: told what is triggered.
-        server: tells the slots.
-        clock: milliseconds since 1970.
-    """
+    """Triggers the checkpoints of a run, and gives them up."""
 
     def __init__(
         self,
@@ -424,13 +411,7 @@ class CommittingThread:
         self._waiting.put(partial(self._complete, metadata, acks))
 
     def drop(self, sinks: frozenset[str], region: int, attempt: int) -> None:
-        """Drop what the stopped tasks of a region have left, after what waits; does not wait.
-
-        Args:
-            sinks: uids of the sinks of the region.
-            region: its number.
-            attempt: the number of the attempt that follows.
-        """
+        """Drop what the stopped tasks of a region have left, after what waits; does not wait."""
         self._waiting.put(partial(self._drop, sinks, region, attempt))
 
     def close(self) -> None:

@@ -88,11 +88,9 @@ class LocalSlots(SlotHost):
 
     @property
     def replaces_slots(self) -> bool:
-        """Processes of this machine end one by one."""
         return True
 
     def start(self, settings: Sequence[SlotSettings]) -> None:
-        """Fork a process for each slot."""
         self._processes, self._lost = [], None
         careful, self._is_careful = self._is_careful, False
         for each in settings:
@@ -109,17 +107,14 @@ class LocalSlots(SlotHost):
             raise EngineError(message) from error
 
     def end_slot(self, slot: int) -> BaseException | None:
-        """Kill what is left of a slot."""
         process = self._process(slot)
         return None if process.gone else self._end(process, _GONE)
 
     def replace(self, settings: SlotSettings) -> None:
-        """Fork another process for a slot."""
         self._processes.remove(self._process(settings.slot))
         self._fork(dataclasses.replace(settings, careful=True))
 
     def lost_slot(self, slot: int) -> BaseException | None:
-        """Return how the process of a slot has ended."""
         process = self._process(slot)
         if process.gone or not _has_ended(process.connection):
             return None
@@ -129,21 +124,18 @@ class LocalSlots(SlotHost):
         return next(each for each in self._processes if each.slot == slot)
 
     def lost(self) -> BaseException | None:
-        """Return how a process has ended; one that was killed before all others."""
         for process in self._processes:
             if not process.gone and _has_ended(process.connection):
                 self._note(process, self._bury(process))
         return self._lost
 
     def stop(self, patience: float) -> None:
-        """Wait for the processes, and kill those that stay."""
         deadline = time.monotonic() + patience
         for process in self._processes:
             if not process.gone:
                 self._note(process, self._end(process, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Let the fork server end, which kills what is left."""
         self._fork_server.close()
 
     def _end(self, process: _Process, patience: float) -> WorkerLostError | None:
@@ -302,12 +294,7 @@ def slots_of(graph: JobGraph) -> int:
 
 
 class PipelinedEngine(Engine):
-    """Runs a job on the slots of a host.
-
-    Args:
-        slots: how many the job has.
-        host: where they live; closed with the engine.
-    """
+    """Runs a job on the slots of a host."""
 
     long_running_tasks = True
 
@@ -319,12 +306,10 @@ class PipelinedEngine(Engine):
         self._loop: RunLoop | None = None
 
     def require(self) -> None:
-        """Make sure that there is room for all slots."""
         super().require()
         self._host.require(self._slots)
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
-        """Run until all is read and committed, or the job is cancelled."""
         loop = RunLoop(run, self._slots, self._host, self._inquiries)
         self._loop = loop
         try:
@@ -333,21 +318,17 @@ class PipelinedEngine(Engine):
             self._loop = None
 
     def task_times(self) -> Mapping[tuple[int, int], SubtaskTimes]:
-        """Return what each task has done in the last second."""
         loop = self._loop
         return {} if loop is None else loop.task_times
 
     def task_counts(self, run: Run) -> list[RunningMetrics]:
-        """Return what the tasks have counted since the last complete checkpoint."""
         del run
         loop = self._loop
         return [] if loop is None else loop.task_counts
 
     def original_error(self, error: BaseException) -> BaseException:
-        """Return what a task raised, where the host tells of it in its own way."""
         return self._host.original_error(error)
 
     def close(self) -> None:
-        """Let the host go, and the sources."""
         self._inquiries.close()
         self._host.close()

@@ -91,9 +91,6 @@ class SlotHost(ABC):
     def require(self, slots: int) -> None:
         """Make sure that so many slots can run side by side, before anything begins.
 
-        Args:
-            slots: how many.
-
         Raises:
             EngineError: they cannot; says what is missing, and what to do.
         """
@@ -114,9 +111,6 @@ class SlotHost(ABC):
 
     def replace(self, settings: SlotSettings) -> None:
         """Start another in the place of a slot that was ended.
-
-        Args:
-            settings: of the slot, as of ``start``.
 
         Raises:
             EngineError: it cannot be started.
@@ -367,7 +361,6 @@ class Regions:
             )
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._regions)
 
     @property
@@ -408,11 +401,7 @@ class Regions:
         return region if region.attempt == attempt else None
 
     def begun(self, now: float) -> None:
-        """Note that all slots have begun: what they were told to stop before, they can stop now.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """Note that all slots have begun: what they were told to stop before, they can stop now."""
         self._begun = True
         for region in self._regions.values():
             if region.state is RegionState.STOPS:
@@ -421,14 +410,7 @@ class Regions:
     def stop(
         self, region: Region, delay: float, now: float, error: Exception | None = None
     ) -> None:
-        """Note that its slots are told to stop its tasks, for the next attempt.
-
-        Args:
-            region: one of whose tasks has failed.
-            delay: seconds to wait before it begins again.
-            now: monotonic seconds.
-            error: what it has failed of.
-        """
+        """Note that its slots are told to stop its tasks, for the next attempt."""
         region.attempt += 1
         region.error = error
         region.state = RegionState.STOPS
@@ -446,9 +428,6 @@ class Regions:
 
     def require_answers(self, now: float) -> None:
         """Raise if the tasks of a region have not stopped, or begun again, in time.
-
-        Args:
-            now: monotonic seconds.
 
         Raises:
             Exception: what the region has failed of, if that is known: the failure is the same.
@@ -486,12 +465,7 @@ class Regions:
         return found
 
     def begin(self, region: Region, now: float) -> None:
-        """Note that its slots are told to begin.
-
-        Args:
-            region: nothing is left of its last attempt.
-            now: monotonic seconds.
-        """
+        """Note that its slots are told to begin."""
         region.state = RegionState.BEGINS
         region.deadline = now + self._patience
         region.missing = set(range(self._slots)) - self._gone
@@ -513,12 +487,7 @@ class Regions:
 
 
 class Readers:
-    """The readers of all splits of a run.
-
-    Args:
-        sources: finds splits and readers.
-        server: tells the slots.
-    """
+    """The readers of all splits of a run."""
 
     def __init__(self, sources: SplitEnumerator, server: ControlServer) -> None:
         self._sources = sources
@@ -544,11 +513,6 @@ class Readers:
     ) -> list[SplitAssignment]:
         """Go back to a checkpoint with some sources, whose tasks have stopped.
 
-        Args:
-            uids: of the sources.
-            position: where the checkpoint stands.
-            last: the checkpoint; None: the beginning.
-
         Returns:
             What their tasks read from then on.
         """
@@ -563,11 +527,7 @@ class Readers:
         self._open.difference_update(c for c, split in splits.items() if split.over)
 
     def check(self, now: int) -> None:
-        """Tell the slots what has changed.
-
-        Args:
-            now: milliseconds since 1970.
-        """
+        """Tell the slots what has changed."""
         update = self._sources.poll(now)
         if not update:
             return
@@ -606,17 +566,6 @@ class Failover:
     Contract:
       1. All is called by the run loop, in its thread.  (run loop)
       2. What is raised ends the run.  (run loop)
-
-    Args:
-        run: the run.
-        regions: of the job.
-        server: tells the slots.
-        checkpoints: those under way.
-        triggers: triggers them, and gives them up.
-        committing: drops what stopped tasks have left.
-        readers: of the sources' splits.
-        replacements: of lost slots.
-        clock: milliseconds since 1970.
     """
 
     def __init__(
@@ -647,11 +596,7 @@ class Failover:
         return self._regions.all_run and not self._replacements.under_way
 
     def begun(self, now: float) -> None:
-        """Note that all slots have begun.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """Note that all slots have begun."""
         self._regions.begun(now)
 
     def failed(self, event: Failed, error: BaseException) -> None:

@@ -149,11 +149,7 @@ _MOST_IN_VAIN: Final = 10
 
 
 class Draining:
-    """What is on its way after the end of all sources.
-
-    Args:
-        overtakes: whether barriers overtake records.
-    """
+    """What is on its way after the end of all sources."""
 
     def __init__(self, *, overtakes: bool) -> None:
         self._overtakes = overtakes
@@ -176,11 +172,7 @@ class Draining:
         return self._first is not None and ends
 
     def is_due(self, now: float) -> bool:
-        """Return whether a checkpoint is to be triggered ahead of its interval.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """Return whether a checkpoint is to be triggered ahead of its interval."""
         return now >= self._due
 
     def triggered(self) -> None:

@@ -53,7 +53,6 @@ class EpochNumber(int):
     application_id: str
 
     def __new__(cls, epoch: int, application_id: str) -> Self:
-        """Make one."""
         number = super().__new__(cls, epoch)
         number.application_id = application_id
         return number
@@ -87,7 +86,6 @@ class DataFrameSink(Sink):
         self.guarantee = guarantee
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        """A writer to a pending Parquet file."""
         return _StagingWriter(context)
 
     def create_committer(self) -> Committer:

@@ -217,10 +217,6 @@ class EpochJob:
     def run(self, rows: DataFrame, plan: EpochPlan) -> list[TaskAck]:
         """Run the tasks of an epoch.
 
-        Args:
-            rows: the micro-batch.
-            plan: the epoch.
-
         Returns:
             What the tasks acknowledge, one per subtask and stage.
         """
@@ -305,12 +301,7 @@ _BATCH_TIME: Final = "batchTimestampMs"
 
 
 class QueryEpochs:
-    """The epochs of one query.
-
-    Args:
-        run: the run, opened.
-        job: runs the tasks of a plan.
-    """
+    """The epochs of one query."""
 
     def __init__(self, run: Run, job: EpochJob) -> None:
         self._run = run
@@ -587,13 +578,7 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
 
 
 class SparkEngine(Engine):
-    """Runs a job on a Spark session.
-
-    Args:
-        session: the session.
-        frames: the DataFrames of ``env.from_spark``, by their ``spark_index``.
-        java: the session's JVM.
-    """
+    """Runs a job on a Spark session."""
 
     def __init__(self, session: SparkSession, frames: list[DataFrame], java: JavaProcess) -> None:
         self._session = session
@@ -603,11 +588,9 @@ class SparkEngine(Engine):
         self._is_careful = False
 
     def lost(self) -> EngineError | None:
-        """The error to end with if the JVM is gone."""
         return self._java.lost()
 
     def original_error(self, error: BaseException) -> BaseException:
-        """Return what a task raised, out of Spark's text."""
         return original_error(error)
 
     def one_line(self, error: BaseException) -> str:
@@ -615,7 +598,6 @@ class SparkEngine(Engine):
         return one_line(error)
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
-        """Run queries until one ends that has asked for data."""
         job = run.job
         require_one_history(job.storage, run.last, spark_sources=has_spark_sources(job.graph))
         for start in range(1, _STARTS + 1):

@@ -55,11 +55,7 @@ _MOST_JOBS: Final = 5
 
 
 class TaskSlots:
-    """What room a session has for tasks.
-
-    Args:
-        session: the session.
-    """
+    """What room a session has for tasks."""
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
@@ -74,9 +70,6 @@ class TaskSlots:
 
     def require(self, slots: int) -> None:
         """Refuse what Spark will never start.
-
-        Args:
-            slots: how many are wanted, side by side.
 
         Raises:
             EngineError: Spark allocates dynamically, or can never have so many.
@@ -259,7 +252,6 @@ class SparkSlotHost(SlotHost):
         self._task_slots.require(slots)
 
     def start(self, settings: Sequence[SlotSettings]) -> None:
-        """Start the job in a thread."""
         careful = self._job is not None and bool(self._job.crashed)
         settings = [replace(each, careful=careful) for each in settings]
         self._run_id, self._given = settings[0].run_id, ""
@@ -295,12 +287,10 @@ class SparkSlotHost(SlotHost):
         return WorkerLostError(f"{error}{self._given}")
 
     def stop(self, patience: float) -> None:
-        """Wait for the processes of the slots, and have Spark kill those that stay."""
         if self._job is not None:
             self._job.stop(patience)
 
     def original_error(self, error: BaseException) -> BaseException:
-        """Return what a task raised, out of Spark's text."""
         return original_error(error)
 
 
@@ -521,22 +511,14 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) ->
 
 
 class SparkPipelinedEngine(PipelinedEngine):
-    """Runs a job in slots on a Spark session.
-
-    Args:
-        slots: how many the job has.
-        host: starts them.
-        java: the session's JVM.
-    """
+    """Runs a job in slots on a Spark session."""
 
     def __init__(self, slots: int, host: SparkSlotHost, java: JavaProcess) -> None:
         super().__init__(slots, host)
         self._java = java
 
     def lost(self) -> EngineError | None:
-        """The error to end with if the JVM is gone."""
         return self._java.lost()
 
     def one_line(self, error: BaseException) -> str:
-        """The first line of Spark's hundreds."""
         return one_line(error)

@@ -166,10 +166,6 @@ class Presence:
 def be_present(settings: SlotSettings, address: Address) -> None:
     """Connect this process, for as long as it lives.
 
-    Args:
-        settings: of the slot that it is.
-        address: of the driver's ``Presence``.
-
     Raises:
         OSError, AuthenticationError: the run is over, or the driver cannot be reached.
     """

@@ -60,12 +60,7 @@ class SlotFunction:
 
 
 def host_of(executor: str, driver: Address) -> str:
-    """The address of a slot's machine that the other slots can reach.
-
-    Args:
-        executor: host and port, as Spark writes them.
-        driver: where the driver listens.
-    """
+    """The address of a slot's machine that the other slots can reach."""
     try:
         loopback = ip_address(driver[0]).is_loopback
     except ValueError:

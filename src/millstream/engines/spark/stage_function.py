@@ -187,12 +187,7 @@ class _SparkRows:
 
 
 class PackSparkRows:
-    """Turns the rows of a user's DataFrame into one row per Arrow batch, for stage 0.
-
-    Args:
-        source: the node id of the source.
-        parallelism: the number of subtasks of stage 0.
-    """
+    """Turns the rows of a user's DataFrame into one row per Arrow batch, for stage 0."""
 
     def __init__(self, source: int, parallelism: int) -> None:
         self._source = source

@@ -119,11 +119,7 @@ class Recording:
         self.attempts[link.link.source] = barrier.attempt
 
     def drop(self, links: Iterable[InLink]) -> None:
-        """Release all, and record no more: the checkpoint was aborted.
-
-        Args:
-            links: into the task.
-        """
+        """Release all, and record no more: the checkpoint was aborted."""
         for link in links:
             if self in link.recorders:
                 link.recorders.remove(self)

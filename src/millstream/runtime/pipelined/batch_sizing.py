@@ -232,13 +232,7 @@ class BatchSizer:
     # -- the limit -----------------------------------------------------------------------------
 
     def _follow(self, records: int, seconds: float, limit: int) -> None:
-        """Set the limit by what is known.
-
-        Args:
-            records: of the last batch.
-            seconds: that it took.
-            limit: that it had.
-        """
+        """Set the limit by what is known."""
         is_whole = records >= _WHOLE * limit
         if not is_whole and seconds <= self._target / 2 and self._enough is not None:
             return  # a few records that were quick
@@ -294,7 +288,6 @@ class WorkClock:
     """
 
     def __init__(self) -> None:
-        """Begin now."""
         self._file = -1
         try:
             self._file = os.open(_STATISTICS, os.O_RDONLY | os.O_CLOEXEC)

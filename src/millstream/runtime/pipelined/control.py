@@ -49,7 +49,6 @@ class MessageReader:
     """Makes messages of the bytes of one connection, however they are cut."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._bytes = bytearray()
 
     def feed(self, content: bytes) -> list[object]:
@@ -473,11 +472,7 @@ class ControlConnection:
         threading.Thread(target=self._run, name="millstream-control", daemon=True).start()
 
     def register(self, address: Address) -> None:
-        """Tell the driver that the slot is there.
-
-        Args:
-            address: where it listens for other slots.
-        """
+        """Tell the driver that the slot is there."""
         self.send(Registered(self._slot, address, os.getpid(), socket.gethostname()))
 
     def begin(self) -> Begin | Joins | None:
@@ -543,11 +538,7 @@ class ControlConnection:
             self._times = times
 
     def report(self, counts: Callable[[], tuple[RunningMetrics, ...]]) -> None:
-        """Send with heartbeats what tasks have counted, also while the main loop is at one step.
-
-        Args:
-            counts: returns it; called in another thread.
-        """
+        """Send with heartbeats what tasks have counted, also while the main loop is at one step."""
         self._count = counts
 
     def close(self) -> None:

@@ -288,7 +288,6 @@ class LinkOutbox(Outbox):
         watermark: int = MIN_TIMESTAMP,
         sequence: int = -1,
     ) -> None:
-        """Send a frame."""
         del watermark, sequence  # links keep their order
         size = self.size_of(kind, len(payload))
         self._send(TaskId(stage, subtask), Frame(kind, edge, channel, 0, payload, size))

@@ -150,12 +150,7 @@ class _Times:
         self._left = 0.0
 
     def leave(self, now: float, *, is_ready: bool) -> None:
-        """Its time is over.
-
-        Args:
-            now: monotonic seconds.
-            is_ready: it has more to do.
-        """
+        """Its time is over."""
         self._left = now if is_ready else 0.0
 
     def take(self, now: float, waiting: int = 0) -> SubtaskTimes:
@@ -658,9 +653,6 @@ class Newcomers:
     def take_newcomers(self, messages: Sequence[DriverMessage]) -> list[DriverMessage]:
         """Record what the driver says of newcomers, and those that are connected by now.
 
-        Args:
-            messages: what the driver has said.
-
         Returns:
             What it has said of anything else.
         """
@@ -693,11 +685,7 @@ _FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)
 
 
 def run_slot(settings: SlotSettings) -> None:
-    """Run a slot until its job is over; returns, or ends the process with its driver.
-
-    Args:
-        settings: of the slot.
-    """
+    """Run a slot until its job is over; returns, or ends the process with its driver."""
     listener = listen(settings.host, settings.slots)
     transport: TcpTransport | None = None
 

@@ -231,11 +231,7 @@ class SplitScheduler:
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, deadline: float) -> bool:
-        """Give each split in turn what is left of the time; whether anything was read.
-
-        Args:
-            deadline: of the clock for short times.
-        """
+        """Give each split in turn what is left of the time; whether anything was read."""
         if self._drains:
             return self._drain(deadline)
         worked = False

@@ -245,9 +245,6 @@ class PipelinedTask:
     def run(self, deadline: float) -> bool:
         """Work until the deadline, or until there is nothing to do or no credit.
 
-        Args:
-            deadline: of the clock for work.
-
         Returns:
             Whether there was anything to do.
         """
@@ -643,11 +640,7 @@ class PipelinedTask:
         self._outbox.flushed()
 
     def write_some(self, deadline: float) -> bool:
-        """Write some of what the next snapshot would have to; whether there is more.
-
-        Args:
-            deadline: of the clock for short times.
-        """
+        """Write some of what the next snapshot would have to; whether there is more."""
         left = [operator.write_some(deadline) for operator in self._operators]
         return any(left)
 

@@ -84,9 +84,6 @@ class Transport(Protocol):
     def poll(self, timeout: float) -> list[Received]:
         """Write what is queued, and read.
 
-        Args:
-            timeout: seconds to wait for something to come.
-
         Returns:
             What came, in order per slot.
 
@@ -669,15 +666,6 @@ def join_slots(
 ) -> dict[int, socket.socket]:
     """Connect to some slots of a run, and be connected to by others.
 
-    Args:
-        slot: the own number.
-        listener: where others connect to; it is closed.
-        connect: slot -> its address.
-        accept: the slots that connect to this one.
-        token: the secret of the run.
-        run_id: the run.
-        timeout: seconds, for all of them.
-
     Returns:
         Slot -> an authenticated connection.
 
@@ -712,14 +700,6 @@ def connect_to(
 ) -> socket.socket:
     """Connect to one slot of a run.
 
-    Args:
-        slot: the own number.
-        other: its number.
-        address: where it listens.
-        token: the secret of the run.
-        run_id: the run.
-        timeout: seconds that it may take.
-
     Raises:
         SlotLostError: it cannot be reached, or is none of the run.
     """
@@ -742,15 +722,7 @@ def connect_to(
 
 
 class _Accepting:
-    """Takes connections, in threads: nobody who says nothing holds up the others.
-
-    Args:
-        slot: the own number.
-        listener: closed with this.
-        token: the secret of the run.
-        run_id: the run.
-        wanted: the slots that will connect.
-    """
+    """Takes connections, in threads: nobody who says nothing holds up the others."""
 
     def __init__(
         self,

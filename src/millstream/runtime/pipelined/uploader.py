@@ -297,6 +297,5 @@ class _Preparing(threading.Thread):
             self.error = error
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, if there was anything to do."""
         if self._begun:
             super().join(timeout)

@@ -382,9 +382,6 @@ class RocksDBStore:
         MANIFEST, or beginning another: where that stays the one that it was, and as long, the files
         that are linked are those of it.
 
-        Args:
-            target: the directory to make.
-
         Returns:
             Whether it is made; False: compaction has something to do, or had meanwhile.
         """
@@ -432,10 +429,6 @@ class RocksDBStore:
         """Remove local copies behind a snapshot; the third step of it.
 
         The local copy before this one stays: who fails from here on may go back to it.
-
-        Args:
-            before: the id of the snapshot before.
-            identity: of the snapshot.
         """
         self._copies.clean_up(before, identity)
 
