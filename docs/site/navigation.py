@@ -71,7 +71,6 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.testing.conformance": "Conformance of connectors",
         "millstream.testing.sink_conformance": "Conformance of sinks",
         "millstream.testing.sink_processes": "Writers that are killed",
-        "millstream.testing.sink_reader": "What readers of a sink see",
         "millstream.testing.crash": "Kills",
         "millstream.testing.memory_store": "State in memory",
         "millstream.testing.kafka_broker": "A Kafka broker",

@@ -45,6 +45,20 @@ _KIBI: Final = 1024
 _warned: Final[set[Path]] = set()
 
 
+def is_alive(process: int) -> bool:
+    """Return whether a process of this machine runs; one that nobody has waited for does not."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{process}/stat").read_bytes()
+        return status.rpartition(b")")[2].split()[0] != b"Z"
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class DirectoryUse:
     """The use of a directory."""

@@ -41,10 +41,10 @@ from millstream.execution.planned_source import Position
 from millstream.execution.run import Run
 from millstream.graph.validation import edge_names
 from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, decode_batch
+from millstream.runtime.frames_in_flight import read_frames
 from millstream.runtime.pipelined.control import (
     NEVER,
 )
-from millstream.state.in_flight_files import read_frames
 from millstream.state.reader import open_state
 from millstream.testing.mini_cluster import MiniCluster
 

@@ -20,7 +20,7 @@ from millstream.datastream import KeyedProcessFunction
 from millstream.datastream.connectors import DiscardingSink
 from millstream.engines.pipelined.run_loop import Draining
 from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, decode_batch
-from millstream.state.in_flight_files import read_frames
+from millstream.runtime.frames_in_flight import read_frames
 from millstream.state.reader import open_state
 
 if TYPE_CHECKING:

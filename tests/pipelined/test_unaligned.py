@@ -30,9 +30,8 @@ from millstream.errors import (
     IncompatibleProgramError,
 )
 from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, decode_batch
-from millstream.runtime.frames_in_flight import RestoredFrames
+from millstream.runtime.frames_in_flight import RestoredFrames, read_frames
 from millstream.runtime.pipelined.uploader import PendingAck
-from millstream.state.in_flight_files import read_frames
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sources import EPOCH, WATERMARK, At, ScriptedSource
 

@@ -18,7 +18,6 @@ from millstream.state.operator_state import (
     OperatorStates,
     StateReader,
     prepare_states,
-    write_states,
 )
 from millstream.state.rescale import own_states, redistribute
 from millstream.types.types import Types
@@ -37,9 +36,10 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 def written(states: OperatorStates, storage: LocalStorage) -> dict[str, OperatorStateHandle]:
-    handles = write_states(states.snapshot(), storage, "u/1")
-    states.written(handles)
-    return handles
+    pending = prepare_states(states.snapshot(), "u/1")
+    pending.finish(storage)
+    states.written(pending.handles)
+    return pending.handles
 
 
 def restored(

@@ -34,6 +34,14 @@ def submit(job_graph: JobGraph, *, spark_dataframes: list[object]) -> JobHandle:
     Args:
         job_graph: the job.
         spark_dataframes: the DataFrames of ``env.from_spark``, by their ``spark_index``.
+
+    Returns:
+        A handle; the job runs in a thread of this process, its tasks in others.
+
+    Raises:
+        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
+        UnpicklableFunctionError:
+            the job cannot run as it is; nothing was written.
     """
     configuration = job_graph.configuration
     choice = (configuration.get(options.TARGET), configuration.get(options.EXECUTION))

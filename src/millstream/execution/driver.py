@@ -37,7 +37,7 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.execution.job import Job
-from millstream.execution.job_client import JobExecutionResult, JobStatus
+from millstream.execution.job_client import JobExecutionResult, JobHandle, JobStatus
 from millstream.execution.monitor import JobMonitor
 from millstream.execution.run import Run, StopRequest
 from millstream.graph.explain import guarantee_words, sink_guarantees
@@ -484,8 +484,8 @@ def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
     return driver
 
 
-class JobDriver:
-    """Runs a job in a thread of this process; its JobHandle."""
+class JobDriver(JobHandle):
+    """Runs a job in a thread of this process."""
 
     def __init__(self, job: Job, engine: Engine) -> None:
         self._job = job
@@ -533,11 +533,9 @@ class JobDriver:
     # -- the job handle ------------------------------------------------------------------------
 
     def get_job_id(self) -> str:
-        """The id of the job, the same after every restart on the same checkpoint directory."""
         return self._job.job_id
 
     def get_job_status(self) -> JobStatus:
-        """Return where the job is."""
         return self._status
 
     def get_accumulators(self) -> dict[str, object]:
@@ -549,16 +547,13 @@ class JobDriver:
         return {**self._monitor.totals, **self._monitor.time_gauges(self._engine.task_times())}
 
     def get_watermarks(self) -> dict[str, OperatorTime]:
-        """The event time of each operator at the last checkpoint, by uid; empty before it."""
         return self._monitor.watermarks()
 
     def get_metrics(self) -> dict[str, object]:
-        """Counts of now, by "operator.metric", and how tasks of slots spend their time."""
         times = self._monitor.time_gauges(self._engine.task_times())
         return {**self._monitor.metrics(self._task_counts()), **times}
 
     def get_last_checkpoint(self) -> CompletedCheckpoint | None:
-        """The last complete checkpoint, or the one that the run continues from."""
         return self._monitor.last_checkpoint
 
     def _task_counts(self) -> list[RunningMetrics]:
@@ -566,16 +561,13 @@ class JobDriver:
         return [] if run is None or self._ended.is_set() else self._engine.task_counts(run)
 
     def get_start(self) -> JobStart:
-        """Return how the current run has started; before the first one, how that will."""
         return self._job.start
 
     def get_pending_commits(self) -> PendingCommits:
-        """Return what is published and not committed yet by the current run."""
         run = self._run
         return PendingCommits() if run is None else run.coordinator.pending_commits
 
     def cancel(self) -> None:
-        """Stop the job; the epoch that runs is aborted and its output aborted by the next run."""
         self._cancelled.set()
         self._move(JobStatus.CANCELLING)
         self._ended.wait()
@@ -590,7 +582,6 @@ class JobDriver:
             self._status = status
 
     def stop(self, *, drain: bool = False) -> str:
-        """Have the engine stop after a last checkpoint, and wait for it."""
         if drain and not self._engine.long_running_tasks:
             message = (
                 "a job in micro-batches can be stopped, but not drained: run it with"
@@ -615,11 +606,6 @@ class JobDriver:
         return self._job.storage.location
 
     def get_job_execution_result(self) -> JobExecutionResult:
-        """Wait for the end.
-
-        Raises:
-            JobError: the job failed; the cause is chained.
-        """
         # Waking up now and then lets the main thread take a keyboard interrupt.
         while not self._ended.wait(0.2):
             pass

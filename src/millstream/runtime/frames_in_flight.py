@@ -15,40 +15,131 @@ now.  So each subtask reads all frames, and the new partitioner selects its reco
 which leaves them where they were.
 
 Invariant: a record in flight reaches exactly one subtask, and is late only if it was before.
+
+The overtaken frames of a task are one Arrow file, with a row per frame, in order per channel:
+``channel`` (its number in the table of channels), ``kind`` (``runtime/exchange.py``) and
+``payload``.  The table is JSON in the schema's metadata: for each channel its edge, by the uids at
+both ends, the watermark and idleness that its reader knew at its snapshot, and whether it carries
+the end of a source.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 import types
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from millstream.checkpoint.manifest_log import edge_name_from_json
+from millstream.checkpoint.model import FramesInFlight
+from millstream.crash_points import crash_point
 from millstream.errors import IncompatibleProgramError
 from millstream.graph.model import Partitioning
 from millstream.graph.validation import edge_names
 from millstream.runtime.columnar.partial_aggregates import is_partial
 from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, WATERMARK, decode_batch
 from millstream.runtime.plan import refresh_time
-from millstream.state.in_flight_files import read_frames
 from millstream.state.key_codec import key_group_range
+from millstream.state.local_copies import read_table, stored_table
 from millstream.types.field_access import KeyColumns, field_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from millstream.checkpoint.model import FramesInFlight
     from millstream.contracts.batch import Batch
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.graph.model import JobGraph, StreamEdge
     from millstream.graph.validation import EdgeName
     from millstream.runtime.exchange import Partitioner
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
-    from millstream.state.in_flight_files import ChannelInFlight, FrameInFlight
+
+
+_FORMAT_KEY: Final = b"millstream.in-flight.format"
+_FORMAT: Final = b"1"
+_CHANNELS_KEY: Final = b"millstream.in-flight.channels"
+_FIELDS: Final = (
+    pa.field("channel", pa.int32()),
+    pa.field("kind", pa.int8()),
+    pa.field("payload", pa.large_binary()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInFlight:
+    """A channel with frames in flight, as its reader knew it."""
+
+    edge: EdgeName
+    #: Milliseconds.
+    watermark: int
+    idle: bool
+    #: Its maximum is the end of a source, which counts when all producers of the edge have said it.
+    ends: bool = False
+
+
+class FrameInFlight(NamedTuple):
+    """One frame."""
+
+    #: The place of its channel in the table of channels.
+    channel: int
+    kind: int
+    payload: bytes | memoryview
+
+
+def write_frames(
+    stage: int,
+    subtask: int,
+    channels: Sequence[ChannelInFlight],
+    frames: Sequence[FrameInFlight],
+    storage: CheckpointStorage,
+    cuts: Mapping[EdgeName, str],
+) -> FramesInFlight:
+    """Make the frames in flight of a task durable, and say where they are.
+
+    Args:
+        stage: of the task.
+        subtask: of the task.
+        channels: all that the frames are of.
+        frames: at least one; in order per channel.
+        storage: of the checkpoint.
+        cuts: of the edges: by what their records were shared out.
+    """
+    table = [[list(each.edge), each.watermark, each.idle, each.ends] for each in channels]
+    metadata = {_FORMAT_KEY: _FORMAT, _CHANNELS_KEY: json.dumps(table).encode()}
+    values = zip(*frames, strict=True)
+    columns = [pa.array(each, to.type) for each, to in zip(values, _FIELDS, strict=True)]
+    batch = pa.record_batch(columns, schema=pa.schema(_FIELDS, metadata=metadata))
+    file, content = stored_table(batch, f"state/in-flight/{stage}-{subtask}", "in-flight")
+    crash_point("in-flight.upload.before")
+    storage.write(file["remote"], content)
+    crash_point("in-flight.upload.after")
+    edges = tuple(dict.fromkeys(each.edge for each in channels))
+    known = tuple(cuts[each] for each in edges)
+    return FramesInFlight(stage, subtask, edges, len(frames), file, known)
+
+
+def read_frames(
+    handle: FramesInFlight, storage: CheckpointStorage
+) -> tuple[list[ChannelInFlight], list[FrameInFlight]]:
+    """What ``write_frames`` was given.
+
+    Raises:
+        CorruptCheckpointError: the file is missing or is not what was written.
+        UnknownFormatError: it was written in another format.
+    """
+    table = read_table(storage, handle.file, "frames in flight", _FORMAT_KEY, _FORMAT)
+    channels = [
+        ChannelInFlight(edge_name_from_json(edge), int(watermark), bool(idle), bool(ends))
+        for edge, watermark, idle, ends in json.loads(table.schema.metadata[_CHANNELS_KEY])
+    ]
+    rows = zip(*(table.column(field.name).to_pylist() for field in _FIELDS), strict=True)
+    return channels, [FrameInFlight(*row) for row in rows]
 
 
 #: The cut of which nothing is known.

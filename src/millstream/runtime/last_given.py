@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import Operator
-from millstream.directories import LOCAL_STATE, default_local_directory, make_own
+from millstream.directories import LOCAL_STATE, default_local_directory, is_alive, make_own
 from millstream.errors import DirectoryError
 from millstream.runtime.user_code import NO_RECORD, index_reached, short_repr
 
@@ -136,7 +136,7 @@ def _sweep(directory: Path) -> None:
     for path in directory.iterdir():
         pid = path.name.rpartition(".")[2]
         with contextlib.suppress(FileNotFoundError):  # another process does the same
-            if pid.isdecimal() and path.stat().st_mtime < oldest and not _lives(int(pid)):
+            if pid.isdecimal() and path.stat().st_mtime < oldest and not is_alive(int(pid)):
                 path.unlink()
 
 
@@ -159,7 +159,7 @@ def last_of_run(run: str) -> str:
     """
     found = ""
     for path in sorted(_directory().glob(f"{run}.*")):
-        if not _lives(int(path.suffix[1:])):
+        if not is_alive(int(path.suffix[1:])):
             taken = _taken(path)
             found = found or taken
     return found
@@ -173,20 +173,6 @@ def forget_run(run: str) -> None:
     with contextlib.suppress(OSError):  # others use them
         directory.rmdir()
         directory.parent.rmdir()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    # One that has ended stays until its parent asks for it.
-    with contextlib.suppress(OSError):
-        status = open(f"/proc/{pid}/stat", "rb").read()  # noqa: PTH123, SIM115
-        return status.rpartition(b")")[2].split()[0] != b"Z"
-    return True
 
 
 def _taken(path: Path) -> str:

@@ -28,12 +28,12 @@ from millstream.errors import MillstreamError, ProgramError, SourceError, UserFu
 from millstream.functions.functions import (
     DistributedCache,
     Function,
-    KeyedStateStore,
     RuntimeContext,
     TimerService,
 )
 from millstream.functions.metric_group import MetricGroup
 from millstream.graph.validation import error_context
+from millstream.state.value_state import HandleStore
 from millstream.types.pickling import dumps_by_value, short_repr
 from millstream.types.row import Row
 from millstream.types.value_check import compile_check, is_quick
@@ -43,20 +43,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
-    from millstream.functions.descriptors import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        ValueStateDescriptor,
-    )
-    from millstream.functions.handles import (
-        AggregatingState,
-        ListState,
-        MapState,
-        ReducingState,
-        ValueState,
-    )
+    from millstream.functions.descriptors import StateDescriptor
     from millstream.state.keyed import KeyedState
 
 _LOG: Final = logging.getLogger("millstream")
@@ -502,35 +489,18 @@ class KeyedTimerService(Clock):
         self._timers.delete_event_time(self._keyed.current_key, USER_TIMERS, timestamp)
 
 
-class StateAccess(KeyedStateStore):
+class StateAccess(HandleStore):
     """Handles to the state of the current key."""
 
     def __init__(self, keyed: KeyedState | None) -> None:
         """Take the state, None if the stream is not keyed."""
         self._keyed = keyed
 
-    def _need(self, name: object) -> KeyedState:
+    def handle_of(self, descriptor: StateDescriptor) -> Any:
         if self._keyed is None:
-            message = f"keyed state {name!r} needs a keyed stream: call key_by() first"
+            message = f"keyed state {descriptor.name!r} needs a keyed stream: call key_by() first"
             raise ProgramError(message)
-        return self._keyed
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
-        return self._need(state_descriptor.name).get_state(state_descriptor)
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
-        return self._need(state_descriptor.name).get_list_state(state_descriptor)
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
-        return self._need(state_descriptor.name).get_map_state(state_descriptor)
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
-        return self._need(state_descriptor.name).get_reducing_state(state_descriptor)
-
-    def get_aggregating_state(
-        self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState:
-        return self._need(state_descriptor.name).get_aggregating_state(state_descriptor)
+        return self._keyed.handle_of(descriptor)
 
 
 class FunctionContext(StateAccess, RuntimeContext):

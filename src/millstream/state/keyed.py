@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from millstream.errors import ProgramError, StateError, UnknownFormatError
+from millstream.functions.descriptors import ListStateDescriptor, MapStateDescriptor
 from millstream.state.key_context import KeyContext
 from millstream.state.list_state import KeyedListState, KeyedMapState
 from millstream.state.registry import (
@@ -38,41 +39,16 @@ from millstream.state.registry import (
     section_record,
 )
 from millstream.state.timers import InternalTimers
-from millstream.state.ttl import (
-    TtlAggregatingState,
-    TtlListState,
-    TtlMapState,
-    TtlReducingState,
-    TtlValueState,
-)
-from millstream.state.value_state import (
-    KeyedAggregatingState,
-    KeyedReducingState,
-    KeyedValueState,
-    hold_to_types,
-)
+from millstream.state.ttl import TtlListState, TtlMapState, TtlValueState
+from millstream.state.value_state import HandleStore, KeyedValueState, hold_to_types, on_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import StateSection
-    from millstream.functions.descriptors import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        StateDescriptor,
-        ValueStateDescriptor,
-    )
-    from millstream.functions.handles import (
-        AggregatingState,
-        ListState,
-        MapState,
-        ReducingState,
-        State,
-        ValueState,
-    )
+    from millstream.functions.descriptors import StateDescriptor
+    from millstream.functions.handles import State
     from millstream.state.key_codec import CacheKey
     from millstream.state.key_context import Puts
 
@@ -127,14 +103,13 @@ _S = TypeVar("_S", bound=_Stored)
 _sharing: Final[WeakSet[KeyedState]] = WeakSet()
 
 
-class KeyedState(KeyContext):
+class KeyedState(KeyContext, HandleStore):
     """Handles, timers and the current key of one operator subtask.
 
     ``current_key`` is the key as the operator gave it; ``cache_key`` is what handles look it up by.
     """
 
     __slots__ = (
-        "__weakref__",
         "_gone",
         "_handles",
         "_is_recorded",
@@ -518,62 +493,20 @@ class KeyedState(KeyContext):
             raise ProgramError(message)
         return self._handles[descriptor.name]
 
-    def _keep(self, descriptor: StateDescriptor, handle: State) -> State:
-        held = self._handles[descriptor.name] = hold_to_types(handle, descriptor)
-        return held
-
-    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        """The handle of a value state; the same one for the same name."""
+    def handle_of(self, descriptor: StateDescriptor) -> State:
         known = self._known(descriptor)
         if known is None:
-            plain = self._register(KeyedValueState(self, descriptor))
-            ttl = descriptor.ttl_config
-            known = plain if ttl is None else TtlValueState(self, plain, ttl)
-            known = self._keep(descriptor, known)
-        return cast("ValueState", known)
+            known = hold_to_types(self._make(descriptor), descriptor)
+            self._handles[descriptor.name] = known
+        return known
 
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """The handle of a list state; the same one for the same name."""
-        known = self._known(descriptor)
-        if known is None:
-            plain = self._register(KeyedListState(self, descriptor))
-            ttl = descriptor.ttl_config
-            known = plain if ttl is None else TtlListState(self, plain, ttl)
-            known = self._keep(descriptor, known)
-        return cast("ListState", known)
-
-    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
-        """The handle of a map state; the same one for the same name."""
-        known = self._known(descriptor)
-        if known is None:
-            plain = self._register(KeyedMapState(self, descriptor))
-            ttl = descriptor.ttl_config
-            known = plain if ttl is None else TtlMapState(self, plain, ttl)
-            known = self._keep(descriptor, known)
-        return cast("MapState", known)
-
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
-        """The handle of a reducing state; the same one for the same name."""
-        known = self._known(descriptor)
-        if known is None:
-            ttl = descriptor.ttl_config
-            if ttl is None:
-                known = self._register(KeyedReducingState(self, descriptor))
-            else:
-                inner = self._register(KeyedValueState(self, descriptor))
-                known = TtlReducingState(self, inner, ttl, descriptor.reduce)
-            known = self._keep(descriptor, known)
-        return cast("ReducingState", known)
-
-    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
-        """The handle of an aggregating state; the same one for the same name."""
-        known = self._known(descriptor)
-        if known is None:
-            ttl = descriptor.ttl_config
-            if ttl is None:
-                known = self._register(KeyedAggregatingState(self, descriptor))
-            else:
-                inner = self._register(KeyedValueState(self, descriptor))
-                known = TtlAggregatingState(self, inner, ttl, descriptor.aggregate)
-            known = self._keep(descriptor, known)
-        return cast("AggregatingState", known)
+    def _make(self, descriptor: StateDescriptor) -> State:
+        ttl = descriptor.ttl_config
+        if isinstance(descriptor, ListStateDescriptor):
+            elements = self._register(KeyedListState(self, descriptor))
+            return elements if ttl is None else TtlListState(self, elements, ttl)
+        if isinstance(descriptor, MapStateDescriptor):
+            entries = self._register(KeyedMapState(self, descriptor))
+            return entries if ttl is None else TtlMapState(self, entries, ttl)
+        value = self._register(KeyedValueState(self, descriptor))
+        return on_value(value if ttl is None else TtlValueState(self, value, ttl), descriptor)

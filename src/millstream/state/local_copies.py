@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from millstream.checkpoint.model import blocks_of, difference, digest_of
 from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point
@@ -30,6 +32,7 @@ from millstream.directories import (
     directory_error,
     error_in_text,
     explained,
+    is_alive,
     make_own,
 )
 from millstream.errors import (
@@ -37,6 +40,7 @@ from millstream.errors import (
     LocalCopyError,
     MillstreamError,
     StateStoreError,
+    UnknownFormatError,
 )
 
 if TYPE_CHECKING:
@@ -195,6 +199,50 @@ def download_snapshot(storage: CheckpointStorage, handle: StateHandle, directory
         if reason is not None:
             raise damaged_checkpoint(storage, f"state file {file['remote']} is corrupt: {reason}")
         remember_file(path, file["digest"])
+
+
+def stored_table(batch: pa.RecordBatch, directory: str, name: str) -> tuple[StateFile, bytes]:
+    """Return what a file with a batch is to be in the checkpoint storage, and its content."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    size, digest = digest_of([content])
+    # Named by chance, as all state files: no other attempt, and no other state, writes this one.
+    local = f"{uuid.uuid4().hex}-{name}.arrow"
+    return StateFile(local=local, remote=f"{directory}/{local}", size=size, digest=digest), content
+
+
+def read_table(
+    storage: CheckpointStorage, file: StateFile, what: str, key: bytes, version: bytes
+) -> pa.Table:
+    """Read what ``stored_table`` was given.
+
+    Args:
+        storage: of the checkpoint.
+        file: as ``stored_table`` said.
+        what: the table is, for messages.
+        key: of its format in the metadata of its schema.
+        version: of the format that is known.
+
+    Raises:
+        CorruptCheckpointError: the file is missing or is not what was written.
+        UnknownFormatError: it was written in another format.
+    """
+    name = file["remote"]
+    try:
+        stored = storage.read(name)
+    except FileNotFoundError as error:
+        raise damaged_checkpoint(storage, f"{name}, {what}, is missing") from error
+    reason = difference([stored], file)
+    if reason is not None:
+        raise damaged_checkpoint(storage, f"{name}, {what}, is corrupt: {reason}")
+    table = pa.ipc.open_file(pa.BufferReader(stored)).read_all()
+    found = (table.schema.metadata or {}).get(key)
+    if found != version:
+        message = f"{name}: {what} of format {found!r}; known is {version!r}"
+        raise UnknownFormatError(message)
+    return table
 
 
 def damaged_checkpoint(storage: CheckpointStorage, what: str) -> CorruptCheckpointError:
@@ -426,7 +474,8 @@ class LocalCopies:
             if name in (base, keep) or path in _open:
                 continue
             if name.startswith((_WORK, _DOWNLOAD)):
-                is_over = not _is_alive(int(name.rpartition("-")[2]))
+                process = int(name.rpartition("-")[2])
+                is_over = process == os.getpid() or not is_alive(process)  # ours are in ``_open``
             else:
                 is_over = _modified(path) < oldest
             if is_over:
@@ -438,15 +487,3 @@ def _modified(path: Path) -> int:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
         return 0
-
-
-def _is_alive(process: int) -> bool:
-    if process == os.getpid():
-        return False  # ours are in _open
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -8,7 +8,7 @@ Layout: ``K`` entries with the namespace after the key; the value is pickled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import (
@@ -19,110 +19,82 @@ from millstream.functions.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from millstream.functions.functions import KeyedStateStore
-from millstream.functions.handles import (
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    State,
-    ValueState,
-)
+from millstream.functions.handles import ListState, MapState, State, ValueState
 from millstream.state.key_codec import CacheKey
-from millstream.state.value_state import CachedValues, hold_to_types
+from millstream.state.value_state import CachedValues, HandleStore, hold_to_types, on_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from millstream.functions.descriptors import AggregateFunctionLike
     from millstream.state.keyed import KeyedState
 
 
-class Entry(Protocol):
-    """Where the handle of one state keeps what it holds; None stands for nothing."""
+_KINDS: Final = (
+    ValueStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    AggregatingStateDescriptor,
+)
 
-    def read(self) -> Any:
-        """Return what is there."""
 
-    def write(self, value: object) -> None:
-        """Replace what is there."""
-
-
-def handle_of(entry: Entry, descriptor: StateDescriptor) -> State:
-    """Return the handle of the kind that ``descriptor`` describes, on ``entry``.
+def handle_of(value: ValueState[Any], descriptor: StateDescriptor) -> State:
+    """Return the handle of the kind that ``descriptor`` describes, kept as one value.
 
     Raises:
         ProgramError: there is no such kind.
     """
-    if isinstance(descriptor, ValueStateDescriptor):
-        return _Value(entry)
+    if not isinstance(descriptor, _KINDS):
+        message = f"{descriptor!r} is not a state descriptor"
+        raise ProgramError(message)
     if isinstance(descriptor, ListStateDescriptor):
-        return _List(entry)
+        return _List(value)
     if isinstance(descriptor, MapStateDescriptor):
-        return _Map(entry)
-    if isinstance(descriptor, ReducingStateDescriptor):
-        return _Reducing(entry, descriptor.reduce)
-    if isinstance(descriptor, AggregatingStateDescriptor):
-        return _Aggregating(entry, descriptor.aggregate)
-    message = f"{descriptor!r} is not a state descriptor"
-    raise ProgramError(message)
-
-
-class _Value(ValueState[Any]):
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
-
-    def value(self) -> Any:
-        return self._entry.read()
-
-    def update(self, value: Any) -> None:
-        self._entry.write(value)
-
-    def clear(self) -> None:
-        self._entry.write(None)
+        return _Map(value)
+    return on_value(value, descriptor)
 
 
 class _List(ListState[Any]):
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
+    def __init__(self, value: ValueState[Any]) -> None:
+        self._value = value
 
     def get(self) -> Iterable[Any]:
-        return list(self._entry.read() or ())
+        return list(self._value.value() or ())
 
     def add(self, value: Any) -> None:
-        self._entry.write([*self.get(), value])
+        self._value.update([*self.get(), value])
 
     def add_all(self, values: Sequence[Any]) -> None:
-        self._entry.write([*self.get(), *values])
+        self._value.update([*self.get(), *values])
 
     def update(self, values: Sequence[Any]) -> None:
-        self._entry.write(list(values) or None)
+        self._value.update(list(values) or None)
 
     def clear(self) -> None:
-        self._entry.write(None)
+        self._value.clear()
 
 
 class _Map(MapState[Any, Any]):
     """Entries are pairs in a list, so that map keys need not be hashable."""
 
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
+    def __init__(self, value: ValueState[Any]) -> None:
+        self._value = value
 
     def items(self) -> list[tuple[Any, Any]]:
-        return list(self._entry.read() or ())
+        return list(self._value.value() or ())
 
     def get(self, key: Any) -> Any:
         return next((value for known, value in self.items() if known == key), None)
 
     def put(self, key: Any, value: Any) -> None:
-        self._entry.write([*(pair for pair in self.items() if pair[0] != key), (key, value)])
+        self._value.update([*(pair for pair in self.items() if pair[0] != key), (key, value)])
 
     def put_all(self, dict_value: Mapping[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._entry.write([pair for pair in self.items() if pair[0] != key] or None)
+        self._value.update([pair for pair in self.items() if pair[0] != key] or None)
 
     def contains(self, key: Any) -> bool:
         return any(known == key for known, _ in self.items())
@@ -131,42 +103,7 @@ class _Map(MapState[Any, Any]):
         return not self.items()
 
     def clear(self) -> None:
-        self._entry.write(None)
-
-
-class _Reducing(ReducingState[Any]):
-    def __init__(self, entry: Entry, reduce: Any) -> None:
-        self._entry = entry
-        self._reduce = reduce
-
-    def get(self) -> Any:
-        return self._entry.read()
-
-    def add(self, value: Any) -> None:
-        so_far = self._entry.read()
-        self._entry.write(value if so_far is None else self._reduce(so_far, value))
-
-    def clear(self) -> None:
-        self._entry.write(None)
-
-
-class _Aggregating(AggregatingState[Any, Any]):
-    def __init__(self, entry: Entry, function: AggregateFunctionLike) -> None:
-        self._entry = entry
-        self._function = function
-
-    def get(self) -> Any:
-        so_far = self._entry.read()
-        return None if so_far is None else self._function.get_result(so_far)
-
-    def add(self, value: Any) -> None:
-        so_far = self._entry.read()
-        if so_far is None:
-            so_far = self._function.create_accumulator()
-        self._entry.write(self._function.add(value, so_far))
-
-    def clear(self) -> None:
-        self._entry.write(None)
+        self._value.clear()
 
 
 #: Stands for "there is no such value" (None may be one).
@@ -218,7 +155,7 @@ class NamespacedValues(CachedValues[Slot]):
         self.forget()
 
 
-class _Entry:
+class _SlotValue(ValueState[Any]):
     """The value at the slot that a ``NamespacedStates`` is at."""
 
     __slots__ = ("_states", "values")
@@ -227,15 +164,18 @@ class _Entry:
         self._states = states
         self.values = values
 
-    def read(self) -> Any:
+    def value(self) -> Any:
         found = self.values.get(self._states.slot)
         return None if found is ABSENT else found
 
-    def write(self, value: object) -> None:
+    def update(self, value: Any) -> None:
         self.values.put(self._states.slot, ABSENT if value is None else value)
 
+    def clear(self) -> None:
+        self.values.put(self._states.slot, ABSENT)
 
-class NamespacedStates(KeyedStateStore):
+
+class NamespacedStates(HandleStore):
     """Handles to states of the current slot; ``slot`` is set by the operator.
 
     One handle serves all slots: like Flink's, it speaks of the window that is being processed.
@@ -248,7 +188,7 @@ class NamespacedStates(KeyedStateStore):
         self._handles: dict[str, tuple[StateDescriptor, State, NamespacedValues]] = {}
         self.slot: Slot = (b"", b"")
 
-    def handle(self, descriptor: StateDescriptor) -> State:
+    def handle_of(self, descriptor: StateDescriptor) -> State:
         """Return the handle of a state; the same one for the same name.
 
         Raises:
@@ -271,7 +211,7 @@ class NamespacedStates(KeyedStateStore):
         name = f"\0{self._prefix}:{descriptor.kind}:{descriptor.name}"
         values = NamespacedValues(self._keyed, name)
         self._keyed.add_state(values)
-        handle = hold_to_types(handle_of(_Entry(self, values), descriptor), descriptor)
+        handle = hold_to_types(handle_of(_SlotValue(self, values), descriptor), descriptor)
         known = (descriptor, handle, values)
         self._handles[descriptor.name] = known
         return known
@@ -300,22 +240,6 @@ class NamespacedStates(KeyedStateStore):
                 values.put((key, namespace), ABSENT)
         if merged is not ABSENT:
             values.put(self.slot, merged)
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> Any:
-        return self.handle(state_descriptor)
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> Any:
-        return self.handle(state_descriptor)
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> Any:
-        return self.handle(state_descriptor)
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> Any:
-        """Return the handle of a reduced value."""
-        return self.handle(state_descriptor)
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> Any:
-        return self.handle(state_descriptor)
 
 
 def _merger(descriptor: Any) -> Any:

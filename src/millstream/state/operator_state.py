@@ -6,14 +6,11 @@ to the same file as the one before.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import pyarrow as pa
 
-from millstream.checkpoint.model import difference, digest_of
-from millstream.contracts.key_value_store import StateFile
 from millstream.contracts.operator import (
     OperatorStateHandle,
     OperatorStateKind,
@@ -21,8 +18,8 @@ from millstream.contracts.operator import (
     describe_type,
 )
 from millstream.crash_points import crash_point
-from millstream.errors import StateError, UnknownFormatError
-from millstream.state.local_copies import damaged_checkpoint, directory_name
+from millstream.errors import StateError
+from millstream.state.local_copies import directory_name, read_table, stored_table
 from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
@@ -328,21 +325,6 @@ _FORMAT: Final = b"1"
 _COLUMN: Final = "element"
 
 
-def write_states(
-    states: Mapping[str, StateContent | OperatorStateHandle], storage: CheckpointStorage, uid: str
-) -> dict[str, OperatorStateHandle]:
-    """Make the states of an operator's subtask durable, and say where they are.
-
-    Args:
-        states: what ``OperatorStates.snapshot`` gave.
-        storage: of the checkpoint.
-        uid: of the operator.
-    """
-    pending = prepare_states(states, uid)
-    pending.finish(storage)
-    return pending.handles
-
-
 @dataclass(frozen=True, slots=True)
 class PendingStates:
     """States whose content is fixed, of which files are not in the checkpoint storage yet.
@@ -366,13 +348,9 @@ class PendingStates:
 def prepare_states(
     states: Mapping[str, StateContent | OperatorStateHandle], uid: str
 ) -> PendingStates:
-    """The first step of ``write_states``, behind which the states may change.
+    """Say where the states of an operator's subtask are to be; behind it they may change.
 
     ``OperatorStates.written`` can be told of the handles at once.
-
-    Args:
-        states: what ``OperatorStates.snapshot`` gave.
-        uid: of the operator.
     """
     files: dict[str, bytes] = {}
     handles = {
@@ -386,17 +364,10 @@ def _prepared(content: StateContent, uid: str, files: dict[str, bytes]) -> Opera
     if sum(map(len, content.elements)) <= INLINE_BYTES:
         return inline_handle(content)
     schema = pa.schema([(_COLUMN, pa.large_binary())], metadata={_FORMAT_KEY: _FORMAT})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema) as writer:
-        column = pa.array(content.elements, type=pa.large_binary())
-        writer.write_batch(pa.record_batch([column], schema=schema))
-    stored: bytes = sink.getvalue().to_pybytes()
-    size, digest = digest_of([stored])
-    # Named by chance, as all state files: no other attempt, and no other state, writes this one.
-    local = f"{uuid.uuid4().hex}-operator.arrow"
-    remote = f"state/{directory_name(uid)}/{local}"
-    files[remote] = stored
-    file = StateFile(local=local, remote=remote, size=size, digest=digest)
+    column = pa.array(content.elements, type=pa.large_binary())
+    batch = pa.record_batch([column], schema=schema)
+    file, stored = stored_table(batch, f"state/{directory_name(uid)}", "operator")
+    files[file["remote"]] = stored
     count = len(content.elements)
     return OperatorStateHandle(content.kind, count, (), file, content.type, content.is_copy)
 
@@ -420,22 +391,7 @@ class StateReader:
             return read_inline(part)
         name = file["remote"]
         if name not in self._files:
-            self._files[name] = self._content(file)
+            table = read_table(self._storage, file, "operator state", _FORMAT_KEY, _FORMAT)
+            self._files[name] = table.column(_COLUMN)
         found: list[bytes] = self._files[name].slice(part.first, part.stop - part.first).to_pylist()
         return found
-
-    def _content(self, file: StateFile) -> pa.ChunkedArray:
-        name = file["remote"]
-        try:
-            stored = self._storage.read(name)
-        except FileNotFoundError as error:
-            raise damaged_checkpoint(self._storage, f"state file {name} is missing") from error
-        reason = difference([stored], file)
-        if reason is not None:
-            raise damaged_checkpoint(self._storage, f"state file {name} is corrupt: {reason}")
-        table = pa.ipc.open_file(pa.BufferReader(stored)).read_all()
-        version = (table.schema.metadata or {}).get(_FORMAT_KEY)
-        if version != _FORMAT:
-            message = f"{name}: operator state of format {version!r}; known is {_FORMAT!r}"
-            raise UnknownFormatError(message)
-        return table.column(_COLUMN)

@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import StateError
 from millstream.functions.descriptors import StateTtlConfig
-from millstream.functions.handles import (
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
-)
+from millstream.functions.handles import ListState, MapState, ValueState
 from millstream.state.key_codec import decode_key
 from millstream.state.serializers import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from millstream.functions.descriptors import AggregateFunctionLike
     from millstream.state.key_context import ExpiredEntry, KeyContext
     from millstream.state.list_state import KeyedListState, KeyedMapState
     from millstream.state.value_state import KeyedValueState
@@ -170,57 +163,6 @@ class TtlValueState(ValueState[Any]):
     def clear(self) -> None:
         """Remove the value of the current key."""
         self._inner.clear()
-
-
-class TtlReducingState(TtlValueState, ReducingState[Any]):
-    """A reduced value that expires."""
-
-    __slots__ = ("_reduce",)
-
-    def __init__(
-        self,
-        keyed: KeyContext,
-        inner: KeyedValueState,
-        config: StateTtlConfig,
-        reduce: Callable[[Any, Any], Any],
-    ) -> None:
-        super().__init__(keyed, inner, config)
-        self._reduce = reduce
-
-    def get(self) -> Any:
-        """Return the reduced value, None if there is none."""
-        return self.value()
-
-    def add(self, value: Any) -> None:
-        current = self.value()
-        self.update(value if current is None else self._reduce(current, value))
-
-
-class TtlAggregatingState(TtlValueState, AggregatingState[Any, Any]):
-    """An accumulator that expires."""
-
-    __slots__ = ("_function",)
-
-    def __init__(
-        self,
-        keyed: KeyContext,
-        inner: KeyedValueState,
-        config: StateTtlConfig,
-        function: AggregateFunctionLike,
-    ) -> None:
-        super().__init__(keyed, inner, config)
-        self._function = function
-
-    def get(self) -> Any:
-        """Return the result of the accumulator, None if there is none."""
-        accumulator = self.value()
-        return None if accumulator is None else self._function.get_result(accumulator)
-
-    def add(self, value: Any) -> None:
-        accumulator = self.value()
-        if accumulator is None:
-            accumulator = self._function.create_accumulator()
-        self.update(self._function.add(value, accumulator))
 
 
 class TtlListState(ListState[Any]):

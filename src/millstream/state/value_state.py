@@ -1,17 +1,24 @@
-"""Value, reducing and aggregating state: three handles over one cache of Python objects.
+"""Value, reducing and aggregating state: handles over one cache of Python objects.
 
 The store is read only for keys that were neither prefetched nor used before.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 import numpy as np
 
-from millstream.functions.descriptors import check_of, writer
+from millstream.functions.descriptors import (
+    AggregatingStateDescriptor,
+    ReducingStateDescriptor,
+    check_of,
+    writer,
+)
+from millstream.functions.functions import KeyedStateStore
 from millstream.functions.handles import (
     AggregatingState,
     ListState,
@@ -28,9 +35,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.functions.descriptors import (
-        AggregatingStateDescriptor,
-        ReducingStateDescriptor,
+        AggregateFunctionLike,
+        ListStateDescriptor,
+        MapStateDescriptor,
         StateDescriptor,
+        ValueStateDescriptor,
     )
     from millstream.functions.handles import State
     from millstream.state.key_context import KeyContext, Puts
@@ -317,8 +326,8 @@ _MOST_KEPT: Final = 200_000
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
-class SingleValue(CachedValues[CacheKey]):
-    """The cache of one state: cache key -> value, None where the store has none.
+class KeyedValueState(CachedValues[CacheKey], ValueState[Any]):
+    """One value per key; in the cache None where the store has none.
 
     Invariant: a key whose value in ``cache`` differs from the store's is in ``dirty`` or, if it is
     a number of 64 bits, in ``numbers``.
@@ -330,12 +339,13 @@ class SingleValue(CachedValues[CacheKey]):
         super().__init__(keyed, descriptor)
         self.numbers = ChangedNumbers()
 
-    def load(self) -> Any:
-        """Read the value of the current key, which is not in the cache."""
-        return self.read(self.keyed.cache_key)
+    def value(self) -> Any:
+        try:
+            return self.cache[self.keyed.cache_key]
+        except KeyError:
+            return self.read(self.keyed.cache_key)
 
-    def put(self, value: object) -> None:
-        """Set the value of the current key; None removes it."""
+    def update(self, value: Any) -> None:
         key = self.keyed.cache_key
         self.cache[key] = value
         if key.__class__ is int:
@@ -396,21 +406,6 @@ class SingleValue(CachedValues[CacheKey]):
         if len(self.cache) > _MOST_KEPT or not _PLAIN.issuperset(map(type, self.cache.values())):
             self.cache.clear()
 
-
-class KeyedValueState(SingleValue, ValueState[Any]):
-    """One value per key."""
-
-    __slots__ = ()
-
-    def value(self) -> Any:
-        try:
-            return self.cache[self.keyed.cache_key]
-        except KeyError:
-            return self.load()
-
-    def update(self, value: Any) -> None:
-        self.put(value)
-
     def checked_update(
         self, fits: Callable[[Any], bool], refuse: Callable[[Any], None]
     ) -> Callable[[Any], None]:
@@ -439,71 +434,85 @@ class KeyedValueState(SingleValue, ValueState[Any]):
         return update
 
     def clear(self) -> None:
-        """Remove the value of the current key."""
-        self.put(None)
+        self.update(None)
 
 
-class KeyedReducingState(SingleValue, ReducingState[Any]):
-    """One value per key, into which each added value is reduced."""
+class _Reducing(ReducingState[Any]):
+    """A value into which each added one is reduced."""
 
-    __slots__ = ("_reduce",)
+    __slots__ = ("_reduce", "_update", "clear", "get")
 
-    def __init__(self, keyed: KeyContext, descriptor: ReducingStateDescriptor) -> None:
-        super().__init__(keyed, descriptor)
-        self._reduce = descriptor.reduce
+    get: Callable[[], Any]
+    clear: Callable[[], None]
 
-    def get(self) -> Any:
-        """Return the reduced value, None if nothing was added."""
-        try:
-            return self.cache[self.keyed.cache_key]
-        except KeyError:
-            return self.load()
+    def __init__(self, value: ValueState[Any], reduce: Callable[[Any, Any], Any]) -> None:
+        _set(self, get=value.value, clear=value.clear)
+        self._update = value.update
+        self._reduce = reduce
 
     def add(self, value: Any) -> None:
         current = self.get()
-        self.put(value if current is None else self._reduce(current, value))
-
-    def clear(self) -> None:
-        """Remove the value of the current key."""
-        self.put(None)
-
-    def add_all(self, values: Iterable[Any]) -> None:
-        """Reduce several values into the state."""
-        for value in values:
-            self.add(value)
+        self._update(value if current is None else self._reduce(current, value))
 
 
-class KeyedAggregatingState(SingleValue, AggregatingState[Any, Any]):
-    """One accumulator per key."""
+class _Aggregating(AggregatingState[Any, Any]):
+    """A value that is an accumulator."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_accumulator", "_function", "_update", "clear")
 
-    def __init__(self, keyed: KeyContext, descriptor: AggregatingStateDescriptor) -> None:
-        super().__init__(keyed, descriptor)
-        self._function = descriptor.aggregate
+    clear: Callable[[], None]
 
-    def accumulator(self) -> Any:
-        """Return the accumulator of the current key, None if nothing was added."""
-        try:
-            return self.cache[self.keyed.cache_key]
-        except KeyError:
-            return self.load()
+    def __init__(self, value: ValueState[Any], function: AggregateFunctionLike) -> None:
+        _set(self, clear=value.clear)
+        self._accumulator = value.value
+        self._update = value.update
+        self._function = function
 
     def get(self) -> Any:
-        """Return the result of the accumulator, None if nothing was added."""
-        accumulator = self.accumulator()
+        accumulator = self._accumulator()
         return None if accumulator is None else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
-        accumulator = self.accumulator()
-        function = self._function
+        accumulator = self._accumulator()
         if accumulator is None:
-            accumulator = function.create_accumulator()
-        self.put(function.add(value, accumulator))
+            accumulator = self._function.create_accumulator()
+        self._update(self._function.add(value, accumulator))
 
-    def clear(self) -> None:
-        """Remove the accumulator of the current key."""
-        self.put(None)
+
+def on_value(value: ValueState[Any], descriptor: StateDescriptor) -> State:
+    """The handle of a state that is kept as one value: that, or what folds others into it."""
+    if isinstance(descriptor, ReducingStateDescriptor):
+        return _Reducing(value, descriptor.reduce)
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return _Aggregating(value, descriptor.aggregate)
+    return value
+
+
+class HandleStore(KeyedStateStore):
+    """A store of state in which one method makes the handles of all kinds."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def handle_of(self, descriptor: StateDescriptor) -> Any:
+        """The handle of a state; the same one for the same name."""
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState:
+        return cast("ValueState", self.handle_of(state_descriptor))
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState:
+        return cast("ListState", self.handle_of(state_descriptor))
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState:
+        return cast("MapState", self.handle_of(state_descriptor))
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState:
+        return cast("ReducingState", self.handle_of(state_descriptor))
+
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState:
+        return cast("AggregatingState", self.handle_of(state_descriptor))
 
 
 S = TypeVar("S")

@@ -85,18 +85,8 @@ class EpochTasks:
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
     """Check a job and start it in processes of this machine.
 
-    Args:
-        job_graph: the job.
-        spark_dataframes: of ``env.from_spark``, which needs Spark.
-
-    Returns:
-        A handle; the job runs in a thread of this process, its tasks in others.
-
     Raises:
-        ProgramError: the program reads a Spark DataFrame.
-        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
-        UnpicklableFunctionError:
-            the job cannot run as it is; nothing was written.
+        MillstreamError: as of ``engines/registry.py``; the program reads a Spark DataFrame.
     """
     del spark_dataframes
     for node in job_graph.nodes.values():

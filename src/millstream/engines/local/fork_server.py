@@ -240,6 +240,9 @@ def _fork(control: socket.socket, descriptor: int, serve: Callable[[Connection],
         return pid
     try:
         control.close()
+        if "numpy.random" in sys.modules:
+            # Else all would draw the same numbers; Python's own does this by itself.
+            sys.modules["numpy.random"].seed()
         serve(Connection(descriptor))
     except BaseException:  # noqa: BLE001 - there is nobody to raise it to
         traceback.print_exc()

@@ -13,7 +13,6 @@ import os
 import pickle
 import select
 import signal
-import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
@@ -259,9 +258,6 @@ def serve(connection: Connection) -> None:
 def serve_and_outlive(connection: Connection) -> None:
     """Return what a worker does; a task that is at work when the driver ends is run to its end."""
     signal.signal(signal.SIGTERM, _give_up)
-    if "numpy.random" in sys.modules:
-        # Else all workers would draw the same numbers; Python's own does this by itself.
-        sys.modules["numpy.random"].seed()
     # Records are many short-lived objects without cycles: collecting them often only costs.
     gc.set_threshold(200_000, 20, 100)
     host: TaskHost | None = None

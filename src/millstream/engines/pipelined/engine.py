@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import logging
 import os
 import pickle
@@ -175,16 +174,11 @@ def serve_slot(connection: Connection) -> None:
     """
     # Interrupts are for the driver; who wants the slot to end at once closes its connections.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if "numpy.random" in sys.modules:
-        # Else all slots would draw the same numbers; Python's own does this by itself.
-        sys.modules["numpy.random"].seed()
     # What functions print must not wait in a buffer: a slot may end at any moment.
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(line_buffering=True)
-    # Records are many short-lived objects without cycles: collecting them often only costs.
-    gc.set_threshold(200_000, 20, 100)
     close_in_forks(connection)
     try:
         settings = connection.recv_bytes()
@@ -269,18 +263,8 @@ def _without_effect(given: Configuration) -> Iterator[tuple[ConfigOption[Any], s
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
     """Check a job and start it in slots that are processes of this machine.
 
-    Args:
-        job_graph: the job.
-        spark_dataframes: of ``env.from_spark``, which needs Spark.
-
-    Returns:
-        A handle; the job runs in a thread of this process, its tasks in others.
-
     Raises:
-        ProgramError: the program reads a Spark DataFrame.
-        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
-        UnpicklableFunctionError:
-            the job cannot run as it is; nothing was written.
+        MillstreamError: as of ``engines/registry.py``; the program reads a Spark DataFrame.
     """
     del spark_dataframes
     require_pipelined(job_graph)

@@ -556,20 +556,7 @@ _DISTURBED_SECONDS: Final = 3.0
 
 
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
-    """Check a job and start it on Spark.
-
-    Args:
-        job_graph: the job.
-        spark_dataframes: the DataFrames of ``env.from_spark``, by their ``spark_index``.
-
-    Returns:
-        A handle; the job runs in a thread of this process.
-
-    Raises:
-        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
-        UnpicklableFunctionError:
-            the job cannot run as it is; nothing was written.
-    """
+    """Check a job and start it on Spark; raises as ``engines/registry.py`` says."""
     check_job(job_graph)  # before Spark starts, which takes seconds
     session = get_session(job_graph.configuration)
     # Before anything is written: a session whose JVM is gone can run nothing.

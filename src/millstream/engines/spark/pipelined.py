@@ -480,19 +480,9 @@ def _slot_error(error: BaseException) -> BaseException:
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
     """Check a job and start it in slots on Spark.
 
-    Args:
-        job_graph: the job.
-        spark_dataframes: of ``env.from_spark``, which needs epochs.
-
-    Returns:
-        A handle; the job runs in a thread of this process, its tasks on Spark's executors.
-
     Raises:
-        ProgramError: the program reads a Spark DataFrame.
         EngineError: Spark can never run all slots of the job side by side.
-        SourceError, SinkError, ConfigurationError, CheckpointError, DirectoryError,
-        UnpicklableFunctionError:
-            the job cannot run as it is; nothing was written.
+        MillstreamError: as of ``engines/registry.py``; the program reads a Spark DataFrame.
     """
     del spark_dataframes
     require_pipelined(job_graph)

@@ -29,11 +29,15 @@ from typing import TYPE_CHECKING
 from millstream.contracts.batch import MIN_TIMESTAMP, Batch
 from millstream.graph.validation import aligned_edges, edge_names
 from millstream.runtime.exchange import encode_batch
-from millstream.runtime.frames_in_flight import cut_of
+from millstream.runtime.frames_in_flight import (
+    ChannelInFlight,
+    FrameInFlight,
+    cut_of,
+    write_frames,
+)
 from millstream.runtime.pipelined.control import NEVER
 from millstream.runtime.pipelined.links import BARRIER, Barrier
 from millstream.runtime.pipelined.splits import END_CHANNEL
-from millstream.state.in_flight_files import ChannelInFlight, FrameInFlight, write_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

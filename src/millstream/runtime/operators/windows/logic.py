@@ -442,7 +442,7 @@ class WindowTriggerContext(Trigger.OnMergeContext, Evictor.EvictorContext):
         self._timers.delete_event_time(self._keyed.current_key, self._namespace, _within_long(time))
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> State:
-        return self.states.handle(state_descriptor)
+        return self.states.handle_of(state_descriptor)
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
         """Merge the state of the merged windows into the current one."""
