@@ -10,7 +10,7 @@ import pytest
 from millstream.common import Configuration, Encoder, Types, WatermarkStrategy
 from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream.connectors import FileSink
-from millstream.runtime.exchange import DATA_PICKLE
+from millstream.runtime.exchange import DATA_PICKLE, Destination
 from millstream.runtime.pipelined.links import (
     CreditLimits,
     Debloater,
@@ -130,7 +130,7 @@ class Producer:
         self.sent.append(frame)
 
     def send(self, size: int) -> None:
-        self.outbox.add(1, 0, 0, DATA_PICKLE, b"x" * (size - 64))
+        self.outbox.add(Destination(1, 0, 0), DATA_PICKLE, b"x" * (size - 64))
 
 
 def test_a_task_takes_as_many_records_as_there_is_credit_for() -> None:

@@ -10,7 +10,14 @@ import pyarrow as pa
 
 from millstream.contracts.batch import Batch
 from millstream.runtime import task
-from millstream.runtime.exchange import DATA_PICKLE, FINISHED, WATERMARK, Outbox, encode_long
+from millstream.runtime.exchange import (
+    DATA_PICKLE,
+    FINISHED,
+    WATERMARK,
+    Destination,
+    Outbox,
+    encode_long,
+)
 from millstream.runtime.task import FrameReader
 from millstream.types.pickling import dumps
 from millstream.types.types import ArrowTypeInfo, RowTypeInfo
@@ -66,11 +73,11 @@ def read(instance: Any, frames: Sequence[tuple[int, int, Any]]) -> list[Any]:
     outbox = Outbox()
     for edge, channel, content in frames:
         if isinstance(content, Batch):
-            outbox.add_batch(1, 0, edge, content, channel=channel, watermark=0, sequence=0)
+            outbox.add_batch(Destination(1, 0, edge, channel, 0, 0), content)
         elif content is None:
-            outbox.add(1, 0, edge, FINISHED, b"", channel=channel)
+            outbox.add(Destination(1, 0, edge, channel), FINISHED, b"")
         else:
-            outbox.add(1, 0, edge, WATERMARK, encode_long(content), channel=channel)
+            outbox.add(Destination(1, 0, edge, channel), WATERMARK, encode_long(content))
     assert not list(FrameReader(instance).read(outbox.drain()))
     seen: list[Any] = instance.seen
     return seen
@@ -124,8 +131,8 @@ def test_what_is_gathered_keeps_no_epoch_in_memory() -> None:
         nonlocal most
         for number in range(100):
             outbox = Outbox()
-            outbox.add_batch(1, 0, 7, batch(number), channel=0, watermark=0, sequence=0)
-            outbox.add(1, 0, 8, DATA_PICKLE, dumps(([big], None, None)), channel=0)
+            outbox.add_batch(Destination(1, 0, 7, 0, 0, 0), batch(number))
+            outbox.add(Destination(1, 0, 8, 0), DATA_PICKLE, dumps(([big], None, None)))
             yield from outbox.drain()
             most = max(most, pa.total_allocated_bytes() - before)
 

@@ -11,7 +11,7 @@ import contextlib
 import random
 import struct
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -187,6 +187,17 @@ def decode_batch(kind: int, payload: bytes | pa.Buffer, type_info: TypeInformati
     return Batch(type_info, arrow=arrow, timestamps=timestamps)
 
 
+class Destination(NamedTuple):
+    """Where a frame goes, and its place among others."""
+
+    stage: int
+    subtask: int
+    edge: int = -1
+    channel: int = -1
+    watermark: int = MIN_TIMESTAMP
+    sequence: int = -1
+
+
 class Outbox:
     """Frames made by a task and not yet handed to Spark."""
 
@@ -194,54 +205,25 @@ class Outbox:
         self._columns: tuple[list[object], ...] = tuple([] for _ in FRAME_SCHEMA)
         self._bytes = 0
 
-    def add(
-        self,
-        stage: int,
-        subtask: int,
-        edge: int,
-        kind: int,
-        payload: bytes,
-        *,
-        channel: int = -1,
-        watermark: int = MIN_TIMESTAMP,
-        sequence: int = -1,
-    ) -> None:
+    def add(self, to: Destination, kind: int, payload: bytes) -> None:
         """Append one frame."""
+        stage, subtask, edge, channel, watermark, sequence = to
         row = (stage, subtask, edge, kind, channel, watermark, sequence, payload)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
         self._bytes += len(payload)
 
-    def add_batch(
-        self,
-        stage: int,
-        subtask: int,
-        edge: int,
-        batch: Batch,
-        *,
-        channel: int,
-        watermark: int,
-        sequence: int,
-    ) -> int:
+    def add_batch(self, to: Destination, batch: Batch) -> int:
         """Append records: a frame, or several if it were too long.
 
         Returns:
-            How many frames, which are numbered from ``sequence`` on.
+            How many frames, which are numbered from that of ``to`` on.
         """
-        first = sequence
+        count = 0
         for kind, payload in _payloads(batch):
-            self.add(
-                stage,
-                subtask,
-                edge,
-                kind,
-                payload,
-                channel=channel,
-                watermark=watermark,
-                sequence=sequence,
-            )
-            sequence += 1
-        return sequence - first
+            self.add(to._replace(sequence=to.sequence + count) if count else to, kind, payload)
+            count += 1
+        return count
 
     @property
     def is_full(self) -> bool:
@@ -673,36 +655,21 @@ class ExchangeWriter:
 
     def _add_batch(self, subtask: int, batch: Batch) -> int:
         try:
-            return self._outbox.add_batch(
-                self._stage,
-                subtask,
-                self._edge.id,
-                batch,
-                channel=self._channel,
-                watermark=max(self._watermark, MIN_TIMESTAMP + 1),
-                sequence=self._sequence,
-            )
+            return self._outbox.add_batch(self._to(subtask), batch)
         except UserFunctionError as error:
             message = f"output of {self.producer}: {error}"
             raise located(UserFunctionError(message)) from error
 
     def _to_all(self, kind: int, payload: bytes, order: int | None = None) -> None:
         for subtask in range(self._parallelism):
-            self._add(subtask, kind, payload, order)
+            self._outbox.add(self._to(subtask, order), kind, payload)
+            self._sequence += 1
 
-    def _add(self, subtask: int, kind: int, payload: bytes, order: int | None = None) -> None:
-        self._outbox.add(
-            self._stage,
-            subtask,
-            self._edge.id,
-            kind,
-            payload,
-            channel=self._channel,
-            # The minimum is for what goes ahead of everything.
-            watermark=max(self._watermark, MIN_TIMESTAMP + 1) if order is None else order,
-            sequence=self._sequence,
-        )
-        self._sequence += 1
+    def _to(self, subtask: int, order: int | None = None) -> Destination:
+        # The minimum is for what goes ahead of everything.
+        order = max(self._watermark, MIN_TIMESTAMP + 1) if order is None else order
+        edge, channel, sequence = self._edge.id, self._channel, self._sequence
+        return Destination(self._stage, subtask, edge, channel, order, sequence)
 
 
 class _CombinerOutput:

@@ -33,6 +33,7 @@ from millstream.runtime.exchange import (
     IDLE,
     PRODUCER_ATTEMPT,
     WATERMARK,
+    Destination,
     concatenate,
     decode_batch,
     decode_long,
@@ -465,7 +466,7 @@ class Task:
                     targets |= {(level, subtask) for subtask in range(parallelism)}
         payload = dumps((instance.level, instance.subtask, self._attempt))
         for level, subtask in sorted(targets):
-            instance.outbox.add(level, subtask, -1, PRODUCER_ATTEMPT, payload)
+            instance.outbox.add(Destination(level, subtask), PRODUCER_ATTEMPT, payload)
 
     def _process_in_flight(self) -> Iterator[pa.RecordBatch]:
         """Process what barriers had overtaken here in the checkpoint that the epoch begins with."""
@@ -518,4 +519,4 @@ class Task:
             peak_memory=peak_memory,
             next_due=min(due, default=None),
         )
-        self._instance.outbox.add(ACKNOWLEDGEMENT_STAGE, 0, -1, ACK, dumps(ack))
+        self._instance.outbox.add(Destination(ACKNOWLEDGEMENT_STAGE, 0), ACK, dumps(ack))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from millstream.configuration import options
-from millstream.contracts.batch import MIN_TIMESTAMP, Batch
+from millstream.contracts.batch import Batch
 from millstream.runtime.exchange import DATA_ARROW, DATA_PICKLE, Outbox
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
     from millstream.graph.model import JobGraph
+    from millstream.runtime.exchange import Destination
 
 
 #: Kinds of frames beside those of ``runtime/exchange.py``.  Records within a slot, by reference.
@@ -276,55 +277,21 @@ class LinkOutbox(Outbox):
         #: Records processed since something was sent, or nothing was left to send.
         self._unsent = 0
 
-    def add(
-        self,
-        stage: int,
-        subtask: int,
-        edge: int,
-        kind: int,
-        payload: bytes,
-        *,
-        channel: int = -1,
-        watermark: int = MIN_TIMESTAMP,
-        sequence: int = -1,
-    ) -> None:
-        del watermark, sequence  # links keep their order
+    def add(self, to: Destination, kind: int, payload: bytes) -> None:
         size = self.size_of(kind, len(payload))
-        self._send(TaskId(stage, subtask), Frame(kind, edge, channel, 0, payload, size))
+        self._send(to, Frame(kind, to.edge, to.channel, 0, payload, size))
 
-    def add_batch(
-        self,
-        stage: int,
-        subtask: int,
-        edge: int,
-        batch: Batch,
-        *,
-        channel: int,
-        watermark: int,
-        sequence: int,
-    ) -> int:
+    def add_batch(self, to: Destination, batch: Batch) -> int:
         """Send records: as they are within the slot, if they are columns, which nobody changes.
 
         Python objects are pickled within the slot too: whoever has emitted one may go on to change
         it while it waits.
-
-        Returns:
-            How many frames.
         """
-        target = TaskId(stage, subtask)
-        if target not in self._near or batch.type_info.arrow_schema is None:
-            return super().add_batch(
-                stage,
-                subtask,
-                edge,
-                batch,
-                channel=channel,
-                watermark=watermark,
-                sequence=sequence,
-            )
+        if to[:2] not in self._near or batch.type_info.arrow_schema is None:
+            return super().add_batch(to, batch)
         seen = batch.conformed
         size = self.size_of_columns(seen) + _FRAME_BYTES
-        self._send(target, Frame(DATA_REFERENCE, edge, channel, 0, seen, size))
+        self._send(to, Frame(DATA_REFERENCE, to.edge, to.channel, 0, seen, size))
         return 1
 
     @staticmethod
@@ -391,8 +358,8 @@ class LinkOutbox(Outbox):
         """Nothing is left here."""
         return iter(())
 
-    def _send(self, target: TaskId, frame: Frame) -> None:
-        link = self._links[target]
+    def _send(self, to: Destination | TaskId, frame: Frame) -> None:
+        link = self._links[TaskId(to.stage, to.subtask)]
         if frame.size:
             self._sent += frame.size
             self.flushed()
