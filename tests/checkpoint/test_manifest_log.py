@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
-from millstream.checkpoint.manifest_log import manifest_from_json, manifest_to_json
+from millstream.checkpoint.model import MANIFEST
 from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
 from millstream.errors import CorruptCheckpointError, FencedError, UnknownFormatError
 
@@ -158,7 +158,7 @@ manifests = st.builds(
 @examples(50)
 @given(manifests)
 def test_json_round_trip(value: Manifest) -> None:
-    assert manifest_from_json(json.loads(json.dumps(manifest_to_json(value)))) == value
+    assert MANIFEST.read(json.loads(json.dumps(MANIFEST.write(value)))) == value
 
 
 @examples(30)

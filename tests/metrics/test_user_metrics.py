@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tests.support.environments import environments
 
-from millstream.checkpoint.manifest_log import manifest_from_json, manifest_to_json
-from millstream.checkpoint.model import OperatorAck, TaskAck
+from millstream.checkpoint.model import MANIFEST, OperatorAck, TaskAck
 from millstream.checkpoint.program import accumulators, labels
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.cli.main import main
@@ -92,7 +91,7 @@ def test_they_are_in_the_checkpoint_and_go_on_from_it(tmp_path: Path) -> None:
     assert (found["measured.even"], found["measured.sizes.small.values"]["sum"]) == (50, 5050)
     # There is one subtask now, and what the other one said last is gone.
     assert found["measured.place"] == {"0": 10}
-    read = manifest_from_json(manifest_to_json(manifest))
+    read = MANIFEST.read(MANIFEST.write(manifest))
     assert (read.measures, read.totals) == (manifest.measures, manifest.totals)
     assert read.operators["measured"][0].metrics == manifest.operators["measured"][0].metrics
 

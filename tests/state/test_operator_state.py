@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.checkpoint import LocalStorage
-from millstream.checkpoint.manifest_log import (
-    _operator_state_from_json,
-    _operator_state_to_json,
-)
+from millstream.checkpoint.model import OPERATOR_STATE
 from millstream.errors import CorruptCheckpointError, StateError
 from millstream.state.operator_state import (
     INLINE_BYTES,
@@ -184,8 +181,7 @@ def test_a_union_that_nobody_asks_for_does_not_grow(
 
 def through_json(handles: dict[str, OperatorStateHandle]) -> dict[str, OperatorStateHandle]:
     return {
-        name: _operator_state_from_json(_operator_state_to_json(handle))
-        for name, handle in handles.items()
+        name: OPERATOR_STATE.read(OPERATOR_STATE.write(handle)) for name, handle in handles.items()
     }
 
 

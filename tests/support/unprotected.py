@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.checkpoint import coordinator
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.manifest_log import ManifestLog, encode, manifest_to_json
+from millstream.checkpoint.manifest_log import ManifestLog, encode
+from millstream.checkpoint.model import MANIFEST
 from millstream.connectors.commit_protocols import staged_values as write_ahead_sink
 from millstream.connectors.commit_protocols.commit_table import CommitTable
 from millstream.connectors.files.pending_files import PendingFile
@@ -74,7 +75,7 @@ def _remove_fencing() -> None:
         own = replace(manifest, generation=log.generation)
         while True:
             version = log.versions()[-1] + 1
-            content, _checksum = encode(version, log.generation, manifest_to_json(own))
+            content, _checksum = encode(version, log.generation, MANIFEST.write(own))
             if log._storage.put_if_absent(log.name(version), content):
                 return version
 

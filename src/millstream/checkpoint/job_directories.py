@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.checkpoint.local_storage import IDENTITY, LocalStorage, seal_of
-from millstream.checkpoint.model import FORMAT_VERSION, OperatorRecord, require_format
-from millstream.checkpoint.program import record_from_json, record_to_json
+from millstream.checkpoint.model import FORMAT_VERSION, PROGRAM, OperatorRecord, require_format
 from millstream.configuration import options
 from millstream.directories import (
     CHECKPOINTS,
@@ -182,9 +181,7 @@ class JobIdentity:
             value: dict[str, Any] = json.loads(content)
             require_format(value["format_version"], file)
             storage.bind(str(value["job_id"]))
-            program = {
-                uid: record_from_json(uid, record) for uid, record in value["program"].items()
-            }
+            program = PROGRAM.read(value["program"])
             return cls(str(value["job_id"]), str(value["job_name"]), program)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             message = f"{file} is damaged ({error!r}). Put the file back from a copy."
@@ -208,7 +205,7 @@ class JobIdentity:
             "format_version": FORMAT_VERSION,
             "job_id": self.job_id,
             "job_name": self.job_name,
-            "program": {uid: record_to_json(record) for uid, record in self.program.items()},
+            "program": PROGRAM.write(self.program),
         }
         return (json.dumps(value, indent=2) + "\n").encode()
 

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from operator import itemgetter, not_
+from typing import TYPE_CHECKING, Any, Final
 
+from millstream.contracts.json_form import (
+    BYTES,
+    FLAG,
+    INT,
+    OBJECT,
+    TEXT,
+    Form,
+    mapping,
+    optional,
+    record,
+    sequence,
+)
+from millstream.contracts.key_value_store import StateFile, StateHandle
+from millstream.contracts.operator import SECTION, OperatorStateHandle, OperatorStateKind
 from millstream.errors import UnknownFormatError
+from millstream.graph.validation import EdgeName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from millstream.contracts.key_value_store import StateFile, StateHandle
     from millstream.contracts.metrics import Measure, MetricValue
-    from millstream.contracts.operator import OperatorStateHandle, StateSection
-    from millstream.graph.validation import EdgeName
+    from millstream.contracts.operator import StateSection
 
 
 #: Version of the format of manifests and of ``job.json``.  Readers refuse any other.
@@ -231,6 +245,114 @@ class Manifest:
         }
         return {uid: count for uid, count in counts.items() if count}
 
+
+# -- JSON forms ------------------------------------------------------------------------------------
+
+_FILE: Final = record(StateFile, itemgetter, local=TEXT, remote=TEXT, size=INT, digest=TEXT)
+#: Files are told apart by name, so that those of an epoch are few changes of those before.
+_FILES: Final = Form(
+    lambda files: {
+        file["local"]: {"remote": file["remote"], "size": file["size"], "digest": file["digest"]}
+        for file in files
+    },
+    lambda files: [_FILE.read({"local": local, **file}) for local, file in files.items()],
+)
+_HANDLE: Final = record(
+    StateHandle, itemgetter, backend=TEXT, id=TEXT, key_groups=sequence(INT, tuple), files=_FILES
+)
+OPERATOR_STATE: Final = record(
+    OperatorStateHandle,
+    kind=Form(lambda kind: kind.value, OperatorStateKind),
+    count=INT,
+    type=TEXT.left_out_if_empty(),
+    is_copy=FLAG.left_out_if_empty("copy"),
+    inline=sequence(BYTES, tuple).left_out_if_empty("elements"),
+    file=optional(_FILE).left_out_if_empty(),
+)
+_OPERATOR: Final = record(
+    OperatorAck,
+    uid=TEXT,
+    subtask=INT,
+    watermark=INT,
+    idle=FLAG,
+    state=optional(_HANDLE),
+    operator_states=mapping(OPERATOR_STATE),
+    committables=sequence(BYTES),
+    metrics=mapping(Form(OBJECT.write, lambda e: dict(e) if isinstance(e, dict) else int(e))),
+)
+
+
+def _edge_of(value: list[Any]) -> EdgeName:
+    source, target, input_index, tag, number = value
+    tag = None if tag is None else str(tag)
+    return EdgeName(str(source), str(target), int(input_index), tag, int(number))
+
+
+EDGE: Final = Form(list, _edge_of)
+_FRAMES: Final = record(
+    FramesInFlight,
+    stage=INT,
+    subtask=INT,
+    edges=sequence(EDGE, tuple),
+    cuts=sequence(TEXT, tuple),
+    count=INT,
+    file=_FILE,
+)
+#: Of one split, without the names that it is found by.
+_SPLIT: Final = record(
+    dict,
+    position=INT,
+    finished=FLAG,
+    watermark=INT,
+    idle=FLAG,
+    generator=optional(BYTES),
+    records=INT,
+)
+_SPLITS: Final = Form(
+    mapping(mapping(_SPLIT)).write,
+    lambda value: {
+        uid: {key: SplitState(uid, key, **_SPLIT.read(split)) for key, split in splits.items()}
+        for uid, splits in value.items()
+    },
+)
+#: Of one operator, without its uid.
+_RECORD: Final = record(
+    dict,
+    kind=TEXT,
+    name=TEXT,
+    location=TEXT.left_out_if_empty(),
+    has_own_uid=Form(not_, not_).left_out_if_empty("generated"),
+    connector=TEXT.left_out_if_empty(),
+    commits=FLAG.left_out_if_empty(),
+    inputs=sequence(TEXT, tuple).left_out_if_empty(),
+    sections=sequence(SECTION, tuple).left_out_if_empty(),
+    states=mapping(TEXT).left_out_if_empty(),
+    key_types=sequence(TEXT, tuple).left_out_if_empty("keys"),
+    details=mapping(sequence(TEXT, tuple)).left_out_if_empty(),
+)
+PROGRAM: Final = Form(
+    mapping(_RECORD).write,
+    lambda value: {uid: OperatorRecord(uid, **_RECORD.read(each)) for uid, each in value.items()},
+)
+MANIFEST: Final = record(
+    Manifest,
+    epoch=INT,
+    generation=INT,
+    job_id=TEXT,
+    started=INT,
+    published=INT,
+    offsets=OBJECT,
+    operators=mapping(sequence(_OPERATOR)),
+    splits=_SPLITS,
+    stages=mapping(INT, int),
+    max_parallelism=INT,
+    final=FLAG,
+    totals=mapping(INT),
+    measures=mapping(OBJECT),
+    program=PROGRAM,
+    committed=FLAG,
+    in_flight=sequence(_FRAMES),
+)
 
 _BLOCK: Final = 1 << 20
 

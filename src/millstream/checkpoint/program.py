@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from millstream.checkpoint.model import OperatorRecord
 from millstream.contracts.metrics import shown
-from millstream.contracts.operator import FUNCTION_STATES, section_from_json, section_to_json
+from millstream.contracts.operator import FUNCTION_STATES
 from millstream.errors import IncompatibleProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from millstream.checkpoint.model import Manifest, OperatorAck
+    from millstream.checkpoint.model import Manifest, OperatorAck, OperatorRecord
     from millstream.contracts.operator import StateSection
 
     Records = Mapping[str, OperatorRecord]
@@ -109,54 +108,6 @@ def labelled(totals: Mapping[str, T], names: Mapping[str, str]) -> dict[str, T]:
         else:
             found[total] = value
     return found
-
-
-def record_to_json(record: OperatorRecord) -> dict[str, object]:
-    """Return what a manifest or ``job.json`` says of an operator; what is not said is left out."""
-    value: dict[str, object] = {"kind": record.kind, "name": record.name}
-    if record.location:
-        value["location"] = record.location
-    if not record.has_own_uid:
-        value["generated"] = True
-    if record.connector:
-        value["connector"] = record.connector
-    if record.commits:
-        value["commits"] = True
-    if record.inputs:
-        value["inputs"] = list(record.inputs)
-    if record.sections:
-        value["sections"] = [section_to_json(section) for section in record.sections]
-    if record.states:
-        value["states"] = record.states
-    if record.key_types:
-        value["keys"] = list(record.key_types)
-    if record.details:
-        value["details"] = {name: list(texts) for name, texts in record.details.items()}
-    return value
-
-
-def record_from_json(uid: str, value: Mapping[str, Any]) -> OperatorRecord:
-    """The record that ``value`` says.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: it does not have the form of one.
-    """
-    return OperatorRecord(
-        uid=uid,
-        kind=str(value["kind"]),
-        name=str(value["name"]),
-        location=str(value.get("location", "")),
-        has_own_uid=not value.get("generated", False),
-        connector=str(value.get("connector", "")),
-        commits=bool(value.get("commits", False)),
-        inputs=tuple(map(str, value.get("inputs", ()))),
-        sections=tuple(map(section_from_json, value.get("sections", ()))),
-        states={str(name): str(kind) for name, kind in value.get("states", {}).items()},
-        key_types=tuple(map(str, value.get("keys", ()))),
-        details={
-            str(name): tuple(map(str, texts)) for name, texts in value.get("details", {}).items()
-        },
-    )
 
 
 SQL_ADVICE: Final = (

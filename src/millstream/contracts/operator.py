@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from millstream.contracts.json_form import INT, TEXT, mapping, record
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -175,28 +177,8 @@ class StateSection:
 FUNCTION_STATES: Final = StateSection("states of the function", "by key and name")
 
 
-def section_to_json(section: StateSection) -> dict[str, object]:
-    """Description of a state entry in a manifest or a store."""
-    return {
-        "name": section.name,
-        "layout": section.layout,
-        "version": section.version,
-        "details": section.details,
-    }
-
-
-def section_from_json(value: Mapping[str, Any]) -> StateSection:
-    """The section that ``value`` says.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: it does not have the form of one.
-    """
-    return StateSection(
-        name=str(value["name"]),
-        layout=str(value["layout"]),
-        version=int(value["version"]),
-        details={str(key): str(text) for key, text in value["details"].items()},
-    )
+#: A section in a manifest or a store.
+SECTION: Final = record(StateSection, name=TEXT, layout=TEXT, version=INT, details=mapping(TEXT))
 
 
 #: The type of values that are pickled, whatever they are.

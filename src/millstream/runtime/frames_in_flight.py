@@ -36,8 +36,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from millstream.checkpoint.manifest_log import edge_name_from_json
-from millstream.checkpoint.model import FramesInFlight
+from millstream.checkpoint.model import EDGE, FramesInFlight
 from millstream.crash_points import crash_point
 from millstream.errors import IncompatibleProgramError
 from millstream.graph.model import Partitioning
@@ -135,7 +134,7 @@ def read_frames(
     """
     table = read_table(storage, handle.file, "frames in flight", _FORMAT_KEY, _FORMAT)
     channels = [
-        ChannelInFlight(edge_name_from_json(edge), int(watermark), bool(idle), bool(ends))
+        ChannelInFlight(EDGE.read(edge), int(watermark), bool(idle), bool(ends))
         for edge, watermark, idle, ends in json.loads(table.schema.metadata[_CHANNELS_KEY])
     ]
     rows = zip(*(table.column(field.name).to_pylist() for field in _FIELDS), strict=True)

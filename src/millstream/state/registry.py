@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.contracts.operator import describe_type, section_from_json, section_to_json
+from millstream.contracts.operator import SECTION, describe_type
 
 if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore
@@ -147,14 +147,14 @@ class StoreNotes:
 
 def section_record(section: StateSection) -> tuple[bytes, bytes]:
     """The entry in which an operator says what it keeps."""
-    value = json.dumps(section_to_json(section)).encode()
+    value = json.dumps(SECTION.write(section)).encode()
     return SECTION_RECORD + section.name.encode(), value
 
 
 def stored_record(store: KeyValueStore, name: str) -> StateSection | None:
     """What the operator that wrote a store said of the section ``name``; None if nothing."""
     value = store.get(SECTION_RECORD + name.encode())
-    return None if value is None else section_from_json(json.loads(value))
+    return None if value is None else SECTION.read(json.loads(value))
 
 
 def is_section(name: bytes) -> bool:
