@@ -185,10 +185,6 @@ def _pending(storage: CheckpointStorage, entries: list[LogVersion]) -> PendingCo
 def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> CheckpointDetails:
     """All about one checkpoint.
 
-    Args:
-        storage: the checkpoint directory.
-        epoch: which one; None for the newest.
-
     Raises:
         CheckpointError: there is no such checkpoint, or the log cannot be read.
     """
@@ -365,10 +361,6 @@ def sign_directory(directory: str, key_file: str) -> int:
     """Sign everything that a job reads from its checkpoint directory.
 
     The job must not run.  If this is interrupted it is done again; what is signed stays as it is.
-
-    Args:
-        directory: the checkpoint directory.
-        key_file: the file with the key.
 
     Returns:
         How many blobs are signed.

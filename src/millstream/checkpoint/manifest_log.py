@@ -188,11 +188,6 @@ def encode(
 def decode(stored: bytes, version: int, location: str) -> LogFile:
     """Return what the bytes of a file say.
 
-    Args:
-        stored: the bytes.
-        version: the number in the name of the file.
-        location: the file, for messages.
-
     Raises:
         UnknownFormatError: it was written in another format version.
         CorruptCheckpointError: it is not what was written.

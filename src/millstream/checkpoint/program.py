@@ -122,10 +122,6 @@ def most_alike(
 ) -> dict[str, OperatorRecord]:
     """For operators that are gone the new one of the same kind with the most parts in common.
 
-    Args:
-        gone: of the old program.
-        fresh: of the new one; each is taken once.
-
     Returns:
         By the old uid.
     """

@@ -55,11 +55,6 @@ def make_manifest(
 ) -> Manifest:
     """The manifest of an epoch.
 
-    Args:
-        metadata: what the driver knows of the epoch.
-        acks: one per task.
-        last: the manifest before, None for the first epoch.
-
     Raises:
         InconsistentEpochError: two tasks acknowledged the same operator subtask or split.
     """

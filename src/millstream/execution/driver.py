@@ -465,10 +465,6 @@ def check_job(graph: JobGraph) -> None:
 def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
     """Start a job that ``check_job`` has passed.
 
-    Args:
-        graph: the job.
-        engine: runs its tasks; closed at the end of the job.
-
     Returns:
         A handle; the job runs in a thread of this process.
 

@@ -67,12 +67,7 @@ def ship_files(
 
 
 def delete_older_files(files: JobFiles, storage: CheckpointStorage) -> None:
-    """Delete what older runs have sent and this one does not need.
-
-    Args:
-        files: of the run, which has taken the job over.
-        storage: the job's checkpoints.
-    """
+    """Delete what older runs have sent and this one does not need."""
     needed = {file.blob for file in files.files}
     storage.delete([name for name in storage.list_names("files") if name not in needed])
 
@@ -118,10 +113,6 @@ def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
 
 def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> tuple[str, Manifest | None]:
     """Take a checkpoint directory for a job, or check that the job can continue in it.
-
-    Args:
-        storage: the checkpoint directory.
-        graph: the job; takes over what the program leaves open (``fit``).
 
     Returns:
         The job's id, and the newest checkpoint; None if there is none.
@@ -170,14 +161,7 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
 def describe_start(
     graph: JobGraph, storage: CheckpointStorage, last: Manifest | None, *, temporary: bool = False
 ) -> JobStart:
-    """Describe how a run of a job starts: from ``last``, which it fits, or from scratch.
-
-    Args:
-        graph: the job.
-        storage: the checkpoint directory.
-        last: the checkpoint; None if there is none.
-        temporary: whether the directory is deleted at the end of the job.
-    """
+    """Describe how a run of a job starts: from ``last``, which it fits, or from scratch."""
     return start_of(
         graph.job_name,
         "" if temporary else storage.location,

@@ -155,11 +155,7 @@ class JobStart:
         return replace(self, operators=tuple(operators))
 
     def function_states(self, before: JobStart) -> list[str]:
-        """Describe states of functions that begin empty, or are not used, a line for each operator.
-
-        Args:
-            before: what this was made of.
-        """
+        """Describe states that begin empty, or are not used, a line for each operator."""
         lines = []
         for old, each in zip(before.operators, self.operators, strict=True):
             fresh = [name for name in each.new if name not in old.new]
@@ -272,13 +268,7 @@ class CompletedCheckpoint:
 
 
 class JobMonitor:
-    """Figures of a job at its last checkpoint, and since then.
-
-    Args:
-        graph: the job.
-        labels: what people are shown of operators, by uid.
-        progress: told of each epoch.
-    """
+    """Figures of a job at its last checkpoint, and since then."""
 
     def __init__(
         self, graph: JobGraph, labels: Mapping[str, str], progress: ProgressReporter
@@ -400,14 +390,7 @@ class JobMonitor:
     def epoch_done(
         self, manifest: Manifest, acks: list[TaskAck], seconds: float, times: Times | None = None
     ) -> None:
-        """An epoch is committed.
-
-        Args:
-            manifest: its manifest.
-            acks: what its tasks acknowledged.
-            seconds: how long it took.
-            times: what each task has done in the last second, if that is known.
-        """
+        """An epoch is committed."""
         before = _state_files(self._last)
         self.recovered(manifest)
         records = sum(split.records for ack in acks for split in ack.splits)

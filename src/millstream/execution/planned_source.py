@@ -273,14 +273,7 @@ class SplitLog:
     def _read_part(
         self, name: str, begin: int, first: int, content: bytes | None = None
     ) -> tuple[bytes, dict[int, Split]]:
-        """The digests and the unfinished splits of a part that begins at ``begin``.
-
-        Args:
-            name: of the part.
-            begin: the number of its first split.
-            first: the number from which on they are wanted.
-            content: of the part; None: it is read.
-        """
+        """The digests and the unfinished splits of a part that begins at ``begin``."""
         content = self._storage.read(name) if content is None else content
         try:
             value = json.loads(content)
@@ -578,13 +571,7 @@ def plan_sources(graph: JobGraph) -> list[PlannedSource]:
 
 
 class SourceSplits:
-    """Finds the splits of all sources of a run, and logs them.
-
-    Args:
-        sources: the source nodes; their tables are kept here.
-        log: where discovered splits are kept.
-        retained: how many checkpoints are kept, of which the splits must be known.
-    """
+    """Finds the splits of all sources of a run, and logs them."""
 
     def __init__(self, sources: list[PlannedSource], log: SplitLog, retained: int = 2) -> None:
         self._sources = sources

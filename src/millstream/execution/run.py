@@ -117,10 +117,6 @@ class FenceWatch:
 
     A run meets the fence when it publishes.  One that is idle, or in a long epoch, would stay
     beside the newer one, and on Spark write into its logs.
-
-    Args:
-        coordinator: of the run; another thread may publish meanwhile.
-        seconds: a clock.
     """
 
     def __init__(
@@ -311,12 +307,7 @@ class Run:
         self._closing.close()
 
     def metadata(self, stop: Offset, started: int) -> EpochMetadata:
-        """Return what is known of the epoch that reads up to ``stop`` before it runs.
-
-        Args:
-            stop: the offset.
-            started: milliseconds since 1970.
-        """
+        """Return what is known of the epoch that reads up to ``stop`` before it runs."""
         graph = self.job.graph
         return EpochMetadata(
             epoch=cast("int", stop["epoch"]),
@@ -333,12 +324,7 @@ class Run:
         return self._plan(stop, self.planner.assignments(self.position, stop))
 
     def first_plan(self, assignments: list[SplitAssignment], processing_time: int) -> EpochPlan:
-        """The first plan of long-running tasks.
-
-        Args:
-            assignments: the splits that they read from the beginning.
-            processing_time: milliseconds since 1970.
-        """
+        """The first plan of long-running tasks."""
         epoch = cast("int", self.position["epoch"]) + 1
         return self._plan({"epoch": epoch, "time": processing_time, "final": False}, assignments)
 
@@ -405,11 +391,6 @@ class EpochLoop:
       1. ``run_tasks`` returns when no task of the epoch is at work any more, or raises; then the
          run is over.  (engine)
       2. ``give_up`` makes ``run_tasks`` raise, soon; it comes from another thread.  (engine)
-
-    Args:
-        run: the run, opened.
-        run_tasks: runs the tasks of a plan and returns what they acknowledge.
-        give_up: ends the tasks that are at work.
     """
 
     def __init__(

@@ -205,12 +205,6 @@ class Inquiries:
     ) -> _T:
         """Ask something, and wait for the answer.
 
-        Args:
-            uid: of the source.
-            label: what people call it.
-            question: asks it; runs in the thread.
-            is_unwanted: whether the answer is not wanted any more.
-
         Raises:
             UnwantedError: it is not.
             Exception: what asking has raised.

@@ -398,9 +398,6 @@ class SplitEnumerator:
     def start(self, is_unwanted: Callable[[], bool] = lambda: False) -> None:
         """Let the sources begin to monitor.
 
-        Args:
-            is_unwanted: whether to wait no longer for what a source answers.
-
         Raises:
             UnwantedError: it was not waited for.
         """
@@ -428,9 +425,6 @@ class SplitEnumerator:
         """The splits that have begun, and the first new ones.
 
         Those that have begun have no state yet; the plan of the first epoch restores it.
-
-        Args:
-            is_unwanted: whether to wait no longer for what a source answers.
 
         Raises:
             UnwantedError: it was not waited for.

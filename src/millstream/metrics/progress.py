@@ -69,6 +69,9 @@ class ProgressReporter:
     def update(self, progress: Progress) -> None:
         """Report an epoch that is committed."""
 
+    def note(self, text: str) -> None:
+        """Report something else in a few words; forgotten at the next ``update``."""
+
     def update_running(self, records: int, age_seconds: float | None) -> None:
         """Report how far tasks are between two checkpoints.
 
@@ -76,21 +79,20 @@ class ProgressReporter:
             records: read from sources since the job began.
             age_seconds: since the last checkpoint was published; None if there is none.
         """
+        self.note(format_running(records, age_seconds))
 
     def update_pending(self, committables: int, age_seconds: float) -> None:
-        """Report that a commit fails or takes long; forgotten at the next ``update``.
+        """Report that a commit fails or takes long.
 
         Args:
             committables: what is published and not committed, over all sinks.
             age_seconds: since the oldest was published.
         """
+        self.note(format_pending(committables, age_seconds))
 
     def update_failure(self, reason: str) -> None:
-        """Report that the job waits to be started again; forgotten at the next ``update``.
-
-        Args:
-            reason: what it failed of.
-        """
+        """Report that the job waits to be started again."""
+        self.note(format_failure(reason))
 
     def close(self, *, clear: bool = False) -> None:
         """The run is over.  May be called twice.
@@ -123,33 +125,26 @@ class LineProgressReporter(ProgressReporter):
 
     def update(self, progress: Progress) -> None:
         self._unwritten = progress
-        now = self._clock()
-        if now >= self._next:
-            self._next = now + self._interval_seconds
+        if self._is_due():
             self._flush()
 
     def update_running(self, records: int, age_seconds: float | None) -> None:
-        now = self._clock()
-        if self._next == -float("inf"):
-            self._next = now + self._interval_seconds
-        elif now >= self._next:
-            self._next = now + self._interval_seconds
-            self._flush()
-            self._write(f"{self._job_name}: {format_running(records, age_seconds)}")
+        if self._next == -float("inf"):  # the figures of the first epoch come before it
+            self._next = self._clock() + self._interval_seconds
+        else:
+            super().update_running(records, age_seconds)
 
-    def update_pending(self, committables: int, age_seconds: float) -> None:
-        now = self._clock()
-        if now >= self._next:
-            self._next = now + self._interval_seconds
+    def note(self, text: str) -> None:
+        if self._is_due():
             self._flush()
-            self._write(f"{self._job_name}: {format_pending(committables, age_seconds)}")
+            self._write(f"{self._job_name}: {text}")
 
-    def update_failure(self, reason: str) -> None:
+    def _is_due(self) -> bool:
         now = self._clock()
-        if now >= self._next:
-            self._next = now + self._interval_seconds
-            self._flush()
-            self._write(f"{self._job_name}: {format_failure(reason)}")
+        if now < self._next:
+            return False
+        self._next = now + self._interval_seconds
+        return True
 
     def close(self, *, clear: bool = False) -> None:
         """Write the figures of the last epoch if they were not written yet."""
@@ -181,17 +176,8 @@ class LiveProgressReporter(ProgressReporter):
         self._figures = format_progress(progress)
         self._show(self._figures)
 
-    def update_running(self, records: int, age_seconds: float | None) -> None:
-        running = format_running(records, age_seconds)
-        self._show(f"{running} | {self._figures}" if self._figures else running)
-
-    def update_pending(self, committables: int, age_seconds: float) -> None:
-        pending = format_pending(committables, age_seconds)
-        self._show(f"{pending} | {self._figures}" if self._figures else pending)
-
-    def update_failure(self, reason: str) -> None:
-        failure = format_failure(reason)
-        self._show(f"{failure} | {self._figures}" if self._figures else failure)
+    def note(self, text: str) -> None:
+        self._show(f"{text} | {self._figures}" if self._figures else text)
 
     def _show(self, text: str) -> None:
         from rich.live import Live
@@ -333,11 +319,6 @@ _METRICS: Final[dict[str, Callable[[SubtaskTimes], float]]] = {
 
 def gauges(graph: JobGraph, labels: Mapping[str, str], times: Times) -> dict[str, object]:
     """The times as gauges of each operator; those of one chain share theirs.
-
-    Args:
-        graph: the job.
-        labels: what people are shown of operators, by uid.
-        times: (stage, subtask) -> times.
 
     Returns:
         "operator.metric" -> subtask -> milliseconds of the last second, or bytes that wait for
@@ -483,12 +464,7 @@ class EventTimeReader:
 
 
 def describe(times: list[OperatorTime], labels: Mapping[str, str]) -> str:
-    """The slowest operator's lag and who holds it back, idle splits and late records, in a line.
-
-    Args:
-        times: of all operators.
-        labels: what to call them, by uid.
-    """
+    """The slowest operator's lag and who holds it back, idle splits and late records, in a line."""
 
     def called(split: tuple[str, str]) -> str:
         return f"{labels.get(split[0], split[0])}/{split[1]}"

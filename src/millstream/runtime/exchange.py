@@ -445,14 +445,7 @@ class _Custom(_ByFunctions):
 def create_partitioner(
     edge: StreamEdge, subtask: int, source_parallelism: int, reader: OperatorContext
 ) -> Partitioner:
-    """The partitioner of ``edge`` as seen from one producing subtask.
-
-    Args:
-        edge: Says how to partition, and has the user's functions.
-        subtask: The producing subtask.
-        source_parallelism: How many of them there are.
-        reader: The operator that the edge leads to; messages name it.
-    """
+    """The partitioner of ``edge`` as seen from one producing subtask."""
     parallelism, max_parallelism = reader.parallelism, reader.max_parallelism
     kind = edge.partitioning
     if kind is Partitioning.HASH:
@@ -541,13 +534,7 @@ class ExchangeWriter:
                 closing.callback(self._combiner.close)
 
     def switch_channel(self, channel: int, watermark: int, *, idle: bool = False) -> None:
-        """Flush, and continue in another channel that has reached ``watermark``.
-
-        Args:
-            channel: its number.
-            watermark: what its receivers know of its time, in milliseconds.
-            idle: whether they take it for idle.
-        """
+        """Flush, and continue in another channel that has reached ``watermark``."""
         self.flush()
         self._was_idle = idle
         self._channel = channel

@@ -159,10 +159,6 @@ class _UnknownError(Exception):
 def cut_of(graph: JobGraph, edge: StreamEdge) -> str:
     """By what the records of an edge are shared out to subtasks.
 
-    Args:
-        graph: the job.
-        edge: one of its edges.
-
     Returns:
         A text that another way of sharing them out does not have; ``UNKNOWN`` if there is none.
     """
@@ -178,11 +174,6 @@ def cut_of(graph: JobGraph, edge: StreamEdge) -> str:
 
 def is_other_aggregation(cut: str, graph: JobGraph, edge: StreamEdge) -> bool:
     """Return whether partial aggregates cannot be merged by the reader of an edge.
-
-    Args:
-        cut: of the edge in the program that has made them.
-        graph: the job.
-        edge: as it is now.
 
     Returns:
         True if it is known that they cannot: nothing is said of what cannot be compared.

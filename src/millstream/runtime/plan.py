@@ -305,12 +305,6 @@ def acknowledged_watermark(
 
     In stage 0 it is that of the slowest split of all subtasks, as far as it is known here: when
     the parallelism changes the operator may continue after an exchange, where it gets them all.
-
-    Args:
-        instance: of the subtask.
-        plan: of the epoch.
-        node: the operator.
-        reached: (channel, node) -> the watermark at the end of each split that was read here.
     """
     if instance.level > 0:
         return instance.outputs[node.id].watermark

@@ -38,14 +38,7 @@ class SplitReader:
         attempt: str,
         spark_rows: Callable[[int], Iterator[SourceBatch]] | None = None,
     ) -> None:
-        """Read for ``instance``.
-
-        Args:
-            instance: of stage 0.
-            plan: has the assignments.
-            attempt: of the task.
-            spark_rows: reads the batches of a Spark source, by its node id.
-        """
+        """Read for ``instance``."""
         self._instance = instance
         self._plan = plan
         self.attempt = attempt
@@ -99,13 +92,7 @@ class SplitReader:
     def enter(
         self, chain: SourceChain, assignment: SplitAssignment, *, resumes: bool = False
     ) -> None:
-        """Restore the operators of a split, and have the time of all that it reaches.
-
-        Args:
-            chain: of its source.
-            assignment: of the split.
-            resumes: a long-running task enters it for the first time.
-        """
+        """Restore the operators of a split, and have the time of all that it reaches."""
         operators = self._instance.operators
         restore_split_time(self._instance, assignment, chain)
         for node in chain.per_channel:
@@ -206,14 +193,7 @@ class SplitReader:
         states: dict[str, tuple[int, ChannelStates]],
         records: int,
     ) -> SplitState:
-        """Return where a split stands that was left.
-
-        Args:
-            chain: of its source.
-            assignment: of the split, read up to its ``stop``.
-            states: of its operators.
-            records: read since the checkpoint before.
-        """
+        """Return where a split stands that was left."""
         return SplitState(
             source_uid=assignment.source_uid,
             split_id=assignment.split.id,

@@ -343,12 +343,6 @@ class TaskState:
         """The acknowledgement of an operator, without its store's snapshot.
 
         What is in ``pending`` then is to be written before it is sent.
-
-        Args:
-            node: the operator.
-            snapshot: what it said.
-            watermark: its event time for the manifest.
-            unparsed: source node -> records that could not be parsed.
         """
         instance = self._instance
         return OperatorAck(
@@ -394,13 +388,7 @@ def system_clock() -> int:
 
 
 class Task:
-    """Runs one epoch on a stage instance.
-
-    Args:
-        instance: the opened operator chains of this subtask.
-        plan: what is new about the epoch.
-        spark_rows: reads the batches of a Spark source (by its node id) in stage 0.
-    """
+    """Runs one epoch on a stage instance."""
 
     def __init__(
         self,

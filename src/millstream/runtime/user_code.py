@@ -176,12 +176,6 @@ def keys_of(
 ) -> list[Any]:
     """Take the key of each record.
 
-    Args:
-        values: The records.
-        selector: The user's function.
-        context: Names the operator that is behind the key.
-        method: What the program called to have keys taken.
-
     Raises:
         UserFunctionError: The selector raised; names the record.
     """

@@ -81,13 +81,7 @@ def forget_files() -> None:
 
 
 def damage_of(directory: Path, handle: StateHandle, *, read_all: bool = False) -> str | None:
-    """In what a local copy differs from what was uploaded; None if in nothing.
-
-    Args:
-        directory: the copy.
-        handle: says which files it has, and their digests.
-        read_all: read also the files that this process knows.
-    """
+    """In what a local copy differs from what was uploaded; None if in nothing."""
     for file in handle["files"]:
         reason = _damage_of_file(directory / file["local"], file, read_all=read_all)
         if reason is not None:
@@ -128,15 +122,7 @@ def directory_name(uid: str) -> str:
 def upload_file(
     storage: CheckpointStorage, path: Path, uid: str, snapshot: str, local: str
 ) -> StateFile:
-    """Put ``path`` into the storage under a name that no other snapshot uses.
-
-    Args:
-        storage: where to.
-        path: the file; it must not change any more.
-        uid: of the operator.
-        snapshot: unique id of the snapshot that first holds the file.
-        local: the file's name inside the store's directory.
-    """
+    """Put ``path`` into the storage under a name that no other snapshot uses."""
     size, digest = digest_of(blocks_of(path))
     remote = f"state/{directory_name(uid)}/{snapshot}-{local}"
     crash_point("state.upload.before")
@@ -149,12 +135,6 @@ def upload_files(
     storage: CheckpointStorage, paths: Sequence[Path], uid: str, snapshot: str
 ) -> dict[str, StateFile]:
     """Put files into the storage, some at a time: each waits for a disk or a network.
-
-    Args:
-        storage: where to.
-        paths: the files; they must not change any more.
-        uid: of the operator.
-        snapshot: unique id of the snapshot that first holds them.
 
     Returns:
         What was made of each, by its name.

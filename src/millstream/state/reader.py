@@ -423,11 +423,6 @@ class OperatorState:
 def open_state(storage: CheckpointStorage, manifest: Manifest, uid: str) -> Iterator[OperatorState]:
     """Read the state of an operator of a checkpoint.
 
-    Args:
-        storage: the checkpoint directory.
-        manifest: the checkpoint.
-        uid: of the operator; one without state has no sections.
-
     Raises:
         CorruptCheckpointError: a file of the checkpoint is missing or damaged.
     """

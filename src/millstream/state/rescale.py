@@ -161,12 +161,7 @@ def own_states(states: Mapping[str, OperatorStateHandle]) -> Parts:
 
 
 def redistribute(old: Sequence[Mapping[str, OperatorStateHandle]], parallelism: int) -> list[Parts]:
-    """What each subtask is given.
-
-    Args:
-        old: what each subtask of the checkpoint left, by name.
-        parallelism: how many subtasks there are from now on.
-    """
+    """What each subtask is given."""
     found: list[Parts] = [{} for _ in range(parallelism)]
     start = 0
     for name in sorted({name for states in old for name in states}):

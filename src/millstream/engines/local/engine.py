@@ -34,13 +34,7 @@ _LOG: Final = logging.getLogger("millstream")
 
 
 class EpochTasks:
-    """Runs the tasks of plans; frames go from stage to stage in files.
-
-    Args:
-        graph: the job.
-        directory: for the frames and plans; each epoch leaves it empty.
-        run_stage: runs the tasks of one stage and returns what they leave, in any order.
-    """
+    """Runs the tasks of plans; frames go from stage to stage in files."""
 
     def __init__(
         self,

@@ -209,14 +209,7 @@ def _new_interpreter(
 
 
 def run_fork_server(descriptor: int, module: str, name: str, orphans_die: bool) -> None:  # noqa: FBT001
-    """Return what a new interpreter runs.
-
-    Args:
-        descriptor: of the socket to the driver.
-        module: of the function that serves.
-        name: of the function.
-        orphans_die: whether workers are killed when the driver is gone.
-    """
+    """Return what a new interpreter runs."""
     serve = getattr(importlib.import_module(module), name)
     _run_fork_server(socket.socket(fileno=descriptor), serve, orphans_die=orphans_die)
 

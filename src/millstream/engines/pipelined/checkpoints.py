@@ -314,14 +314,7 @@ class Triggers:
     def trigger(
         self, now: float, *, final: bool = False, last: bool = False, overtakes: bool = False
     ) -> None:
-        """Let barriers flow.
-
-        Args:
-            now: monotonic seconds.
-            final: the input is over.
-            last: this is the last checkpoint.
-            overtakes: its barriers may overtake although it is the last.
-        """
+        """Let barriers flow."""
         message = self._checkpoints.trigger(
             now, self._clock(), final=final, last=last, overtakes=overtakes
         )
@@ -390,10 +383,6 @@ class CommittingThread:
          ``close`` has returned.  (here)
       3. Whoever has heard of an end takes it out of ``ended``: a job may have a million.
          (run loop)
-
-    Args:
-        run: the run.
-        done: called in the thread with what became of each.
     """
 
     def __init__(self, run: Run, done: Callable[[Committed | Dropped], None]) -> None:

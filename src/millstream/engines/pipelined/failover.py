@@ -166,13 +166,7 @@ _GRACE: Final = 1.0
 
 
 class Replacements:
-    """Replaces the lost slots of a run.
-
-    Args:
-        host: starts slots.
-        server: tells them.
-        timeout: seconds that a new slot may take to begin.
-    """
+    """Replaces the lost slots of a run."""
 
     def __init__(self, host: SlotHost, server: ControlServer, timeout: float) -> None:
         self._host = host
@@ -549,11 +543,7 @@ class Readers:
             self._server.broadcast(SourceEnded(uid))
 
     def stop(self, *, drains: bool) -> None:
-        """Have all slots read nothing more: it would not be committed.
-
-        Args:
-            drains: every split is read to its end where it is; else it waits.
-        """
+        """Have all slots read nothing more: it would not be committed."""
         self._server.broadcast(Drain() if drains else Paused(frozenset(self._slots)))
 
 

@@ -98,13 +98,7 @@ _REPORT: Final = 5.0
 
 
 class Stopping:
-    """A stop that was asked for.
-
-    Args:
-        names: stage -> the operator that it begins with.
-        timeout: seconds that it may take.
-        now: monotonic seconds.
-    """
+    """A stop that was asked for."""
 
     def __init__(self, names: Mapping[int, str], timeout: float, now: float) -> None:
         self._names = names
@@ -119,12 +113,7 @@ class Stopping:
         return now >= self._deadline
 
     def report(self, now: float, times: Mapping[tuple[int, int], SubtaskTimes]) -> str | None:
-        """Describe what is left; None: not now.
-
-        Args:
-            now: monotonic seconds.
-            times: (stage, subtask) -> what is known of it.
-        """
+        """Describe what is left; None: not now."""
         if now < self._next:
             return None
         waiting = {task: each.waiting for task, each in sorted(times.items()) if each.waiting}
@@ -180,13 +169,7 @@ class Draining:
         self._due = math.inf
 
     def update(self, coming: int, now: float, *, is_over: bool) -> None:
-        """Record whether the sources are over; they are not again where a region begins again.
-
-        Args:
-            coming: the number of the next checkpoint.
-            now: monotonic seconds.
-            is_over: whether all that is to be read was.
-        """
+        """Record whether the sources are over; they are not again where a region begins again."""
         if not is_over:
             self._first, self._is_empty, self._due = None, False, math.inf
         elif self._first is None:
@@ -460,9 +443,6 @@ class RunLoop:
 
     def _handle_events(self, wait: float) -> bool:
         """Hear what has come, and nothing after the commit of the last checkpoint.
-
-        Args:
-            wait: seconds that the first may take to come.
 
         Returns:
             Whether the last checkpoint is committed.

@@ -427,11 +427,6 @@ def require_one_history(
     to read: only its log says which rows an epoch has, so it would read those of an epoch that
     stands again, beside others, and they would be skipped as a replay.
 
-    Args:
-        storage: of the job.
-        last: its newest manifest.
-        spark_sources: whether Spark has rows of its own to read.
-
     Raises:
         CorruptCheckpointError: the two are not of one history.
     """

@@ -259,10 +259,6 @@ class JavaProcess:
 def compiled(gateway: Any, name: str) -> Any:
     """The only constructor of a class, as ``java.lang.reflect`` has it.
 
-    Args:
-        gateway: py4j's, to the JVM.
-        name: of the class, and of its file without ``.java``.
-
     Raises:
         Py4JError: it does not compile against this Spark.
     """

@@ -52,13 +52,6 @@ _OUTPUT_TAIL: Final = 4_000
 def make(java: str, class_path: str, options: Sequence[str], loaded: Path, archive: Path) -> bool:
     """Make an archive, unless there is one, or another process makes one.
 
-    Args:
-        java: the executable.
-        class_path: of the session.
-        options: of the session's JVM.
-        loaded: the list of the classes that it has loaded.
-        archive: where the archive is to be.
-
     Returns:
         Whether it was made.
     """

@@ -102,12 +102,7 @@ class TaskSlots:
         return self.total() >= slots and bool(self._jobs_but(own))
 
     def shortage(self, slots: int, own: str) -> str:
-        """Return why so many slots do not come, as far as Spark tells, and what to do.
-
-        Args:
-            slots: how many are wanted.
-            own: the job group of those who want them.
-        """
+        """Return why so many slots do not come, as far as Spark tells, and what to do."""
         total = self.total()
         has = f"Spark has {counted(total, 'task slot')} ({self._executors()})"
         if total < slots:
@@ -200,15 +195,7 @@ _OPTIONS: Final = {
 
 
 class SparkSlotHost(SlotHost):
-    """Starts slots as the tasks of a barrier stage.
-
-    Args:
-        session: the session.
-        java: its JVM.
-        job_name: for Spark's own interface.
-        timeout: seconds that the slots of a run may take to start.
-        run: what a slot does.
-    """
+    """Starts slots as the tasks of a barrier stage."""
 
     def __init__(
         self,
@@ -295,16 +282,7 @@ class SparkSlotHost(SlotHost):
 
 
 class _BarrierJob:
-    """The Spark job of one run.
-
-    Args:
-        session: the session.
-        task_slots: of the session.
-        presence: knows the slots' processes; closed at the end.
-        function: of the tasks.
-        settings: of the slots.
-        job_name: for Spark's own interface.
-    """
+    """The Spark job of one run."""
 
     def __init__(
         self,
@@ -337,11 +315,7 @@ class _BarrierJob:
         return self._presence.crashed if self._crashed is None else self._crashed
 
     def start(self, timeout: float) -> None:
-        """Begin, in threads.
-
-        Args:
-            timeout: seconds that the slots may take to come.
-        """
+        """Begin, in threads."""
         self._running = threading.Thread(target=self._main, name="millstream-slots", daemon=True)
         self._watching = threading.Thread(
             target=self._watch, args=(timeout,), name="millstream-slots-watch", daemon=True

@@ -48,11 +48,6 @@ class Presence:
     Contract:
       1. ``close`` is called once, after all else.  (host)
       2. After ``refuse`` no slot can come any more, however late Spark starts it.  (here)
-
-    Args:
-        host: an address of this machine that the slots can reach.
-        listen_at: the address to listen at.
-        settings: of the slots.
     """
 
     def __init__(self, host: str, listen_at: str, settings: list[SlotSettings]) -> None:

@@ -74,13 +74,7 @@ _KEY: Final = 16
 
 
 class ClassArchive:
-    """The archive for the JVM of one session.
-
-    Args:
-        directory: of all archives, in the user's cache.
-        key: see ``key_of``.
-        java: the executable that the session's JVM runs.
-    """
+    """The archive for the JVM of one session."""
 
     def __init__(self, directory: Path, key: str, java: Path) -> None:
         self.path = directory / f"classes-{key}.jsa"
@@ -96,14 +90,7 @@ class ClassArchive:
     def of(
         cls, directory: Path, java: JavaRuntime, home: Path, settings: Mapping[str, object]
     ) -> ClassArchive | None:
-        """The archive for a session; None if the user has told Java otherwise.
-
-        Args:
-            directory: of all archives; need not exist.
-            java: that runs the session.
-            home: Spark's home of the session, in whose ``jars`` its classes are.
-            settings: of the session.
-        """
+        """The archive for a session; None if the user has told Java otherwise."""
         options_and_paths = [os.environ.get(name, "") for name in _VARIABLES]
         options_and_paths += [str(settings.get(name, "")) for name in _SETTINGS]
         if any(word in text for text in options_and_paths for word in _OF_THE_USER):
@@ -201,13 +188,7 @@ class ClassArchive:
 
 
 def key_of(java: Path, home: Path, options_and_paths: Iterable[str]) -> str:
-    """Return what an archive depends on, as a part of its name.
-
-    Args:
-        java: the executable.
-        home: Spark's home.
-        options_and_paths: what the session is started with.
-    """
+    """Return what an archive depends on, as a part of its name."""
     digest = hashlib.sha256()
     files = [java, java.resolve().parent.parent / "lib" / "modules"]
     files += sorted((home / "jars").iterdir())
@@ -241,12 +222,7 @@ def configured_master(configuration: Configuration) -> str | None:
 
 
 def why_never(configuration: Configuration, slots: int) -> str | None:
-    """Why a job can never run in slots of the session that would be started for it; None: it may.
-
-    Args:
-        configuration: the job's.
-        slots: how many are wanted, side by side.
-    """
+    """Why a job can never run in slots of the session that it would start; None: it may."""
     # What is asked of a session that is there is that session's to say.
     sql = sys.modules.get("pyspark.sql")
     if sql is not None and sql.SparkSession.getActiveSession() is not None:
@@ -447,11 +423,6 @@ def _launch(
     settings: Mapping[str, object], master: str, *, archived: bool
 ) -> tuple[dict[str, str], ClassArchive | None]:
     """Start the JVM.
-
-    Args:
-        settings: of the session.
-        master: Spark's.
-        archived: whether it may use an archive of Spark's classes, and make one.
 
     Returns:
         The options that its surroundings ask for; the archive.

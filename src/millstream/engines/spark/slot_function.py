@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 
 class SlotFunction:
-    """Is one slot, by the number of its partition.
-
-    Args:
-        settings: of all slots, in order.
-        presence: where the driver listens for the slots' processes.
-        run: what a slot does.
-    """
+    """Is one slot, by the number of its partition."""
 
     def __init__(
         self,

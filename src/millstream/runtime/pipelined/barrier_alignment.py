@@ -158,14 +158,7 @@ class Recording:
 
 
 class Alignment:
-    """The barriers that have come on the links into a task.
-
-    Args:
-        instance: of the task.
-        inputs: the links into it.
-        clock: milliseconds since 1970.
-        complete: called when a recording is.
-    """
+    """The barriers that have come on the links into a task."""
 
     def __init__(
         self,

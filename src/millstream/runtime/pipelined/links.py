@@ -254,13 +254,7 @@ def _nobody(link: InLink, frame: Frame) -> None:
 
 
 class LinkOutbox(Outbox):
-    """The outbox of a task whose frames go on links at once.
-
-    Args:
-        links: the outgoing links of its task, by target.
-        is_near: whether a task is in this slot.
-        deliver: takes a frame for a link.
-    """
+    """The outbox of a task whose frames go on links at once."""
 
     def __init__(
         self,
@@ -408,13 +402,7 @@ class CreditLimits:
 
     @staticmethod
     def of(configuration: Configuration, first: int, most: int) -> CreditLimits | None:
-        """Read them; None: credit is the same all the time, as debloating is switched off.
-
-        Args:
-            configuration: the job's.
-            first: bytes of credit of a link at the beginning.
-            most: bytes of credit of a link, at most.
-        """
+        """Read them; None: credit is the same all the time, as debloating is switched off."""
         enabled = options.BUFFER_DEBLOAT_ENABLED
         if configuration.contains(enabled) and not configuration.get(enabled):
             return None
@@ -429,13 +417,7 @@ class CreditLimits:
 
 
 class Debloater:
-    """Measures the throughput of one task, and sets the credit of the links into it.
-
-    Args:
-        inputs: the links.
-        limits: how credit is chosen.
-        now: seconds of the clock for short times.
-    """
+    """Measures the throughput of one task, and sets the credit of the links into it."""
 
     def __init__(self, inputs: Sequence[InLink], limits: CreditLimits, now: float) -> None:
         self._inputs = inputs

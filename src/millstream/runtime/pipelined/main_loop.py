@@ -448,10 +448,6 @@ class MainLoop:
     def step(self, messages: Sequence[DriverMessage], timeout: float) -> float:
         """One turn.
 
-        Args:
-            messages: what the driver has said since the last.
-            timeout: seconds to wait for other slots.
-
         Returns:
             Seconds that the next one may wait.
         """
@@ -629,12 +625,6 @@ class Newcomers:
     Contract:
       1. ``take_newcomers`` is called by the thread that calls the transport.  (slot)
       2. When the driver is told that they have met, what is sent to the newcomer arrives.  (here)
-
-    Args:
-        settings: of the slot.
-        transport: to the other slots.
-        send: sends a message to the driver.
-        fail: told why a newcomer cannot be reached; in another thread.
     """
 
     def __init__(

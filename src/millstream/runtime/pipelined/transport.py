@@ -508,13 +508,6 @@ def require_proof(
 ) -> Party:
     """Do the handshake on a connection that was accepted.
 
-    Args:
-        sock: connected, blocking; its timeout is as before when this returns.
-        token: the secret of the run, 16 bytes at least.
-        run_id: the run.
-        me: this end.
-        timeout: seconds, for all of it.
-
     Returns:
         Who has connected.  Whether that one is wanted here is for the caller to say.
 
@@ -616,12 +609,7 @@ _MOST_HANDSHAKES: Final = 64
 
 
 def listen(host: str, backlog: int) -> socket.socket:
-    """A socket that listens on a free port of an address of this machine.
-
-    Args:
-        host: the address, or a name that stands for it.
-        backlog: how many may connect before the first is accepted.
-    """
+    """A socket that listens on a free port of an address of this machine."""
     family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
     return socket.create_server((host, 0), family=family, backlog=backlog)
 
@@ -635,14 +623,6 @@ def connect_slots(
     timeout: float = _READY_SECONDS,
 ) -> dict[int, socket.socket]:
     """Connect to all other slots of a run.
-
-    Args:
-        slot: the own number.
-        listener: where slots with higher numbers connect to; it is closed.
-        addresses: of all slots, in order.
-        token: the secret of the run.
-        run_id: the run.
-        timeout: seconds, for all of them.
 
     Returns:
         Slot -> an authenticated connection.

@@ -179,13 +179,7 @@ def declined(slot: int, pending: PendingAck, error: Exception) -> Declined:
 
 
 class Uploader:
-    """Finishes snapshots in a thread.
-
-    Args:
-        slot: the number of the slot.
-        send: sends a message to the driver.
-        fail: told what went wrong with the slot; nothing is finished after it.
-    """
+    """Finishes snapshots in a thread."""
 
     def __init__(
         self,
