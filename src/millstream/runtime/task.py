@@ -53,7 +53,7 @@ from millstream.state.operator_state import StateReader, prepare_states
 from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.metrics import MetricValue
@@ -319,7 +319,7 @@ class TaskState:
         self.stores[node.id] = store
         return store
 
-    def snapshot(self, checkpoint: Checkpoint) -> dict[int, OperatorSnapshot]:
+    def _snapshot(self, checkpoint: Checkpoint) -> dict[int, OperatorSnapshot]:
         """Have all operators take their snapshots; returns those by node, of the others empty ones.
 
         First all operators, in the order of the chain, for a snapshot may emit a watermark or
@@ -333,17 +333,52 @@ class TaskState:
             writer.flush()
         return snapshots
 
-    def acknowledgement(
+    def acknowledge(
+        self,
+        checkpoint: Checkpoint,
+        attempt: str,
+        splits: SplitReader | None,
+        due: Iterable[int | None],
+    ) -> tuple[TaskAck, dict[int, OperatorSnapshot]]:
+        """Take the snapshot of the task.
+
+        Args:
+            checkpoint: the checkpoint.
+            attempt: that all up to here is of.
+            splits: reads the splits of the task; None: it has none.
+            due: when something else of it can change without a record.
+
+        Returns:
+            The acknowledgement, which lacks snapshots of stores, committables that are not
+            prepared, and what only the caller knows; and the operators' snapshots, by node.  What
+            is in ``pending`` then is to be written before it is sent.
+        """
+        instance = self._instance
+        snapshots = self._snapshot(checkpoint)
+        reached = {} if splits is None else splits.reached
+        unparsed: Mapping[int, int] = {} if splits is None else splits.unparsed
+        operators = []
+        for node in instance.nodes:
+            watermark = acknowledged_watermark(instance, self._plan, node, reached)
+            operators.append(self._operator(node, snapshots[node.id], watermark, unparsed))
+        moments = [*due, *(each.next_due for each in snapshots.values())]
+        ack = TaskAck(
+            checkpoint.epoch,
+            instance.number,
+            instance.subtask,
+            attempt,
+            operators,
+            next_due=min((each for each in moments if each is not None), default=None),
+        )
+        return ack, snapshots
+
+    def _operator(
         self,
         node: StreamNode,
         snapshot: OperatorSnapshot,
         watermark: int,
         unparsed: Mapping[int, int],
     ) -> OperatorAck:
-        """The acknowledgement of an operator, without its store's snapshot.
-
-        What is in ``pending`` then is to be written before it is sent.
-        """
         instance = self._instance
         return OperatorAck(
             uid=node.uid,
@@ -427,7 +462,7 @@ class Task:
                 yield from self._frames.read(frames)
             if self._plan.final:
                 yield from self._end_input()
-            operators, due = self._snapshot()
+            ack = self._snapshot()
         finally:
             # Before the rest is yielded: whoever reads it may never ask for the end, and RocksDB
             # lets nobody else of this process into a directory that is open.
@@ -436,7 +471,9 @@ class Task:
         crash_point("task.ack.before")
         # Last of all, and read by the driver only: it says that everything else of this task is
         # durable, or on its way ahead of it.
-        self._acknowledge(operators, due)
+        ack.seconds = time.monotonic() - self._started
+        ack.worker, ack.peak_memory = this_worker()
+        outbox.add(Destination(ACKNOWLEDGEMENT_STAGE, 0), ACK, dumps(ack))
         yield from outbox.drain()
 
     def _name_attempt(self) -> None:
@@ -472,39 +509,16 @@ class Task:
             if instance.outbox.is_full:
                 yield from instance.outbox.drain()
 
-    def _snapshot(self) -> tuple[list[OperatorAck], list[int]]:
-        """Take the epoch's one snapshot; returns acknowledgements, and when operators are due."""
+    def _snapshot(self) -> TaskAck:
+        """Take the epoch's one snapshot."""
         instance, state, splits = self._instance, self._state, self._splits
-        snapshots = state.snapshot(Checkpoint(self._plan.epoch))
-        due = list(splits.due)
-        acks: list[OperatorAck] = []
-        for node in instance.nodes:
-            snapshot = snapshots[node.id]
-            if snapshot.next_due is not None:
-                due.append(snapshot.next_due)
-            watermark = acknowledged_watermark(instance, self._plan, node, splits.reached)
-            ack = state.acknowledgement(node, snapshot, watermark, splits.unparsed)
-            while state.pending:
-                state.pending.pop().finish(self._plan.storage)
-            store = state.stores.get(node.id)
-            # Nothing writes to it any more.
-            ack.state = None if store is None else store.snapshot()
-            acks.append(ack)
-        return acks, due
-
-    def _acknowledge(self, operators: list[OperatorAck], due: list[int]) -> None:
-        worker, peak_memory = this_worker()
-        ack = TaskAck(
-            epoch=self._plan.epoch,
-            stage=self._instance.level,
-            subtask=self._instance.subtask,
-            attempt=self._attempt,
-            operators=operators,
-            splits=self._splits.splits,
-            consumed=self._frames.consumed,
-            worker=worker,
-            seconds=time.monotonic() - self._started,
-            peak_memory=peak_memory,
-            next_due=min(due, default=None),
-        )
-        self._instance.outbox.add(Destination(ACKNOWLEDGEMENT_STAGE, 0), ACK, dumps(ack))
+        checkpoint = Checkpoint(self._plan.epoch)
+        ack, _ = state.acknowledge(checkpoint, self._attempt, splits, splits.due)
+        ack.splits, ack.consumed = splits.splits, self._frames.consumed
+        while state.pending:
+            state.pending.pop().finish(self._plan.storage)
+        for node, operator in zip(instance.nodes, ack.operators, strict=True):
+            if node.id in state.stores:
+                # Nothing writes to it any more.
+                operator.state = state.stores[node.id].snapshot()
+        return ack

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.checkpoint.model import TaskAck
 from millstream.checkpoint.publish import Unconfirmed
 from millstream.configuration import options
 from millstream.configuration.options import CheckpointingMode
@@ -51,7 +50,6 @@ from millstream.runtime.pipelined.links import (
 )
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitScheduler
 from millstream.runtime.pipelined.uploader import PendingAck
-from millstream.runtime.plan import acknowledged_watermark
 from millstream.runtime.stage import is_per_channel
 from millstream.runtime.task import FrameReader, TaskState, attempt_name, this_worker
 from millstream.runtime.task_metrics import RunningMetrics, metrics_of
@@ -59,7 +57,7 @@ from millstream.runtime.task_metrics import RunningMetrics, metrics_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millstream.checkpoint.model import OperatorAck
+    from millstream.checkpoint.model import OperatorAck, TaskAck
     from millstream.contracts.key_value_store import PendingSnapshot
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import PendingOutput
@@ -511,40 +509,24 @@ class PipelinedTask:
         self._began = self._seconds()
 
     def _snapshot(self, checkpoint: Checkpoint) -> PendingAck:
-        instance, state, splits = self._instance, self._state, self.splits
+        state, splits = self._state, self.splits
         split_states = [] if splits is None else splits.snapshot()
-        snapshots = state.snapshot(checkpoint)
-        acks: list[OperatorAck] = []
+        reader = None if splits is None else splits.reader
+        due = None if splits is None else splits.due()
+        whole, snapshots = state.acknowledge(checkpoint, self._attempt, reader, [due])
+        whole.splits, whole.consumed = split_states, self._frames.consumed
+        whole.seconds = self._seconds() - self._began
+        whole.worker, whole.peak_memory = this_worker()
+        if reader is not None:
+            reader.unparsed.clear()
         waiting: list[tuple[OperatorAck, PendingSnapshot]] = []
         outputs: list[tuple[OperatorAck, PendingOutput]] = []
-        due = [None if splits is None else splits.due()]
-        reached = {} if splits is None else splits.reader.reached
-        unparsed = {} if splits is None else splits.reader.unparsed
-        for node in instance.nodes:
-            snapshot = snapshots[node.id]
-            due.append(snapshot.next_due)
-            watermark = acknowledged_watermark(instance, self._plan, node, reached)
-            ack = state.acknowledgement(node, snapshot, watermark, unparsed)
+        for node, ack in zip(self._instance.nodes, whole.operators, strict=True):
             if node.id in state.stores:
                 waiting.append((ack, state.stores[node.id].prepare_snapshot()))
-            if snapshot.output is not None:
-                outputs.append((ack, snapshot.output))
-            acks.append(ack)
-        unparsed.clear()
-        worker, peak_memory = this_worker()
-        whole = TaskAck(
-            epoch=checkpoint.epoch,
-            stage=self.id.stage,
-            subtask=self.id.subtask,
-            attempt=self._attempt,
-            operators=acks,
-            splits=split_states,
-            consumed=self._frames.consumed,
-            worker=worker,
-            seconds=self._seconds() - self._began,
-            peak_memory=peak_memory,
-            next_due=min((each for each in due if each is not None), default=None),
-        )
+            output = snapshots[node.id].output
+            if output is not None:
+                outputs.append((ack, output))
         states, state.pending = state.pending, []
         carrying = self._unconfirmed.carrying
         pending = PendingAck(whole, waiting, states, self._plan.storage, carrying, self._unwritten)
