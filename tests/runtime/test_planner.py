@@ -16,12 +16,13 @@ from millstream.errors import CheckpointError
 from millstream.execution import planned_source
 from millstream.execution.planned_source import (
     Offset,
+    PlannedSource,
     Position,
     SplitLog,
     SplitTable,
     initial_offset,
 )
-from millstream.execution.planner import PlannedSource, SourcePlanner
+from millstream.execution.planner import SourcePlanner
 from millstream.runtime.plan import END_OF_INPUT
 
 if TYPE_CHECKING:

@@ -30,7 +30,6 @@ from millstream.execution.planned_source import (
     Position,
     SourceSplits,
     choose_subtask,
-    plan_sources,
 )
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
@@ -42,15 +41,6 @@ if TYPE_CHECKING:
     from millstream.contracts.source import Source
     from millstream.execution.planned_source import Offset, SplitLog
     from millstream.functions.watermark_strategy import WatermarkAlignment
-
-__all__ = [
-    "AlignedSplit",
-    "Aligner",
-    "PlannedSource",
-    "SourcePlanner",
-    "TimeOfSplit",
-    "plan_sources",
-]
 
 
 class TimeOfSplit(Protocol):

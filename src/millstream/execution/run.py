@@ -15,8 +15,8 @@ from millstream.configuration import options
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointExpiredError, FencedError
 from millstream.execution.job import delete_older_files, describe_start, fit, program_of
-from millstream.execution.planned_source import SplitLog, initial_offset
-from millstream.execution.planner import SourcePlanner, plan_sources
+from millstream.execution.planned_source import SplitLog, initial_offset, plan_sources
+from millstream.execution.planner import SourcePlanner
 from millstream.graph import model
 from millstream.runtime.plan import EpochPlan, OperatorRestore
 from millstream.runtime.task_metrics import delete_counts

@@ -2,7 +2,3 @@
 
 Read next: ``contracts/operator.py``, ``runtime/stage.py``, ``runtime/task.py``.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.contracts.operator import Operator
 from millstream.directories import LOCAL_STATE, default_local_directory, is_alive, make_own
 from millstream.errors import DirectoryError
-from millstream.runtime.user_code import NO_RECORD, index_reached, short_repr
+from millstream.runtime.user_code import NO_RECORD, index_reached
+from millstream.types.pickling import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

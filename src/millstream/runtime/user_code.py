@@ -47,34 +47,6 @@ if TYPE_CHECKING:
     from millstream.state.keyed import KeyedState
 
 _LOG: Final = logging.getLogger("millstream")
-__all__ = [
-    "NO_RECORD",
-    "USER_TIMERS",
-    "USUAL_RESULTS",
-    "Clock",
-    "FunctionContext",
-    "KeyedTimerService",
-    "OutputCheck",
-    "StateAccess",
-    "bound_method",
-    "cause_of",
-    "check_records",
-    "close_functions",
-    "exit_error",
-    "functions_in",
-    "index_reached",
-    "keys_of",
-    "open_functions",
-    "portable_error",
-    "private_copy",
-    "reading",
-    "refuse_row",
-    "short_repr",
-    "user_error",
-    "user_line",
-    "warn_once",
-]
-
 
 #: Stands for "there was no record" (None may be a record).
 NO_RECORD: Final = object()

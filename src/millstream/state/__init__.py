@@ -2,7 +2,3 @@
 
 Read next: ``contracts/key_value_store.py`` for the contract, ``state/keyed.py`` for its use.
 """
-
-from __future__ import annotations
-
-__all__: list[str] = []

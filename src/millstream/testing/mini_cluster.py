@@ -29,8 +29,8 @@ from millstream.engines.local.engine import EpochTasks
 from millstream.engines.local.worker import FrameFiles, TaskHost, TaskOutput, write_frames
 from millstream.engines.pipelined.checkpoints import deadline_of
 from millstream.execution.job import Job
-from millstream.execution.planned_source import SplitLog
-from millstream.execution.planner import SourcePlanner, plan_sources
+from millstream.execution.planned_source import SplitLog, plan_sources
+from millstream.execution.planner import SourcePlanner
 from millstream.execution.run import EpochLoop, Run
 from millstream.runtime.job_files import bring_files, working_directory
 from millstream.runtime.pipelined.control import (
