@@ -24,8 +24,8 @@ from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors import DiscardingSink
 from millstream.execution import planner as planning
-from millstream.execution.planned_source import SplitLog
-from millstream.execution.planner import PlannedSource, SourcePlanner
+from millstream.execution.planned_source import PlannedSource, SplitLog
+from millstream.execution.planner import SourcePlanner
 from millstream.testing.mini_cluster import MiniCluster
 
 try:

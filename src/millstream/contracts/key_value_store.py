@@ -124,6 +124,7 @@ class KeyValueStore(Protocol):
     @property
     def is_busy(self) -> bool:
         """Return whether a write would have to wait: one that need not be now is better put off."""
+        return False
 
     def published(self, identity: str) -> None:
         """Take that the snapshot of that id is in a published checkpoint, the last that is known.
@@ -133,6 +134,7 @@ class KeyValueStore(Protocol):
 
     def snapshot(self) -> StateHandle:
         """``prepare_snapshot().finish()``, by a caller who waits for it anyway."""
+        return self.prepare_snapshot().finish()
 
     def close(self) -> None:
         """Let go of files and locks, but for what unfinished snapshots need."""

@@ -298,29 +298,26 @@ class InternalTimers:
     use the empty one.
     """
 
-    __slots__ = ("event", "observer", "processing")
+    __slots__ = (
+        "delete_event_time",
+        "delete_processing_time",
+        "event",
+        "observer",
+        "processing",
+        "register_event_time",
+        "register_processing_time",
+    )
 
     def __init__(self, keyed: KeyContext) -> None:
         #: Called with time and key of each timer before it is given out.
         self.observer: Callable[[int, object], None] | None = None
         self.event = TimerQueue(keyed, "\0timers.event")
         self.processing = TimerQueue(keyed, "\0timers.processing")
-
-    def register_event_time(self, key: object, namespace: bytes, timestamp: int) -> None:
-        """Add a timer at ``timestamp`` (milliseconds, event time)."""
-        self.event.register(key, namespace, timestamp)
-
-    def delete_event_time(self, key: object, namespace: bytes, timestamp: int) -> None:
-        """Take an event-time timer back, if it is there."""
-        self.event.delete(key, namespace, timestamp)
-
-    def register_processing_time(self, key: object, namespace: bytes, timestamp: int) -> None:
-        """Add a timer at ``timestamp`` (milliseconds, processing time)."""
-        self.processing.register(key, namespace, timestamp)
-
-    def delete_processing_time(self, key: object, namespace: bytes, timestamp: int) -> None:
-        """Take a processing-time timer back, if it is there."""
-        self.processing.delete(key, namespace, timestamp)
+        #: Add and remove a timer, by key, namespace and milliseconds of either time.
+        self.register_event_time = self.event.register
+        self.delete_event_time = self.event.delete
+        self.register_processing_time = self.processing.register
+        self.delete_processing_time = self.processing.delete
 
     def advance_event_time(self, watermark: int) -> Iterator[tuple[int, object, bytes]]:
         """Fire event-time timers.

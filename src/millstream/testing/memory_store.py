@@ -5,17 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from millstream.contracts.key_value_store import StateHandle
+from millstream.contracts.key_value_store import KeyValueStore, PendingSnapshot, StateHandle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from millstream.contracts.key_value_store import PendingSnapshot
-
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore:
+class MemoryStore(KeyValueStore):
     """An ordered map of bytes in memory."""
 
     def __init__(self, entries: dict[bytes, bytes] | None = None) -> None:
@@ -25,22 +23,18 @@ class MemoryStore:
         self._snapshots: dict[str, dict[bytes, bytes]] = {}
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at ``key``, None if there is none."""
         return self.entries.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values at ``keys``, in that order."""
         return [self.entries.get(key) for key in keys]
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Delete ``deletes``, then put ``puts``."""
         self._sorted = None
         for key in deletes:
             self.entries.pop(key, None)
         self.entries.update(puts)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Delete every key in ``[start, stop)``."""
         for key in [key for key in self.entries if start <= key < stop]:
             del self.entries[key]
         self._sorted = None
@@ -57,18 +51,9 @@ class MemoryStore:
     def published(self, identity: str) -> None:
         """Nothing is kept for it."""
 
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a write would have to wait; never."""
-        return False
-
     def prepare_snapshot(self) -> PendingSnapshot:
         """Copy the content."""
         return _Pending(self._snapshots, dict(self.entries))
-
-    def snapshot(self) -> StateHandle:
-        """Copy the content; the handle names no files, and ``restored`` knows it."""
-        return self.prepare_snapshot().finish()
 
     def restored(self, handle: StateHandle) -> MemoryStore:
         """Return a store with the content of a snapshot of this one."""
@@ -82,7 +67,7 @@ class MemoryStore:
         """Nothing to let go of."""
 
 
-class _Pending:
+class _Pending(PendingSnapshot):
     """A copy that has no name yet."""
 
     def __init__(

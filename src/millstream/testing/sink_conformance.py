@@ -51,7 +51,7 @@ def require(condition: object, message: str) -> None:
 
 
 class SinkReader:
-    """What a reader saw last, and what it should see now."""
+    """A reader's last view, and the expected one."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SinkReader:
         self._seen: list[str] = []
 
     def now(self) -> list[str]:
-        """What is visible, in a comparable form."""
+        """Return what is visible, in a comparable form."""
         found = list(map(repr, self._read()))
         return found if self._ordered else sorted(found)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.contracts.key_value_store import StateHandle
+from millstream.contracts.key_value_store import KeyValueStore, PendingSnapshot, StateHandle
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError, UnknownFormatError
 from millstream.state.local_copies import upload_file
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.key_value_store import PendingSnapshot
     from millstream.state.backends.place import StorePlace
     from millstream.state.local_copies import LocalCopies
 
@@ -44,7 +43,7 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class HashMapStore:
+class HashMapStore(KeyValueStore):
     """An ordered map of bytes in memory."""
 
     def __init__(
@@ -80,7 +79,6 @@ class HashMapStore:
         self.snapshot_made: str | None = None
 
     def get(self, key: bytes) -> bytes | None:
-        """The value at ``key``, None if there is none."""
         return self._find(key)
 
     def _find(self, key: bytes) -> bytes | None:
@@ -88,7 +86,6 @@ class HashMapStore:
         return None if shard is None else shard.entries.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values at ``keys``, in that order."""
         return list(map(self._find, keys))
 
     def _shard(self, key: bytes) -> _Shard:
@@ -108,7 +105,6 @@ class HashMapStore:
         return shard.entries
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Delete ``deletes``, then put ``puts``."""
         writable = self._writable
         for key in deletes:
             writable(key).pop(key, None)
@@ -116,11 +112,9 @@ class HashMapStore:
             writable(key)[key] = value
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Delete every key in ``[start, stop)``."""
         self.write((), [key for key, _ in self.scan(start, stop)])
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with a key in ``[start, stop)``, in byte order."""
         first, last = start[:_PREFIX], stop[:_PREFIX]
         for prefix in sorted(each for each in self._shards if first <= each <= last):
             shard = self._shards.get(prefix)
@@ -133,13 +127,7 @@ class HashMapStore:
                 yield keys[position], entries[keys[position]]
 
     def published(self, identity: str) -> None:
-        """Keep local copies from that snapshot on."""
         self._copies.published = identity
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a write would have to wait; never."""
-        return False
 
     def prepare_snapshot(self) -> PendingSnapshot:
         """Share the shards; ``finish`` writes them to one file and uploads that."""
@@ -171,7 +159,6 @@ class HashMapStore:
         )
 
     def close(self) -> None:
-        """Let go of the entries."""
         self._shards = {}
 
 
@@ -188,7 +175,7 @@ class _Shard:
         self.writable_since = 0
 
 
-class _Pending:
+class _Pending(PendingSnapshot):
     """A snapshot of shards that the store does not change any more, not written to a file yet."""
 
     def __init__(

@@ -30,7 +30,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from millstream.contracts.key_value_store import StateHandle
+from millstream.contracts.key_value_store import KeyValueStore, PendingSnapshot, StateHandle
 from millstream.crash_points import crash_point
 from millstream.directories import PRIVATE_DIRECTORY
 from millstream.errors import (
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
-    from millstream.contracts.key_value_store import PendingSnapshot, StateFile
+    from millstream.contracts.key_value_store import StateFile
     from millstream.state.backends.place import StorePlace
     from millstream.state.local_copies import LocalCopies
 
@@ -128,7 +128,7 @@ def _options() -> Options:
     return options
 
 
-class RocksDBStore:
+class RocksDBStore(KeyValueStore):
     """An ordered map of bytes in a RocksDB."""
 
     def __init__(
@@ -223,7 +223,6 @@ class RocksDBStore:
         return StateStoreError(f"{self._copies.owner}: RocksDB cannot {what}: {error}")
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values at ``keys``, in that order."""
         if len(keys) >= _SCAN_FROM and self._is_worth_a_scan(len(keys)):
             wanted = set(keys)
             entries = self.scan(min(wanted), max(wanted) + b"\0")
@@ -281,13 +280,11 @@ class RocksDBStore:
             self._database.write(batch, self._write_options)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
-        """Delete every key in ``[start, stop)``."""
         if start < stop:
             with self._writing("delete"):
                 self._database.delete_range(start, stop, self._write_options)
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with a key in ``[start, stop)``, in byte order."""
         if start >= stop:
             return
         # RocksDB points into ``options`` and ``stop``: they must outlive the iterator.
@@ -319,7 +316,6 @@ class RocksDBStore:
         return _Pending(self, self._copies, self._keeping)
 
     def published(self, identity: str) -> None:
-        """Keep local copies from that snapshot on."""
         self._copies.published = identity
 
     @property
@@ -463,7 +459,6 @@ class RocksDBStore:
             )
 
     def close(self) -> None:
-        """Close the database and remove its directory."""
         self._settle()
         with self._life:
             database, self._database = self._database, None
@@ -491,7 +486,7 @@ class _Keeping(threading.Thread):
             self.failure = error
 
 
-class _Pending:
+class _Pending(PendingSnapshot):
     """A snapshot of a RocksDB whose files are kept, or about to be, but not uploaded yet."""
 
     def __init__(self, store: RocksDBStore, copies: LocalCopies, keeping: _Keeping) -> None:
