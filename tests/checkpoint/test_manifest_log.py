@@ -260,7 +260,7 @@ def test_open_that_slept_until_its_version_was_cleaned_up_still_fences(
 def test_publish_that_was_written_before_it_failed_is_recognised(storage: MemoryStorage) -> None:
     log = opened(storage)
     log.publish(manifest(0))
-    log._last_version -= 1  # as if the put had raised after it had written
+    log.last_version -= 1  # as if the put had raised after it had written
     log.publish(manifest(0))
     assert [value.epoch for value in log.manifests()] == [0]
 

@@ -328,7 +328,9 @@ class Coordinator:
         self._clock = clock
         self._log = ManifestLog(storage)
         self._cleaner = Cleaner(storage, self._log, retained, sweep_interval)
-        self._last: Manifest | None = None
+        #: The manifest to resume from, the last published one; None before the first epoch.  In
+        #: mode NONE it has state besides, which only this run knows.
+        self.last: Manifest | None = None
         #: Of ``_last`` in the log.
         self._version = -1
         #: Mode NONE: the version and manifest that ``begin_epoch`` published.
@@ -337,7 +339,8 @@ class Coordinator:
         self._uncommitted = False
         #: Operators whose keys were found to be of the types of their state.
         self._met_keys: set[str] = set()
-        self._opened = False
+        #: This run has taken the job over.
+        self.opened = False
         self._recovered = False
         #: None where tasks end with each epoch.
         self._in_flight = CheckpointsInFlight() if tasks_at_work else None
@@ -345,19 +348,6 @@ class Coordinator:
         self._names_output = mode is CheckpointingMode.EXACTLY_ONCE or (
             tasks_at_work and mode is CheckpointingMode.AT_LEAST_ONCE
         )
-
-    @property
-    def last(self) -> Manifest | None:
-        """The manifest to resume from; None before the first epoch.
-
-        It is the last published one; in mode NONE it has state besides, which only this run knows.
-        """
-        return self._last
-
-    @property
-    def opened(self) -> bool:
-        """Return whether this run has taken the job over."""
-        return self._opened
 
     @property
     def claimed_generation(self) -> int | None:
@@ -388,14 +378,14 @@ class Coordinator:
             UnknownFormatError: the newest version of the log has another format version.
             CorruptCheckpointError: it is damaged.
         """
-        if self._opened:
+        if self.opened:
             message = "the coordinator was opened before; each run needs a new one"
             raise CheckpointError(message)
         self._cleaner.list_before_open()
         crash_point("log.open.before")
         generation = self._log.open_generation(after)
         crash_point("log.open.after")
-        self._opened = True
+        self.opened = True
         for uid, committer in self._committers.items():
             committer.open(CommitterContext(self._job_id, uid, generation, self._storage))
         return generation
@@ -431,24 +421,24 @@ class Coordinator:
             SinkError: a sink kept failing; or case 6.
             FencedError: a newer run has taken over.
         """
-        if not self._opened or self._recovered:
+        if not self.opened or self._recovered:
             message = "recover() is called once, after open()"
             raise CheckpointError(message)
         checkpoints = read_checkpoints(self._log, self._job_id)
-        self._version, self._last = checkpoints[-1] if checkpoints else (-1, None)
+        self._version, self.last = checkpoints[-1] if checkpoints else (-1, None)
         self._require_no_later_output()
         crash_point("recover.commit.before")
-        last = self._last
+        last = self.last
         self._uncommitted = last is not None and not last.committed
         marked = last is not None and is_marked_committed(self._storage, self._version, last)
         self._finish_commit(confirmed=marked)
         crash_point("recover.commit.after")
         crash_point("recover.abort.before")
-        abort_orphans(self._last, self._job_id, self._committers, self._log, self._log.generation)
+        abort_orphans(self.last, self._job_id, self._committers, self._log, self._log.generation)
         crash_point("recover.abort.after")
         self._cleaner.recovered(checkpoints)
         self._recovered = True
-        return self._last
+        return self.last
 
     def _require_no_later_output(self) -> None:
         """Let the sinks compare what they hold with the last manifest; raises SinkError.
@@ -456,7 +446,7 @@ class Coordinator:
         Not with AT_LEAST_ONCE, nor right after it: a run that dies then leaves output of an epoch
         that no manifest names.
         """
-        last = self._last
+        last = self.last
         if self._mode is CheckpointingMode.AT_LEAST_ONCE or (last is not None and last.committed):
             return
         epoch = -1 if last is None else last.epoch
@@ -492,7 +482,7 @@ class Coordinator:
         if self._mode is not CheckpointingMode.NONE:
             return
         self._finish_commit()
-        empty = replace(self._last, operators={}, splits={}) if self._last is not None else None
+        empty = replace(self.last, operators={}, splits={}) if self.last is not None else None
         manifest = make_manifest(self._completed(metadata), [], empty)
         crash_point("manifest.publish.before")
         oldest = self._cleaner.oldest_beside_next()
@@ -541,17 +531,17 @@ class Coordinator:
         """
         self._require_oldest(metadata.epoch)
         self._finish_commit()
-        published = -1 if self._last is None else self._last.epoch
+        published = -1 if self.last is None else self.last.epoch
         chosen = [
             with_earlier(ack, published) for ack in select_acks(metadata.epoch, acks, expected)
         ]
         crash_point("epoch.acks.after")
-        if self._last is not None:
+        if self.last is not None:
             operators = (ack for task in chosen for ack in task.operators)
             require_same_keys(
-                self._storage.location, self._last, metadata.program, operators, self._met_keys
+                self._storage.location, self.last, metadata.program, operators, self._met_keys
             )
-        manifest = make_manifest(self._completed(metadata), chosen, self._last)
+        manifest = make_manifest(self._completed(metadata), chosen, self.last)
         version = self._publish_and_commit(manifest)
         if self._in_flight is None:
             self._abort_orphans(manifest, self._log.generation)
@@ -649,14 +639,14 @@ class Coordinator:
                 message = f"checkpoint {manifest.epoch} ends, but begin_epoch() was not called"
                 raise CheckpointError(message)
             version, self._begun = self._begun[0], None
-            self._last = manifest
+            self.last = manifest
             return version
         logged = manifest
         if self._mode is CheckpointingMode.NONE:
             logged = replace(manifest, operators={}, splits={}, in_flight=[])
         crash_point("manifest.publish.before")
         version = self._log.publish(logged, self._cleaner.oldest_beside_next())
-        self._last, self._version = manifest, version
+        self.last, self._version = manifest, version
         if self._in_flight is not None:
             self._in_flight.publish(manifest.epoch)
         crash_point("manifest.publish.after")
@@ -719,7 +709,7 @@ class Coordinator:
         Asked after a failure: two runs side by side disturb each other in Spark's logs before
         either publishes, and a run that then started again would fence the newer one in turn.
         """
-        return self._opened and self._log.is_fenced()
+        return self.opened and self._log.is_fenced()
 
     def check_fence(self) -> None:
         """Make sure, before something is deleted that a newer run may need, that there is none.
@@ -731,7 +721,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Close the committers, and mark if all is committed.  Nothing is committed or dropped."""
-        last = self._last
+        last = self.last
         done = (
             self._recovered and not self._uncommitted and self._mode is not CheckpointingMode.NONE
         )
@@ -741,8 +731,8 @@ class Coordinator:
             committer.close()
 
     def _finish_commit(self, *, confirmed: bool = False) -> None:
-        if self._uncommitted and self._last is not None:
-            self._commits.begin(self._last, confirmed=confirmed)
+        if self._uncommitted and self.last is not None:
+            self._commits.begin(self.last, confirmed=confirmed)
             self._commits.finish(retried=True)
         self._uncommitted = False
 
@@ -750,7 +740,7 @@ class Coordinator:
         if not self._recovered:
             message = "open() and recover() come before any checkpoint"
             raise CheckpointError(message)
-        return self._last
+        return self.last
 
     def _require_next(self, epoch: int) -> None:
         last = self._require_recovered()

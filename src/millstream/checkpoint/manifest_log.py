@@ -292,8 +292,10 @@ class ManifestLog:
     def __init__(self, storage: CheckpointStorage) -> None:
         self._storage = storage
         self._generation: int | None = None
-        self._claimed: int | None = None
-        self._last_version = -1
+        #: The generation of this writer; or that which it may have begun when opening failed.
+        self.claimed: int | None = None
+        #: The version that this writer wrote last.
+        self.last_version = -1
         self._published: _Published | None = None
         #: Version of each manifest that was read or published -> that of its base.
         self._bases: dict[int, int | None] = {}
@@ -309,19 +311,9 @@ class ManifestLog:
         return self._generation
 
     @property
-    def claimed(self) -> int | None:
-        """The generation of this writer; or that which it may have begun when opening failed."""
-        return self._claimed
-
-    @property
     def location(self) -> str:
         """Return where the log is, for messages."""
         return self._storage.location
-
-    @property
-    def last_version(self) -> int:
-        """The version that this writer wrote last."""
-        return self._last_version
 
     @staticmethod
     def name(version: int) -> str:
@@ -363,11 +355,11 @@ class ManifestLog:
                     self.name(version), content
                 ) and version == max(self.versions())
             except BaseException:
-                self._claimed = generation
+                self.claimed = generation
                 raise
             if opened:
-                self._generation, self._last_version = generation, version
-                self._claimed = generation
+                self._generation, self.last_version = generation, version
+                self.claimed = generation
                 return generation
 
     def publish(self, manifest: Manifest, oldest: int | None = 0) -> int:
@@ -383,7 +375,7 @@ class ManifestLog:
         Raises:
             FencedError: a newer run has opened the log.
         """
-        version = self._last_version + 1
+        version = self.last_version + 1
         value = MANIFEST.write(replace(manifest, generation=self.generation))
         content, published = self._encoded(version, value, version if oldest is None else oldest)
         # Cases:
@@ -398,7 +390,7 @@ class ManifestLog:
         before = self._published
         on_top = before is not None and published.depth > 0
         self._bases[version] = before.base.version if before is not None and on_top else None
-        self._last_version, self._published = version, published
+        self.last_version, self._published = version, published
         return version
 
     def _encoded(
@@ -425,7 +417,7 @@ class ManifestLog:
         Raises:
             FencedError: one has.
         """
-        version = self._last_version + 1
+        version = self.last_version + 1
         if self._storage.exists(self.name(version)):
             self._require_own(version, b"")
 

@@ -193,44 +193,25 @@ class JobExecutionResult:
 
 
 class JobHandle(Protocol):
-    """What an engine gives for a job that it runs; calls return when there is an answer."""
+    """What an engine gives for a job that it runs; calls return when there is an answer.
+
+    They do and raise what ``JobClient`` says of its futures.
+    """
 
     def get_job_id(self) -> str:
-        """The id of the job, the same after every restart on the same checkpoint directory."""
+        """The id of the job."""
 
     def get_job_status(self) -> JobStatus:
         """Return where the job is."""
 
     def cancel(self) -> None:
-        """Stop the job; returns when it has stopped.
-
-        As Flink's cancel aborts the running checkpoint, the epoch that runs is aborted: its
-        output never becomes visible, and a new run on the same checkpoint directory reads its
-        records again.
-        """
+        """Stop the job; returns when it has stopped."""
 
     def stop(self, *, drain: bool = False) -> str:
-        """Stop the job after a last checkpoint; returns when it has stopped.
-
-        Args:
-            drain: let event time end first: windows and timers fire, and a new run on the same
-                checkpoint directory finds the job finished.
-
-        Returns:
-            The directory of the checkpoint.
-
-        Raises:
-            ProgramError: the engine cannot drain; or the checkpoints are in a temporary directory,
-                so nothing could resume there.
-            JobError: the job failed, or was cancelled before it had stopped.
-        """
+        """Stop the job after a last checkpoint; returns the directory when it has stopped."""
 
     def get_job_execution_result(self) -> JobExecutionResult:
-        """Wait for the end.
-
-        Raises:
-            JobError: the job failed, after the restarts that its strategy allows.
-        """
+        """Wait for the end."""
 
     def get_accumulators(self) -> dict[str, object]:
         """Totals so far."""
@@ -239,23 +220,16 @@ class JobHandle(Protocol):
         """Counts of now, by "operator.metric", and how tasks of slots spend their time."""
 
     def get_last_checkpoint(self) -> CompletedCheckpoint | None:
-        """The last complete checkpoint; None if there is none yet."""
+        """The last complete checkpoint, or the one that the run continues from."""
 
     def get_start(self) -> JobStart:
-        """Return how the current run has started: from which checkpoint, or from scratch."""
+        """Return how the current run has started; before the first one, how that will."""
 
     def get_pending_commits(self) -> PendingCommits:
-        """Return what is published and not committed yet: sinks, committables, and since when.
-
-        While a sink cannot commit, ``get_pending_commits().age(now)`` grows (milliseconds).
-        """
+        """Return what is published and not committed yet by the current run."""
 
     def get_watermarks(self) -> dict[str, OperatorTime]:
-        """The event time of each operator at the last checkpoint, by uid.
-
-        Its watermark and lag, the split that holds it back, idle splits, and the late records
-        that it dropped.  Empty before the first checkpoint.
-        """
+        """The event time of each operator at the last checkpoint, by uid; empty before it."""
 
 
 class JobClient:
@@ -392,7 +366,11 @@ class JobClient:
         return self.job.get_pending_commits()
 
     def get_watermarks(self) -> dict[str, OperatorTime]:
-        """The event time of each operator at the last checkpoint, by uid; empty before it."""
+        """The event time of each operator at the last checkpoint, by uid; empty before it.
+
+        Its watermark and lag, the split that holds it back, idle splits, and the late records
+        that it dropped.
+        """
         return self.job.get_watermarks()
 
 

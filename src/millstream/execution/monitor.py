@@ -278,7 +278,8 @@ class JobMonitor:
         self._labels = labels
         self._event_time = EventTimeReader(graph)
         self._last: Manifest | None = None
-        self._totals: dict[str, object] = {}
+        #: Totals so far, by "operator.metric".
+        self.totals: dict[str, object] = {}
         self._records = 0
         #: Counts of operators that were shown last in this run, by "uid.metric".
         self._shown: dict[str, int] = {}
@@ -287,11 +288,6 @@ class JobMonitor:
         self._runs = 0
         mode = graph.configuration.get(options.PROGRESS)
         self._reports = is_reported(mode, shows_records=graph.shows_records)
-
-    @property
-    def totals(self) -> dict[str, object]:
-        """Totals so far, by "operator.metric"."""
-        return self._totals
 
     @property
     def of_functions(self) -> frozenset[str]:
@@ -324,7 +320,7 @@ class JobMonitor:
         if len(fresh) == len(running) or not self._measured:
             self._measured = measures
         measured = {name: shown(each, now) for name, each in self._measured.items()}
-        return {**self._totals, **labelled({**self._shown, **measured}, self._labels)}
+        return {**self.totals, **labelled({**self._shown, **measured}, self._labels)}
 
     @property
     def last_checkpoint(self) -> CompletedCheckpoint | None:
@@ -375,7 +371,7 @@ class JobMonitor:
     def recovered(self, manifest: Manifest) -> None:
         """A run resumes from this manifest."""
         # Made whole before others see it: they read in other threads.
-        self._totals = accumulators(manifest, self._labels)
+        self.totals = accumulators(manifest, self._labels)
         self._records = sum(
             manifest.totals.get(f"{node.uid}.numRecordsIn", 0)
             for node in self._graph.nodes.values()

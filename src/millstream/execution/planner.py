@@ -458,16 +458,13 @@ class SourcePlanner:
             if planned.source is not None:
                 self._sizer(planned, planned.source).limit = limit
 
-    def observe(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
-        """Tell the splits of the last checkpoint: at the start of a run and after each epoch.
+    def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
+        """Take the splits of the last checkpoint, and tell the sources, for their monitoring.
 
         Args:
             splits: source uid -> split id -> state, as in the manifest.
         """
         self._aligner.observe(splits)
-
-    def committed(self, splits: Mapping[str, Mapping[str, SplitState]]) -> None:
-        """Tell the sources how far they are read by committed epochs, for their monitoring."""
         self._splits.committed(splits)
 
     def epoch_finished(self, seconds: float) -> None:

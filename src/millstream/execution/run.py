@@ -148,23 +148,19 @@ class StopRequest:
         self._asked = threading.Event()
         #: Around the first question: of two at a time one says how.
         self._asking = threading.Lock()
-        self._drains = False
+        #: Time is to end first: windows fire, and nothing can go on from the checkpoint.
+        self.drains = False
 
     @property
     def is_asked(self) -> bool:
         """Return whether the job is to stop after a last checkpoint."""
         return self._asked.is_set()
 
-    @property
-    def drains(self) -> bool:
-        """Whether time is to end first: windows fire, and nothing can go on from the checkpoint."""
-        return self._drains
-
     def ask(self, *, drain: bool) -> None:
         """Have it stop; who has asked first has said how."""
         with self._asking:
             if not self._asked.is_set():
-                self._drains = drain
+                self.drains = drain
                 self._asked.set()
 
 
@@ -293,7 +289,6 @@ class Run:
         last = self.last
         if last is None:
             return
-        planner.observe(last.splits)
         planner.committed(last.splits)
         if last.in_flight:
             planner.require_epoch(last.epoch)
@@ -453,7 +448,6 @@ class EpochLoop:
         seconds = time.monotonic() - started
         planner.epoch_finished(seconds)
         planner.wake_at(acks)
-        planner.observe(manifest.splits)
         planner.committed(manifest.splits)
         run.on_epoch(manifest, acks, seconds)
 

@@ -96,7 +96,8 @@ class Inquiry(Generic[_T]):
         self._label = label
         self._question = question
         self._answer: _T | None = None
-        self._error: BaseException | None = None
+        #: What asking has raised, if it has by now.
+        self.error: BaseException | None = None
         self._answered = threading.Event()
         self._asked = time.monotonic()
         #: The silence was spoken of.
@@ -107,7 +108,7 @@ class Inquiry(Generic[_T]):
         try:
             self._answer = self._question()
         except BaseException as error:  # noqa: BLE001 - raised to whoever looks for the answer
-            self._error = error
+            self.error = error
         self._answered.set()
 
     def wait(self, seconds: float) -> None:
@@ -128,15 +129,10 @@ class Inquiry(Generic[_T]):
             )
         return False
 
-    @property
-    def error(self) -> BaseException | None:
-        """Return what asking has raised, if it has by now."""
-        return self._error
-
     def answer(self) -> _T:
         """The answer, which is there; raises what asking has raised."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return cast("_T", self._answer)
 
 

@@ -100,24 +100,16 @@ class Checkpoints:
         self._overtakes = self._patience is not None or mode is not CheckpointingMode.EXACTLY_ONCE
         self._tasks = frozenset(tasks)
         self._names = names or {}
-        self._next = first
+        #: The number of the next.
+        self.next = first
         self._triggered = now
         self._committed = now - self._min_pause
         self._pending: list[PendingCheckpoint] = []
         #: Numbers of those that were aborted; tasks may still acknowledge them.
         self._failed: set[int] = set()
         self._failures = 0
-        self._is_over = False
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether the last was triggered."""
-        return self._is_over
-
-    @property
-    def next(self) -> int:
-        """The number of the next."""
-        return self._next
+        #: The last was triggered.
+        self.is_over = False
 
     @property
     def pending(self) -> int:
@@ -131,7 +123,7 @@ class Checkpoints:
     def is_due(self, now: float) -> bool:
         """Return whether the next is to be triggered."""
         return (
-            not self._is_over
+            not self.is_over
             and len(self._pending) < self._most
             and now >= self._triggered + self._interval
             and now >= self._committed + self._min_pause
@@ -155,15 +147,15 @@ class Checkpoints:
             last: this is the last, whether the input is over or not.
             overtakes: its barriers may overtake although it is the last.
         """
-        self._is_over = final or last
+        self.is_over = final or last
         # As in Flink's savepoints, nothing is in flight in the last one.
-        waits = self._is_over and not overtakes
+        waits = self.is_over and not overtakes
         deadline = deadline_of(None if waits else self._patience, time)
-        message = TakeCheckpoint(self._next, final=final, time=time, deadline=deadline)
-        self._next += 1
+        message = TakeCheckpoint(self.next, final=final, time=time, deadline=deadline)
+        self.next += 1
         span = now - self._triggered
         expires = now + self._timeout
-        self._pending.append(PendingCheckpoint(message, now, span, expires, self._is_over))
+        self._pending.append(PendingCheckpoint(message, now, span, expires, self.is_over))
         self._triggered = now
         return message
 

@@ -335,7 +335,7 @@ class Regions:
         self._slots = slots
         self._patience = patience
         #: All slots have restored their tasks, and hear what they are told.
-        self._begun = False
+        self.has_begun = False
         #: Slots whose places are empty.
         self._gone: set[int] = set()
         members: dict[int, list[int]] = {}
@@ -367,11 +367,6 @@ class Regions:
         """In how many slots the narrowest has tasks."""
         return min(region.width for region in self._regions.values())
 
-    @property
-    def has_begun(self) -> bool:
-        """Return whether all slots have, once."""
-        return self._begun
-
     def in_slot(self, slot: int) -> list[Region]:
         """The regions that have tasks in a slot."""
         return [region for region in self._regions.values() if slot < region.width]
@@ -396,7 +391,7 @@ class Regions:
 
     def begun(self, now: float) -> None:
         """Note that all slots have begun: what they were told to stop before, they can stop now."""
-        self._begun = True
+        self.has_begun = True
         for region in self._regions.values():
             if region.state is RegionState.STOPS:
                 region.deadline = now + _STOPPING
@@ -409,7 +404,7 @@ class Regions:
         region.error = error
         region.state = RegionState.STOPS
         region.missing = set(range(self._slots)) - self._gone
-        region.deadline = now + (_STOPPING if self._begun else self._patience)
+        region.deadline = now + (_STOPPING if self.has_begun else self._patience)
         region.due = now + delay
 
     def stopped(self, number: int, attempt: int, slot: int) -> None:
@@ -445,7 +440,7 @@ class Regions:
         patience = f"within {self._patience:g} s ({options.SLOT_REQUEST_TIMEOUT.key})"
         if region.state is RegionState.BEGINS:
             return f"opened and restored the tasks of {region.title} again {patience}"
-        if self._begun:
+        if self.has_begun:
             return f"stopped the tasks of {region.title} within {_STOPPING:g} s"
         return f"begun {patience} of a failure of {region.title}"
 
