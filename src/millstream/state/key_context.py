@@ -61,19 +61,23 @@ class ExpiredEntry(NamedTuple):
     rest: bytes
 
 
-class Expiring(Protocol):
-    """A state whose entries expire."""
+class Expiring(ABC):
+    """A state whose entries expire so many milliseconds after they were written."""
 
-    #: In milliseconds.
-    ttl: int
+    def __init__(self, state: Any, ttl: int) -> None:
+        self._state = state
+        self.ttl = ttl
 
     @property
     def index(self) -> int:
         """The number of the state in the store."""
+        return int(self._state.index)
 
+    @abstractmethod
     def written(self, rest: bytes, content: bytes) -> int | None:
         """Return when the oldest of what an entry holds was written; None: it does not say."""
 
+    @abstractmethod
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
         """Remove what was written at ``until`` or before; returns when the oldest left was."""
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from millstream.functions.descriptors import StateDescriptor
 from millstream.state.key_codec import CacheKey
+from millstream.state.key_context import Expiring
 from millstream.state.packed_buckets import (
     appended,
     count_of,
@@ -578,7 +579,7 @@ _FIRST_BUCKET: Final = bytes(4)
 _NEVER: Final = 2**62
 
 
-class ExpiringRows:
+class ExpiringRows(Expiring):
     """Packed values that hold the time when they were written."""
 
     def __init__(
@@ -589,15 +590,9 @@ class ExpiringRows:
         forget: Callable[[Sequence[CacheKey]], None] | None = None,
     ) -> None:
         """Take where it is in them, and what else to remove of keys that have expired."""
-        self.ttl = ttl
-        self._values = values
+        super().__init__(values, ttl)
         self._at = at
         self._forget = forget
-
-    @property
-    def index(self) -> int:
-        """The number of the state in the store."""
-        return self._values.index
 
     def written(self, rest: bytes, content: bytes) -> int | None:
         """Return the time; values by key and window have none."""
@@ -606,7 +601,7 @@ class ExpiringRows:
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
         """Remove the values of keys that were not written again."""
         keys = [key for key, _ in entries]
-        rows = self._values.get_all(keys)
+        rows = self._state.get_all(keys)
         over = [
             key
             for key, row in zip(keys, rows, strict=True)
@@ -615,22 +610,12 @@ class ExpiringRows:
         if over:
             if self._forget is not None:
                 self._forget(over)
-            self._values.put_all(over, [None] * len(over))
+            self._state.put_all(over, [None] * len(over))
         return _NEVER
 
 
-class ExpiringMaps:
+class ExpiringMaps(Expiring):
     """Maps that expire as a whole: their time is under the empty name."""
-
-    def __init__(self, maps: PackedMaps, ttl: int) -> None:
-        """Take the maps, and how long they live."""
-        self.ttl = ttl
-        self._maps = maps
-
-    @property
-    def index(self) -> int:
-        """The number of the state in the store."""
-        return self._maps.index
 
     def written(self, rest: bytes, content: bytes) -> int | None:
         """Return the time, which is in the first bucket."""
@@ -643,7 +628,7 @@ class ExpiringMaps:
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
         """Remove the maps that were not written again."""
         keys = [key for key, _ in entries]
-        maps = self._maps
+        maps = self._state
         maps.fetch_all_distinct(keys)
         for key in keys:
             kept = maps.map_of(key)
@@ -653,19 +638,13 @@ class ExpiringMaps:
         return _NEVER
 
 
-class ExpiringEntries:
+class ExpiringEntries(Expiring):
     """Maps whose entries expire one by one."""
 
     def __init__(self, maps: PackedMaps, ttl: int, at: int) -> None:
         """Take where the time is in values of entries."""
-        self.ttl = ttl
-        self._maps = maps
+        super().__init__(maps, ttl)
         self._at = at
-
-    @property
-    def index(self) -> int:
-        """The number of the state in the store."""
-        return self._maps.index
 
     def written(self, rest: bytes, content: bytes) -> int | None:
         """Return the time of the oldest entry of a bucket."""
@@ -676,7 +655,7 @@ class ExpiringEntries:
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
         """Remove entries that were not written again, bucket by bucket."""
-        maps = self._maps
+        maps = self._state
         keys = list(dict.fromkeys(key for key, _ in entries))
         maps.fetch(keys)
         oldest = _NEVER

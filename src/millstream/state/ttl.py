@@ -11,6 +11,7 @@ from millstream.errors import StateError
 from millstream.functions.descriptors import StateTtlConfig
 from millstream.functions.handles import ListState, MapState, ValueState
 from millstream.state.key_codec import decode_key
+from millstream.state.key_context import Expiring
 from millstream.state.serializers import loads
 
 if TYPE_CHECKING:
@@ -53,21 +54,14 @@ class _Expiry:
 _Inner: TypeAlias = "KeyedValueState | KeyedListState | KeyedMapState"
 
 
-class _Expiring:
-    """What the background needs to know of plain values; see ``state/key_context.py``."""
+class _Expiring(Expiring):
+    """What the background needs to know of plain values."""
 
     def __init__(self, keyed: KeyContext, inner: _Inner, config: StateTtlConfig) -> None:
-        self.ttl = config.get_ttl().to_milliseconds()
+        super().__init__(inner, config.get_ttl().to_milliseconds())
         self.keyed = keyed
-        self._inner: Any = inner
-
-    @property
-    def index(self) -> int:
-        """The number of the state in the store."""
-        return int(self._inner.index)
 
     def written(self, rest: bytes, content: bytes) -> int | None:
-        """Return the time of what an entry holds; None: it cannot be read."""
         del rest
         try:
             return self._oldest(loads(content))
@@ -78,7 +72,6 @@ class _Expiring:
         return int(kept[0])
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
-        """Have each key remove what is over."""
         keyed = self.keyed
         before = keyed.cache_key
         oldest = _NEVER
@@ -91,9 +84,9 @@ class _Expiring:
     def _drop(self, rest: bytes, until: int) -> int:
         """Remove what is over of the current key; returns when the oldest left was written."""
         del rest
-        kept = self._inner.value()
+        kept = self._state.value()
         if kept is not None and kept[0] <= until:
-            self._inner.clear()
+            self._state.clear()
         return _NEVER
 
 
@@ -106,12 +99,12 @@ class _ExpiringElements(_Expiring):
     def _drop(self, rest: bytes, until: int) -> int:
         del rest
         try:
-            kept = self._inner.get()
+            kept = self._state.get()
         except _UNREADABLE:  # in another chunk
             return _NEVER
         alive = [each for each in kept if each[0] > until]
         if len(alive) < len(kept):
-            self._inner.update(alive)
+            self._state.update(alive)
         return min([time for time, _ in alive], default=_NEVER)
 
 
@@ -123,9 +116,9 @@ class _ExpiringMapEntries(_Expiring):
             name = decode_key(rest)
         except _UNREADABLE:
             return _NEVER
-        kept = self._inner.get(name)
+        kept = self._state.get(name)
         if kept is not None and kept[0] <= until:
-            self._inner.remove(name)
+            self._state.remove(name)
         return _NEVER
 
 
