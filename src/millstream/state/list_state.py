@@ -367,9 +367,6 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
         self.dirty.add(self.keyed.cache_key)
         entries.complete = entries.cleared = entries.sorted = True
 
-    def prefetch(self, keys: set[CacheKey]) -> None:
-        """Nothing: which entries are wanted is not known."""
-
     def prefetch_entries(self, pairs: Sequence[tuple[object, object]]) -> None:
         """Read the entries at ``(key, map key)`` that are not in memory, in one go."""
         shorts = [(cache_key(key), cache_key(map_key)) for key, map_key in pairs]
@@ -440,10 +437,6 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
     def age(self) -> dict[Any, Any]:
         self._counted = 0
         return super().age()
-
-    def end_epoch(self) -> None:
-        """Forget everything."""
-        self.forget()
 
     def forget(self) -> None:
         super().forget()

@@ -150,10 +150,6 @@ class NamespacedValues(CachedValues[Slot]):
         heads = self.keyed.store_keys(self.index, [key for key, _ in keys])
         return [head + namespace for head, (_, namespace) in zip(heads, keys, strict=True)]
 
-    def end_epoch(self) -> None:
-        """Forget everything."""
-        self.forget()
-
 
 class _SlotValue(ValueState[Any]):
     """The value at the slot that a ``NamespacedStates`` is at."""

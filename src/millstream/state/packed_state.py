@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from itertools import chain, compress, islice, repeat
+from itertools import chain, compress, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -131,7 +131,6 @@ class PackedValues(CachedValues[Place]):
         self.measure(rows)
 
     def end_epoch(self) -> None:
-        """Forget all, if it is much."""
         if len(self.cache) > _MOST_KEPT:
             self.cache.clear()
 
@@ -514,22 +513,7 @@ class PackedMaps(Generations[Place]):
 
     # Writing.
 
-    def prefetch(self, keys: set[CacheKey]) -> None:
-        """Nothing: operators fetch what they want."""
-
-    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes``."""
-        keys = list(self.dirty)
-        self.dirty.clear()
-        self._write(keys, puts, deletes)
-
-    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        """``flush`` of at most so many maps."""
-        keys = list(islice(self.dirty, most))
-        self.dirty.difference_update(keys)
-        self._write(keys, puts, deletes)
-
-    def _write(self, keys: list[Place], puts: Puts, deletes: list[bytes]) -> None:
+    def _add(self, keys: list[Place], puts: Puts, deletes: list[bytes]) -> None:
         if keys and not self._has_maps and type(keys[0]) is not tuple:
             ordered, names = self.keyed.sorted_keys(self.index, cast("list[CacheKey]", keys), 0)
             found = list(map(self.cache.__getitem__, ordered))
@@ -563,10 +547,6 @@ class PackedMaps(Generations[Place]):
     def age(self) -> dict[Any, Any]:
         self._held = 0
         return super().age()
-
-    def end_epoch(self) -> None:
-        """Forget everything."""
-        self.forget()
 
     def forget(self) -> None:
         super().forget()

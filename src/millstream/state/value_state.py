@@ -156,11 +156,34 @@ class Generations(Generic[_K]):
         gone, self.old, self.cache = self.old, self.cache, {}
         return gone
 
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Read what is kept for ``keys``, in one go; nothing where what is wanted is not known."""
+
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what is dirty to ``puts`` and ``deletes``."""
+        keys = list(self.dirty)
+        self.dirty.clear()
+        self._add(keys, puts, deletes)
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """``flush`` of at most so many entries."""
+        keys = list(islice(self.dirty, most))
+        self.dirty.difference_update(keys)
+        self._add(keys, puts, deletes)
+
+    def _add(self, keys: list[_K], puts: Puts, deletes: list[bytes]) -> None:
+        """Add these keys' values to ``puts`` and ``deletes``."""
+        raise NotImplementedError
+
     def forget(self) -> None:
         """Drop everything held in memory."""
         self.cache.clear()
         self.old.clear()
         self.dirty.clear()
+
+    def end_epoch(self) -> None:
+        """Forget what the next epoch of a task that ends with each does not need."""
+        self.forget()
 
 
 class CachedValues(Generations[_K]):
@@ -203,7 +226,6 @@ class CachedValues(Generations[_K]):
         return value
 
     def prefetch(self, keys: set[CacheKey]) -> None:
-        """Read the values of ``keys`` that are not in memory, in one go."""
         self.fetch(cast("Iterable[_K]", keys))
 
     def fetch(self, keys: Iterable[_K]) -> None:
@@ -215,16 +237,9 @@ class CachedValues(Generations[_K]):
             self.cache.update(zip(missing, map(self.decoded, missing, stored), strict=True))
 
     def flush(self, puts: Puts, deletes: list[bytes]) -> None:
-        """Add what is dirty to ``puts`` and ``deletes``."""
         keys = list(self.dirty)
         self.watch(keys)
         self.dirty.clear()
-        self._add(keys, puts, deletes)
-
-    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        """``flush`` of at most so many entries."""
-        keys = list(islice(self.dirty, most))
-        self.dirty.difference_update(keys)
         self._add(keys, puts, deletes)
 
     def _add(self, keys: list[_K], puts: Puts, deletes: list[bytes]) -> None:
@@ -400,7 +415,6 @@ class KeyedValueState(CachedValues[CacheKey], ValueState[Any]):
         self.numbers.clear()
 
     def end_epoch(self) -> None:
-        """Forget all but a few plain values."""
         # Values that nobody can change in place stay what the store holds, so the next epoch need
         # not read them again if it goes on from this one's snapshot.
         if len(self.cache) > _MOST_KEPT or not _PLAIN.issuperset(map(type, self.cache.values())):
