@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from millstream.errors import CatalogError
 from millstream.sql.catalog.schema import ResolvedSchema, Schema, TableSchema
@@ -199,70 +199,51 @@ class CatalogFunction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogDatabase:
-    """A database: properties and a comment."""
+class _Described:
+    """Properties and a comment."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
 
-    @staticmethod
-    def create_instance(
-        properties: Mapping[str, str], comment: str | None = None
-    ) -> CatalogDatabase:
-        """A database of these properties."""
-        return CatalogDatabase(properties=dict(properties), comment=comment)
+    @classmethod
+    def create_instance(cls, properties: Mapping[str, str], comment: str | None = None) -> Self:
+        """Return an object of these properties."""
+        return cls(properties=dict(properties), comment=comment)
 
     def get_properties(self) -> dict[str, str]:
-        """The properties."""
+        """Return the properties."""
         return dict(self.properties)
 
     def get_comment(self) -> str:
-        """What CREATE has behind COMMENT; empty if nothing."""
+        """Return what CREATE has after COMMENT; empty if nothing."""
         return self.comment or ""
 
-    def copy(self) -> CatalogDatabase:
-        """The same again."""
+    def copy(self) -> Self:
+        """Return the same again."""
         return replace(self, properties=dict(self.properties))
 
     def get_description(self) -> str | None:
-        """The comment."""
-        return self.comment
+        """Return None: there is nothing but the comment."""
+        return None
 
     def get_detailed_description(self) -> str | None:
-        """The comment."""
-        return self.comment
+        """Return None: there is nothing but the comment."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogPartition:
-    """What is said of a partition of a table."""
+class CatalogPartition(_Described):
+    """The properties and the comment of a partition of a table."""
 
-    properties: Mapping[str, str] = field(default_factory=dict)
-    comment: str | None = None
 
-    @staticmethod
-    def create_instance(
-        properties: Mapping[str, str], comment: str | None = None
-    ) -> CatalogPartition:
-        """A partition of these properties."""
-        return CatalogPartition(properties=dict(properties), comment=comment)
-
-    def get_properties(self) -> dict[str, str]:
-        """The properties."""
-        return dict(self.properties)
-
-    def copy(self) -> CatalogPartition:
-        """The same again."""
-        return replace(self, properties=dict(self.properties))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogDatabase(_Described):
+    """The properties and the comment of a database."""
 
     def get_description(self) -> str | None:
-        """None: there is nothing but the comment."""
-        return None
+        """Return the comment."""
+        return self.comment
 
     def get_detailed_description(self) -> str | None:
-        """None: there is nothing but the comment."""
-        return None
-
-    def get_comment(self) -> str:
-        """The comment; empty if there is none."""
-        return self.comment or ""
+        """Return the comment."""
+        return self.comment
