@@ -36,7 +36,7 @@ TEETH = {
     "cannot abort twice": "committer contract 3: abort_orphans fails with nothing to drop",
     "forgets what it committed": "committer contract 7: an older run committed an epoch that a",
     "locks while it writes": "writer contract 6: the next epoch, which is being written, keeps a",
-    "drops what it does not commit": "writer contract 6: the next epoch.*of epoch .* is lost",
+    "drops what it does not commit": "writer contract 6: the next epoch.*of checkpoint .* is lost",
     "looks for its epoch alone": "committer contract 9: output of checkpoints that failed, with",
     "mixes the order": "epoch 2 is not visible exactly once .in another order",
     "no committer": "an exactly-once sink that is not idempotent needs a committer",

@@ -38,6 +38,16 @@ _WRAP: Final = 2**64
 _HALF: Final = 2**63
 
 
+def _itself(accumulator: Any) -> Any:
+    """Return an accumulator that is its result as well."""
+    return accumulator
+
+
+def _one_column(accumulator: Any) -> list[Any]:
+    """Return the partial columns of an accumulator that is the value of the only one."""
+    return [accumulator]
+
+
 @dataclass(frozen=True)
 class RowAggregate:
     """One aggregate; accumulators are plain, picklable values."""
@@ -48,9 +58,9 @@ class RowAggregate:
     add: Callable[[Any, Any, int], Any]
     #: Puts two accumulators into one; what is in the first came first.
     merge: Callable[[Any, Any], Any]
-    result: Callable[[Any], Any] = lambda accumulator: accumulator
+    result: Callable[[Any], Any] = _itself
     #: Make values of partial columns of an accumulator, and an accumulator of these.
-    to_columns: Callable[[Any], Sequence[Any]] = lambda accumulator: [accumulator]
+    to_columns: Callable[[Any], Sequence[Any]] = _one_column
     from_columns: Callable[[Sequence[Any]], Any] = itemgetter(0)
 
 
