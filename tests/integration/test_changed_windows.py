@@ -39,7 +39,6 @@ from millstream.datastream import (
 )
 from millstream.datastream.aggregates import Max, Sum
 from millstream.errors import IncompatibleProgramError
-from millstream.runtime.operators.windows.columnar_sessions import SessionState
 from millstream.state.reader import open_state
 from millstream.testing.mini_cluster import MiniCluster
 
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from millstream.contracts.key_value_store import KeyValueStore
     from millstream.datastream import DataStream, WindowedStream
     from millstream.graph.model import JobGraph
 
@@ -340,27 +338,14 @@ def test_so_many_changes_go_on(outcomes: Counter[str]) -> None:
 
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize(
-    ("backend", "attempts", "last"),
-    [
-        ("hashmap", True, ""),
-        ("rocksdb", True, "purging"),
-        ("hashmap", False, ""),
-        ("rocksdb", False, "purging"),
-    ],
+    ("backend", "last"),
+    [("hashmap", ""), ("rocksdb", "purging"), ("hashmap", "purging"), ("rocksdb", "")],
 )
-def test_sessions_that_were_converted_are_rescaled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, last: str, *, attempts: bool
-) -> None:
+def test_sessions_that_were_converted_are_rescaled(tmp_path: Path, backend: str, last: str) -> None:
     """Each subtask has converted some, and has marked in them which have fired since.
 
-    Without ``attempts`` what they write is of one name in all subtasks.
+    What they write is of one name in all subtasks.
     """
-    begin = SessionState.begin_epoch
-
-    def begin_epoch(self: SessionState, store: KeyValueStore, epoch: int, attempt: str) -> None:
-        begin(self, store, epoch, attempt if attempts or epoch else "")
-
-    monkeypatch.setattr(SessionState, "begin_epoch", begin_epoch)
     chance = random.Random(3)
     starts = [chance.choice([0, 40]) for _ in range(60)]
     sessions = [(f"key {key}", key, start) for key, start in enumerate(starts)]

@@ -28,7 +28,6 @@ from millstream.state.key_context import KeyContext
 from millstream.state.list_state import KeyedListState, KeyedMapState
 from millstream.state.registry import (
     CHUNK_COUNTER,
-    FIRST_FIXED,
     META,
     SECTION_RECORD,
     STORE_FORMAT,
@@ -217,7 +216,7 @@ class KeyedState(KeyContext, HandleStore):
             raise UnknownFormatError(message)
         self._known_names = frozenset(self._metadata)
         taken = [cast("int", meta["index"]) for meta in self._metadata.values()]
-        self._next_index = max((each for each in taken if each < FIRST_FIXED), default=-1) + 1
+        self._next_index = max(taken, default=-1) + 1
 
     def flush(self) -> None:
         """Write what changed to the store, and drop of what is in memory what is too much.

@@ -328,8 +328,9 @@ def readable_window(encoded: bytes) -> tuple[object, bytes]:
 _TIME_AT: Final = 3
 _TIME_SIZE: Final = 8
 _SIGN: Final = 2**63
-#: Letter, number, time, form of key, epoch and attempt of a chunk; of fragments one byte more.
-_CHUNK_NAME: Final = {"panes": 24, "session fragments": 25}
+#: Letter, number, time, form of key and number of the flush of a chunk; of fragments the time is
+#: that number, and the last byte tells runs from marks.
+_CHUNK_NAME: Final = {"panes": 20, "session fragments": 13}
 _BATCH: Final = 1024
 
 

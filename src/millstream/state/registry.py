@@ -31,8 +31,6 @@ CHUNK_COUNTER: Final = b"M\0chunk"
 SWEPT: Final = b"M\0swept"
 #: What the names of records begin with that say what an operator keeps.
 SECTION_RECORD: Final = b"M\0section:"
-#: Sections with a number of their own have this one or a higher one; others count from 0.
-FIRST_FIXED: Final = 0xFFF0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +72,6 @@ _FORMS: Final = {
     "session fragments": ("C", "", "arrow"),
 }
 
-#: Sections with a number of their own: name, number, kind.
-_Fixed = tuple[str, int, str]
-WINDOW_ACCUMULATORS: Final[_Fixed] = ("\0windows.aligned", 0xFFF0, "accumulators of windows")
-WINDOW_LISTS: Final[_Fixed] = ("\0windows.aligned elements", 0xFFF0, "elements of windows")
-PANES: Final[_Fixed] = ("\0windows.panes", 0xFFF1, "panes")
-SESSION_FRAGMENTS: Final[_Fixed] = ("\0windows.fragments", 0xFFF2, "session fragments")
-
 
 def new_metadata(
     index: int, kind: str, *, ttl: bool = False, declared: str | None = None
@@ -111,38 +102,6 @@ def description_of(meta: dict[str, object]) -> str:
     kind = f"{meta['kind']} state"
     declared = f" of {meta['type']}" if meta.get("type") else ""
     return f"{kind}{declared}{', expires' if meta['ttl'] else ''}"
-
-
-def fixed_entry(section: _Fixed, content: str) -> tuple[bytes, bytes]:
-    """The entry that says that a section with a number of its own is there."""
-    name, index, kind = section
-    meta = new_metadata(index, kind, declared=content)
-    return META + name.encode(), json.dumps(meta).encode()
-
-
-class StoreNotes:
-    """What an operator without ``KeyedState`` has its store say, written with its first data."""
-
-    __slots__ = ("_entries", "_missing", "_store")
-
-    def __init__(self, section: tuple[str, int, str], record: StateSection) -> None:
-        """Take its section, and what it says of it."""
-        content = record.details.get("content", "")
-        self._entries = [fixed_entry(section, content), section_record(record)]
-        self._missing: list[tuple[bytes, bytes]] = []
-
-    def begin_epoch(self, store: KeyValueStore) -> None:
-        """Look what the store says already."""
-        self._store = store
-        stored = store.get_many([name for name, _ in self._entries])
-        pairs = zip(self._entries, stored, strict=True)
-        self._missing = [entry for entry, value in pairs if value != entry[1]]
-
-    def write(self) -> None:
-        """Write what is missing: there is data now."""
-        if self._missing:
-            self._store.write(self._missing)
-            self._missing = []
 
 
 def section_record(section: StateSection) -> tuple[bytes, bytes]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.contracts.operator import OperatorStateKind, StatePart
 from millstream.errors import StateError
-from millstream.state.registry import FIRST_FIXED, is_section
+from millstream.state.registry import is_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -102,8 +102,7 @@ def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes,
     """
     known, puts, numbers = _metadata(target), [], {}
     states = {name: json.loads(meta) for name, meta in known.items() if is_section(name)}
-    counted = [state["index"] for state in states.values() if state["index"] < FIRST_FIXED]
-    free = max(counted, default=-1) + 1
+    free = max((state["index"] for state in states.values()), default=-1) + 1
     for name, meta in _metadata(source).items():
         if not is_section(name):  # the version, a record, or the counter: the highest counts
             if meta > known.get(name, b""):
@@ -121,10 +120,9 @@ def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes,
             new = states[name]["index"]
         else:
             taken = {each["index"] for each in states.values()}
-            new = free if old in taken and old < FIRST_FIXED else old
+            new = free if old in taken else old
             states[name] = state = {**state, "index": new}
-            if new < FIRST_FIXED:
-                free = max(free, new + 1)
+            free = max(free, new + 1)
             puts.append((name, json.dumps(state).encode()))
         if new != old:
             numbers[_TWO.pack(old)] = _TWO.pack(new)

@@ -260,7 +260,7 @@ def test_large_windows_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(contents, "_CHUNK", 7)
     monkeypatch.setattr(contents, "_MOST_LISTED", 20)
     monkeypatch.setattr(contents, "_MOST_MOVED", 5)
-    monkeypatch.setattr(generic, "_MOST_IN_MEMORY", 30)
+    monkeypatch.setattr(generic, "MOST_IN_MEMORY", 30)
 
     class Twice(ProcessWindowFunction[Any, Any, Any, Any]):
         def process(self, key: Any, context: Any, elements: Any) -> Any:
@@ -292,7 +292,7 @@ def test_accumulators_that_stay_are_not_written_behind_every_batch(
     assert engine == "long-lived"
     monkeypatch.setattr(OperatorHarness, "managed_memory", 64 << 20)
     monkeypatch.setattr(keyed, "MOST_UNWRITTEN", 1_000_000)
-    monkeypatch.setattr(generic, "_MOST_IN_MEMORY", 50)
+    monkeypatch.setattr(generic, "MOST_IN_MEMORY", 50)
     gap = EventTimeSessionWindows(1000)
     factory = WindowFactory(gap, ReduceSpec(lambda a, b: a), lambda value: value, 10)
     harness = OperatorHarness(factory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from millstream.datastream.window import CountEvictor, EventTimeSessionWindows, TimeWindow
 from millstream.functions.functions import ProcessWindowFunction
 from millstream.runtime.operators import ProcessSpec, ReduceSpec, WindowFactory
-from millstream.runtime.operators.windows.generic import GeneralWindowOperator
-from millstream.runtime.operators.windows.sessions import SessionWindowOperator
+from millstream.runtime.operators.windows.generic import (
+    GeneralWindowOperator,
+    SessionWindowOperator,
+)
 from millstream.testing.harness import OperatorHarness
 
 
@@ -35,9 +38,7 @@ class General(WindowFactory):
     """Makes the general operator whatever the windows are."""
 
     def create(self) -> GeneralWindowOperator:
-        return GeneralWindowOperator(
-            self.assigner, self.spec, self.key_selector, None, self.evictor, 0, "late"
-        )
+        return GeneralWindowOperator(replace(self, late_tag="late"))
 
 
 SPECS = {"reduce": ReduceSpec(joined), "process": ProcessSpec(Listed())}

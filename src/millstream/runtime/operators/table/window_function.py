@@ -97,32 +97,25 @@ class WindowFunctionOperator(TableOperator):
         """Take the windows, and the time that they go by."""
         super().__init__()
         self._plan = plan
-        kind = plan.input_type.to_arrow_schema().field(plan.time).type
-        self._time_type = pa.timestamp("ms", kind.tz)
-        self._clock = LocalClock(plan.time_zone) if has_zone(kind) else None
+        self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
+        self._time_type = pa.timestamp("ms", self._times.type.tz)
         self.without_time = 0
 
     def process_rows(self, batch: Batch) -> None:
         arrow, kinds = batch.arrow, batch.row_kinds
-        column = arrow.column(self._plan.time)
         if not self._plan.is_rowtime:
-            times = np.full(len(batch), self.processing_time, dtype=np.int64)
+            times = self._times.shown(np.full(len(batch), self.processing_time, dtype=np.int64))
         else:
-            if column.null_count:  # Flink drops and counts them
-                self.without_time += column.null_count
-                valid = column.is_valid()
-                arrow, column = arrow.filter(valid), column.filter(valid)
-                chosen = valid.to_numpy(zero_copy_only=False)
-                kinds = None if kinds is None else kinds[chosen]
-            times = milliseconds_of(column, self.label)
+            arrow, kept, times = self._times.of(arrow, self.label)
+            self.without_time += len(batch) - len(times)
+            if kinds is not None and kept is not None:
+                kinds = kinds[kept]
         if not len(times):
             return
-        found = Windows.of(
-            times if self._clock is None else self._clock.local(times), self._plan.window
-        )
+        found = Windows.of(times, self._plan.window)
         rows = pa.array(found.rows)
         columns = [each.take(rows) for each in arrow.columns]
-        made = window_columns(found.starts, found.ends, self._clock, self._time_type)
+        made = window_columns(found.starts, found.ends, self._times.clock, self._time_type)
         self.emit_columns([*columns, *made.values()], None if kinds is None else kinds[found.rows])
 
 

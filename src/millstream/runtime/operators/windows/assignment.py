@@ -10,7 +10,9 @@ import inspect
 import struct
 from heapq import heapify, heappop, heappush
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError
@@ -30,22 +32,18 @@ from millstream.state.key_codec import WindowCodec, cache_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import Operator, OperatorContext
     from millstream.functions.functions import RuntimeContext
-    from millstream.runtime.operators.windows.contents import StateWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
 
-#: State indices of the window operators.  User states are numbered from 0 upwards.
-ACCUMULATOR_INDEX: Final = 0xFFF0
-CHUNK_INDEX: Final = 0xFFF1
-SESSION_INDEX: Final = 0xFFF2
+#: Where the content of a window is: namespaces, in order of the elements.
+StateWindows: TypeAlias = tuple[bytes, ...]
 
 _PREFIX: Final = struct.Struct(">cHQ")
 _SIGN: Final = 2**63
@@ -255,8 +253,7 @@ class Assignment:
         if entry is None:
             if len(self._entries) >= _MOST_KNOWN:
                 self._entries.clear()
-            entry = WindowEntry(window, self.codec.encode(window), self._lateness)
-            self._entries[window] = entry
+            entry = self._entries[window] = self.new_entry(window)
         return entry
 
     def entry_at(self, namespace: bytes) -> WindowEntry:
@@ -303,8 +300,7 @@ class Assignment:
         if kind is EventTimeSessionWindows:
             gap = assigner.gap  # type: ignore[attr-defined] # it is that kind
             return [
-                (WindowEntry(window, self.codec.encode(window), self._lateness),)
-                for window in (TimeWindow(time, time + gap) for time in batch.timestamp_list)
+                (self.new_entry(TimeWindow(time, time + gap)),) for time in batch.timestamp_list
             ]
         return self._each(batch, keys, context, self._entries_of)
 
@@ -387,3 +383,73 @@ def _with_context(assigner: WindowAssigner[Any, Any]) -> Callable[..., Any]:
         f"(element, timestamp), not {signature}"
     )
     raise ProgramError(message)
+
+
+#: Products below fit into 64 bits with room to spare.
+_MOST: Final = 2**62
+
+
+class Sessions:
+    """Intervals in sessions, which are numbered by key, then by time."""
+
+    __slots__ = ("ends", "of", "starts")
+
+    def __init__(
+        self, of: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> None:
+        self.of = of
+        self.starts = starts
+        self.ends = ends
+
+    def __len__(self) -> int:
+        """Return how many sessions there are."""
+        return len(self.starts)
+
+
+def cut(keys: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Sessions:
+    """Find the sessions of intervals: those of one key that overlap or touch are in one.
+
+    Args:
+        keys: a number per interval; equal keys have equal numbers.
+        starts: the first timestamp of each interval.
+        ends: the last timestamp of each interval + 1.
+    """
+    if not len(keys):
+        return Sessions(keys, starts, ends)
+    order = _order(keys, starts)
+    by_key, begins, stops = keys[order], starts[order], ends[order]
+    fresh = np.empty(len(order), dtype=np.bool_)
+    fresh[0] = True
+    fresh[1:] = (by_key[1:] != by_key[:-1]) | (begins[1:] > _reached(by_key, stops)[:-1])
+    firsts = np.flatnonzero(fresh)
+    of = np.empty(len(order), dtype=np.int64)
+    of[order] = np.cumsum(fresh) - 1
+    return Sessions(of, begins[firsts], np.maximum.reduceat(stops, firsts))
+
+
+def _reached(keys: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, per interval, the greatest end so far of its key; the keys ascend."""
+    if bool((ends[1:] >= ends[:-1])[keys[1:] == keys[:-1]].all()):
+        return ends
+    # One accumulation for all keys: each key's ends are lifted above those of the key before.
+    numbers = np.concatenate(([0], np.cumsum(keys[1:] != keys[:-1])))
+    low, span = int(ends.min()), _span(ends)
+    if span * len(keys) < _MOST:
+        values, ranks = np.zeros(0, dtype=np.int64), ends - low
+    else:
+        values, ranks = np.unique(ends, return_inverse=True)
+        span = len(values)
+    reached: NDArray[np.int64] = np.maximum.accumulate(ranks + numbers * span) - numbers * span
+    return values[reached] if len(values) else reached + low
+
+
+def _order(keys: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sort by key, then by start; what is equal in both is in any order."""
+    span = _span(starts)
+    if _span(keys) * span < _MOST:  # sorted as one number, several times as fast
+        return np.argsort((keys - keys.min()) * span + (starts - starts.min()))
+    return np.lexsort((starts, keys))
+
+
+def _span(numbers: NDArray[np.int64]) -> int:
+    return int(numbers.max()) - int(numbers.min()) + 1

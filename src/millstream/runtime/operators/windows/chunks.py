@@ -8,9 +8,7 @@ last timestamp of the slice.
 
 from __future__ import annotations
 
-import struct
-import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +16,8 @@ import pyarrow as pa
 from millstream.errors import StateError
 from millstream.runtime.columnar.partial_aggregates import TIME, PartialAggregates, concatenated
 from millstream.runtime.columnar.row_groups import KEY, key_columns
-from millstream.runtime.operators.windows.assignment import CHUNK_INDEX, TimeSection
+from millstream.runtime.operators.windows.contents import SnapshotState
 from millstream.state.chunks import decoded_chunk, encoded_chunk
-from millstream.state.registry import PANES, StoreNotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,11 +25,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.operator import OperatorContext, StateSection
+    from millstream.contracts.operator import OperatorContext
     from millstream.functions.windows import FixedEventTimeWindows
     from millstream.runtime.columnar.aggregates import BuiltInAggregate
     from millstream.runtime.operators.base import KeyExtractor
+    from millstream.state.key_context import Puts
+    from millstream.state.keyed import KeyedState
 
 
 class Panes:
@@ -98,6 +96,10 @@ class Panes:
         """Return the last timestamp of each window."""
         return windows * self._slide + (self._offset + self._size - 1)
 
+    def windows_of_max(self, timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the windows with these last timestamps."""
+        return (timestamps - (self._offset + self._size - 1)) // self._slide
+
     def window_end(self, window: int) -> int:
         """Return the first timestamp after a window."""
         return window * self._slide + self._offset + self._size
@@ -108,6 +110,7 @@ class Panes:
 
 
 START: Final = "window_start"
+END: Final = "window_end"
 FLUSH: Final = "__flush"
 POSITION: Final = "__position"
 
@@ -191,50 +194,31 @@ class Partials(PartialAggregates):
         return merged
 
 
-_REST: Final = struct.Struct(">cQI")
 _MOST_TABLES: Final = 64
-_MERGE_EPOCHS: Final = 16
+_MERGE_CHUNKS: Final = 16
 _FORMS: Final = {pa.int64(): b"i", pa.string(): b"s", pa.binary(): b"b"}
 
 
-class WindowChunks:
+class WindowChunks(SnapshotState):
     """Partial tables by pane and form of key."""
 
-    def __init__(
-        self,
-        partials: Partials,
-        panes: Panes,
-        max_parallelism: int,
-        key_groups: tuple[int, int],
-        record: StateSection,
-    ) -> None:
-        """Take how to merge, which key groups this subtask has, and what the store is to say."""
-        self._notes = StoreNotes(PANES, record)
+    def __init__(self, keyed: KeyedState, content: str, partials: Partials, panes: Panes) -> None:
+        """Keep chunks in ``keyed``; take how to merge them, and the panes."""
+        super().__init__(keyed, "\0windows.panes", "panes", content)
         self._partials = partials
         self._panes = panes
-        self._max_parallelism = max_parallelism
-        self._key_groups = key_groups
-        self._section = TimeSection(b"C", CHUNK_INDEX)
         self._added: dict[int, dict[bytes, list[pa.Table]]] = {}
         self._loaded: dict[int, dict[bytes, list[pa.Table]]] = {}
         self._stored: set[int] = set()
 
-    def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> set[int]:
-        """Take the restored store; return the panes that have state in it."""
-        self._store = store
-        self.go_on(epoch, attempt)
+    def begin_epoch(self) -> set[int]:
+        """Return the panes that have state in the store, which was restored."""
         self.forget()
-        self._notes.begin_epoch(store)
-        self._stored = {self._panes.of_timestamp(time) for time in self._section.times(store)}
+        times = self.section(b"C").times(self.keyed.store)
+        self._stored = {self._panes.of_timestamp(time) for time in times}
         return self._stored
 
-    def go_on(self, epoch: int, attempt: str) -> None:
-        """Write what comes next as chunks of another epoch."""
-        self._epoch = epoch
-        self._attempt = zlib.crc32(attempt.encode())
-
     def forget(self) -> None:
-        """Drop everything held in memory."""
         self._added, self._loaded = {}, {}
 
     def add(self, pane: int, table: pa.Table) -> None:
@@ -268,64 +252,56 @@ class WindowChunks:
         self._loaded.pop(pane, None)
         if pane in self._stored:
             self._stored.discard(pane)
-            self._store.delete_range(*self._range(pane))
+            self.keyed.store.delete_range(*self._range(pane))
 
-    def flush(self, keep: int = 0) -> None:
-        """Write what this epoch has added, as one chunk per pane and form of key.
-
-        Args:
-            keep: about how many bytes of what is stored may stay in memory.
-        """
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Write what was added, as one chunk per pane and form of key."""
+        del deletes
+        chunk = self.keyed.next_chunk
+        merges = int.from_bytes(chunk, "big") % _MERGE_CHUNKS == 0
         forms: dict[bytes, dict[int, list[pa.Table]]] = {}
-        if self._added:
-            self._notes.write()
         for pane, added in self._added.items():
             tables = added
-            if self._epoch % _MERGE_EPOCHS == 0 and pane in self._stored:
+            if merges and pane in self._stored:
                 tables = {form: self.parts(pane, form) for form in self.forms([pane])}
-                self._store.delete_range(*self._range(pane))
+                self.keyed.store.delete_range(*self._range(pane))
                 self._loaded[pane] = {}
             elif pane not in self._stored:
                 self._loaded[pane] = {}
             for form, parts in tables.items():
                 forms.setdefault(form, {})[pane] = parts
+        ours = (self.keyed.max_parallelism, self.keyed.key_groups)
         for form, panes in forms.items():
-            rest = _REST.pack(form, self._epoch, self._attempt)
-            merged = self._partials.merge_panes(panes)
-            self._store.write(
-                [
-                    (self._range(pane)[0] + rest, self._encoded(table))
-                    for pane, table in merged.items()
-                ]
-            )
-            for pane, table in merged.items():
+            for pane, table in self._partials.merge_panes(panes).items():
+                puts.append((self._range(pane)[0] + form + chunk, encoded_chunk(table, *ours)))
                 self._stored.add(pane)
                 if pane in self._loaded:  # else it is read as a whole when it is wanted
                     self._loaded[pane].setdefault(form, []).append(table)
         self._added = {}
-        if self._loaded_bytes() > keep:
-            self._loaded = {}
 
-    def _loaded_bytes(self) -> int:
+    @property
+    def weight(self) -> int:  # type: ignore[override] # of what was read
         tables = (each for forms in self._loaded.values() for each in forms.values())
         return sum(table.nbytes for each in tables for table in each)
 
-    def _encoded(self, table: pa.Table) -> bytes:
-        return encoded_chunk(table, self._max_parallelism, self._key_groups)
+    def age(self) -> dict[Any, Any]:
+        gone, self._loaded = self._loaded, {}
+        return gone
 
     def _range(self, pane: int) -> tuple[bytes, bytes]:
         time = self._panes.last_timestamp(pane)
-        return self._section.prefix(time), self._section.after(time)
+        section = self.section(b"C")
+        return section.prefix(time), section.after(time)
 
     def _read(self, pane: int) -> dict[bytes, list[pa.Table]]:
         if pane in self._loaded:
             return self._loaded[pane]
-        ours = (self._max_parallelism, self._key_groups)
+        ours = (self.keyed.max_parallelism, self.keyed.key_groups)
         begin, end = self._range(pane)
         # As this class wrote the key; each change of parallelism added a range after it.
-        length = len(begin) + _REST.size
+        length = len(begin) + 9
         forms: dict[bytes, list[pa.Table]] = {}
-        for name, stored in self._store.scan(begin, end):
+        for name, stored in self.keyed.store.scan(begin, end):
             table, counts = decoded_chunk(name, length, stored, ours)
             if counts is not None:
                 table = table.filter(pa.array(counts, pa.bool_()))

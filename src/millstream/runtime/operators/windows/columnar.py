@@ -4,9 +4,9 @@ Partial aggregates are kept per slice as Arrow tables; each checkpoint appends o
 (and form of key) to the store; firing merges a window's slices.  A record is kept once, however
 many windows it is in.  No Python code runs per record or key.
 
-Layout: ``C`` + index + last timestamp of the slice + form of key (1) + epoch (8) + CRC-32 of the
-attempt (4); the value is an Arrow IPC stream whose schema names the key groups of its writer, so
-that after a change of parallelism each subtask takes its own rows only.
+Layout: ``C`` + index + last timestamp of the slice + form of key (1) + number of the flush (8); the
+value is an Arrow IPC stream whose schema names the key groups of its writer, so that after a change
+of parallelism each subtask takes its own rows only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.errors import TypeMismatchError
 from millstream.runtime.columnar.aggregates import named_aggregates, one_array
@@ -30,11 +29,15 @@ from millstream.runtime.columnar.partial_aggregates import (
     concatenated,
     is_partial,
 )
-from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.columnar.row_groups import KEY, keys_from_column
-from millstream.runtime.operators.base import FunctionOperator, KeyExtractor, store_of
-from millstream.runtime.operators.windows.assignment import check_timestamps, drop_late
+from millstream.runtime.operators.base import KeyedOperator
+from millstream.runtime.operators.windows.assignment import (
+    WindowClock,
+    check_timestamps,
+    drop_late,
+)
 from millstream.runtime.operators.windows.chunks import (
+    END,
     FLUSH,
     START,
     Panes,
@@ -43,14 +46,7 @@ from millstream.runtime.operators.windows.chunks import (
     form_of,
 )
 from millstream.runtime.operators.windows.logic import LEADING_COLUMNS
-from millstream.runtime.operators.windows.state_migration import (
-    Adoption,
-    pane_tables,
-    panes_section,
-    partial_types,
-    stored_section,
-)
-from millstream.state.key_codec import KeyTypes, key_group_range
+from millstream.runtime.operators.windows.state_migration import PANES, Migration, window_section
 from millstream.types.composite_types import CompositeTypeInfo
 from millstream.types.pickling import short_repr
 from millstream.types.row import row_class
@@ -66,10 +62,8 @@ if TYPE_CHECKING:
         Checkpoint,
         OperatorSnapshot,
         RestoreContext,
-        StateSection,
     )
-    from millstream.functions.windows import FixedEventTimeWindows
-    from millstream.runtime.operators.windows.logic import BuiltInSpec
+    from millstream.runtime.operators.windows.logic import DeclaredWindows
     from millstream.types.types import TypeInformation
 
     #: From a pane to its tables of key and partial columns, as they came.
@@ -79,30 +73,34 @@ if TYPE_CHECKING:
     Results = tuple[NDArray[np.int64], pa.Table]
 
 
-class BuiltInOperator(FunctionOperator):
+class BuiltInOperator(KeyedOperator):
     """A keyed operator that emits ROW(key, window_start, window_end, ...)."""
 
     counted: ClassVar[Mapping[str, str]] = {
-        **FunctionOperator.counted,
+        **KeyedOperator.counted,
         "numLateRecordsDropped": "late_dropped",
     }
 
-    keyed = True
+    layout: ClassVar[str]
+    moves_timers: ClassVar[bool] = True
 
-    def __init__(self, partials: Partials) -> None:
-        super().__init__(None)
-        self._partials = partials
-        self.key_types = KeyTypes()
+    def __init__(self, declared: DeclaredWindows, panes: Panes | None) -> None:
+        """Take what the API collected; ``panes`` if windows are cut into such."""
+        super().__init__(None, declared.key_selector)
+        self.declared = declared
+        self.section = window_section(declared, type(self))
+        spec: Any = declared.spec
+        aggregates = named_aggregates(spec.aggregates, LEADING_COLUMNS)
+        self._partials = Partials(panes, aggregates, self.extractor)
+        self._late_tag = declared.late_tag_id
         self.late_dropped = 0
 
     def user_functions(self) -> Iterable[object]:
         return self._partials.functions
 
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Tell the types of the keys."""
-        snapshot = super().snapshot(checkpoint)
-        snapshot.key_types = self.key_types.take()
-        return snapshot
+    def open(self) -> None:
+        self.keyed_state.record(self.section)
+        super().open()
 
     def emit_results(
         self, merged: pa.Table, starts: NDArray[np.int64], ends: NDArray[np.int64]
@@ -153,28 +151,24 @@ class BuiltInOperator(FunctionOperator):
             raise TypeMismatchError(message) from mismatch
 
 
-_NEVER: Final = MAX_TIMESTAMP + 1
-
-
 class PaneClock:
-    """The watermark and the panes that have state."""
+    """The watermark, the panes that have state, and their windows."""
 
-    __slots__ = ("_lateness", "_next", "_open", "_panes", "watermark")
+    __slots__ = ("_lateness", "_open", "_panes", "_windows")
 
     def __init__(self, panes: Panes, allowed_lateness: int) -> None:
         """Take the arithmetic and the allowed lateness in milliseconds."""
         self._panes = panes
         self._lateness = allowed_lateness
-        self.watermark = MIN_TIMESTAMP
+        #: By their last timestamps.
+        self._windows = WindowClock(allowed_lateness)
         self._open: set[int] = set()
-        #: Invariant: nothing fires and nothing is over before the watermark reaches it.
-        self._next = _NEVER
 
     def restore(self, watermark: int, panes: Iterable[int]) -> None:
         """Start an epoch with the panes that have state."""
-        self.watermark = watermark
-        self._open = set(panes)
-        self._next = self._earliest(self.present)
+        self._windows.restore(watermark, [])
+        self._open = set()
+        self.open(panes)
 
     @property
     def present(self) -> NDArray[np.int64]:
@@ -184,7 +178,7 @@ class PaneClock:
     @property
     def last_fired(self) -> int:
         """The last window that the watermark has passed."""
-        return _clamped(self._panes.passed(self.watermark))
+        return _clamped(self._panes.passed(self._windows.watermark))
 
     @property
     def last_closed(self) -> int:
@@ -194,62 +188,36 @@ class PaneClock:
     @property
     def horizon(self) -> int:
         """Windows whose last timestamp is not above this are over."""
-        if self.watermark == MAX_TIMESTAMP:
+        watermark = self._windows.watermark
+        if watermark == MAX_TIMESTAMP:
             return MAX_TIMESTAMP
-        return max(self.watermark - self._lateness, MIN_TIMESTAMP)
+        return max(watermark - self._lateness, MIN_TIMESTAMP)
 
-    def open(self, panes: list[int]) -> None:
+    def open(self, panes: Iterable[int]) -> None:
         """Note that these panes have state."""
-        fresh = [pane for pane in panes if pane not in self._open]
-        if fresh:
-            self._open.update(fresh)
-            self._next = min(self._next, self._earliest(np.array(fresh, dtype=np.int64)))
+        fresh = np.array([pane for pane in panes if pane not in self._open], dtype=np.int64)
+        if not len(fresh):
+            return
+        self._open.update(fresh.tolist())
+        firsts = np.maximum(self._panes.first_windows(fresh), self.last_closed + 1).tolist()
+        ends = (self._panes.last_windows(fresh) + 1).tolist()
+        windows = {window for pair in zip(firsts, ends, strict=True) for window in range(*pair)}
+        for time in self._panes.max_timestamps(np.array(sorted(windows), dtype=np.int64)).tolist():
+            self._windows.open(time)
 
     def advance(self, watermark: int) -> tuple[NDArray[np.int64], list[int]]:
         """Advance; return the windows that fire and the panes that are over, in order of time.
 
         The results of the windows are to be taken before the panes are dropped.
         """
-        before = self.last_fired
-        self.watermark = watermark
-        if watermark < self._next:
-            return np.zeros(0, dtype=np.int64), []
-        panes = self.present
-        lasts = self._panes.last_windows(panes)
-        windows = self._union(
-            np.maximum(self._panes.first_windows(panes), before + 1),
-            np.minimum(lasts, self.last_fired),
-        )
-        over = lasts <= self.last_closed
-        dropped: list[int] = panes[over].tolist()
-        self._open.difference_update(dropped)
-        self._next = self._earliest(panes[~over])
-        return windows, dropped
-
-    def _earliest(self, panes: NDArray[np.int64]) -> int:
-        """Return the watermark at which the first of these panes has something to do."""
-        if not len(panes):
-            return _NEVER
-        lasts = self._panes.last_windows(panes)
-        over = int(self._panes.max_timestamps(lasts.min())) + self._lateness
-        firing = np.maximum(self._panes.first_windows(panes), self.last_fired + 1)
-        firing = firing[firing <= lasts]
-        if not len(firing):
-            return min(over, MAX_TIMESTAMP)
-        return min(over, MAX_TIMESTAMP, int(self._panes.max_timestamps(firing.min())))
-
-    @staticmethod
-    def _union(lows: NDArray[np.int64], highs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in any of the ranges; both ends of the ranges grow."""
-        some = lows <= highs
-        lows, highs = lows[some], highs[some]
-        if not len(lows):
-            return np.zeros(0, dtype=np.int64)
-        lows = np.maximum(lows, np.concatenate((lows[:1], highs[:-1] + 1)))
-        lengths = np.maximum(highs - lows + 1, 0)
-        ends = np.cumsum(lengths)
-        found: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(lows - (ends - lengths), lengths)
-        return found
+        due = list(self._windows.advance(watermark))
+        fired = np.array([time for time, is_firing in due if is_firing], dtype=np.int64)
+        dropped: list[int] = []
+        if len(due) > len(fired):
+            panes = self.present
+            dropped = panes[self._panes.last_windows(panes) <= self.last_closed].tolist()
+            self._open.difference_update(dropped)
+        return self._panes.windows_of_max(fired), dropped
 
 
 def _clamped(window: int) -> int:
@@ -429,62 +397,37 @@ def _unique(tables: list[pa.Table]) -> pa.Array:
 class BuiltInWindowOperator(BuiltInOperator):
     """Tumbling and sliding windows with built-in aggregates."""
 
-    def __init__(
-        self,
-        assigner: FixedEventTimeWindows,
-        spec: BuiltInSpec,
-        key_selector: Any,
-        allowed_lateness: int = 0,
-        late_tag: str | None = None,
-    ) -> None:
-        """Take what the API collected; the lateness is in milliseconds."""
-        self.section = panes_section(assigner, spec, allowed_lateness)
-        self._assigner, self._spec = assigner, spec
-        self._panes = Panes(assigner)
-        extractor = KeyExtractor(key_selector)
-        super().__init__(
-            Partials(self._panes, named_aggregates(spec.aggregates, LEADING_COLUMNS), extractor)
-        )
-        self._size = assigner.size
-        self._late_tag = late_tag
-        self._clock = PaneClock(self._panes, allowed_lateness)
+    layout: ClassVar[str] = PANES
+
+    def __init__(self, declared: DeclaredWindows) -> None:
+        """Take what the API collected."""
+        self._panes = Panes(declared.assigner)
+        super().__init__(declared, self._panes)
+        self._size = declared.assigner.size
+        self._clock = PaneClock(self._panes, declared.allowed_lateness)
 
     def open(self) -> None:
         super().open()
-        context = self.context
-        self._chunks = WindowChunks(
-            self._partials,
-            self._panes,
-            context.max_parallelism,
-            key_group_range(context.subtask, context.max_parallelism, context.parallelism),
-            self.section,
-        )
+        content = self.section.details["content"]
+        self._chunks = WindowChunks(self.keyed_state, content, self._partials, self._panes)
 
     def restore(self, restored: RestoreContext) -> None:
-        self._store = store_of(restored)
-        stored = stored_section(self._store, self.section)
-        if stored is not None:
-            self._adopt(stored, restored.watermark)
-        panes = self._chunks.begin_epoch(self._store, restored.epoch, restored.attempt)
-        self._clock.restore(restored.watermark, panes)
+        super().restore(restored)
+        migration = Migration.of(self, restored.watermark)
+        if migration is not None:
+            self._adopt(migration)
+        self._clock.restore(restored.watermark, self._chunks.begin_epoch())
         self._combined: dict[bytes, PaneWindows] = {}
 
-    def _adopt(self, stored: StateSection, watermark: int) -> None:
+    def _adopt(self, migration: Migration) -> None:
         """Keep the windows that another operator kept."""
-        context = self.context
-        declared = (self._assigner, self._spec)
-        adoption = Adoption(stored, self.section, self._store, watermark, declared, context)
-        if stored.layout != self.section.layout:
-            self._chunks.begin_epoch(self._store, 0, "")  # nothing else has these names
-            rows = RowAggregates(self._spec.aggregates)
-            types = partial_types(rows, self._spec, context)
-            for last, table in pane_tables(adoption.windows(), rows, types):
-                self._chunks.add(self._panes.of_timestamp(last), table)
-            self._chunks.flush()
-            adoption.source.drop()
-            adoption.drop_timers()
-            adoption.drop_states("")
-        adoption.finish(self.section)
+        if migration.stored.layout != PANES:
+            for table in migration.tables(START, END):
+                panes = self._panes.numbers(table.column(END).to_numpy() - 1)
+                for pane, part in _by_pane(panes, table.drop_columns([START, END])):
+                    self._chunks.add(pane, part)
+            self.keyed_state.flush()
+        migration.finish()
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         """Add records, or partials of a combiner, to their panes."""
@@ -523,14 +466,8 @@ class BuiltInWindowOperator(BuiltInOperator):
         self.output.emit_watermark(watermark)
 
     def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write one chunk per pane; continue in chunks of the next epoch."""
         if checkpoint.next_attempt is None:
-            self._chunks.flush()
-            self._chunks.forget()
             self._combined = {}
-        else:
-            self._chunks.flush(self.context.configuration.get(options.MANAGED_MEMORY) // 4)
-            self._chunks.go_on(checkpoint.epoch + 1, checkpoint.next_attempt)
         return super().snapshot(checkpoint)
 
     # Adding.
@@ -546,24 +483,21 @@ class BuiltInWindowOperator(BuiltInOperator):
             partials, panes = partials.filter(kept), panes[~late]
         if not len(panes):
             return
-        narrow = partials.drop_columns([START, RECORDS])
+        if FLUSH in partials.column_names:
+            flushes = partials.column(FLUSH).to_numpy()
+            if flushes[0] != flushes[-1]:  # several, which may have the same keys
+                partials = self._partials.merge(partials, [KEY, START])
+                panes = self._panes.numbers(partials.column(START).to_numpy())
+        narrow = partials.select([KEY, *self._partials.columns])
         form = form_of(narrow)
-        for begin, end in _flushes(narrow):
-            flush = narrow.slice(begin, end - begin)
-            if FLUSH in flush.column_names:
-                flush = flush.drop_columns([FLUSH])
-            self._add_flush(form, panes[begin:end], flush)
-        if self._panes.first_windows(panes.min()) <= self._clock.last_fired:
-            self._fire_again(form, panes, one_array(narrow.column(KEY)))
-
-    def _add_flush(self, form: bytes, panes: NDArray[np.int64], flush: pa.Table) -> None:
-        """Add partials that have no key twice in a pane."""
-        by_pane = list(_by_pane(panes, flush))
+        by_pane = list(_by_pane(panes, narrow))
         self._clock.open([pane for pane, _ in by_pane])
         for pane, table in by_pane:
             self._chunks.add(pane, table)
             if form in self._combined:
                 self._combined[form].touch(pane)
+        if self._panes.first_windows(panes.min()) <= self._clock.last_fired:
+            self._fire_again(form, panes, one_array(narrow.column(KEY)))
 
     def _fire_again(self, form: bytes, panes: NDArray[np.int64], keys: pa.Array) -> None:
         """Fire the windows that had fired already, for the keys that were added to them."""
@@ -644,15 +578,6 @@ class BuiltInWindowOperator(BuiltInOperator):
     def _emit(self, windows: NDArray[np.int64], merged: pa.Table) -> None:
         starts = self._panes.window_starts(windows)
         self.emit_results(merged, starts, starts + self._size)
-
-
-def _flushes(partials: pa.Table) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of the flushes of a combiner; all else is one."""
-    bounds = [0, partials.num_rows]
-    if FLUSH in partials.column_names:
-        number = partials.column(FLUSH).to_numpy()
-        bounds[1:1] = (np.flatnonzero(np.diff(number)) + 1).tolist()
-    yield from pairwise(bounds)
 
 
 def _by_pane(panes: NDArray[np.int64], table: pa.Table) -> Iterator[tuple[int, pa.Table]]:

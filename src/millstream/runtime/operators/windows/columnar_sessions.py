@@ -11,122 +11,31 @@ session, has fired, and waits for the allowed lateness to pass.
 
 from __future__ import annotations
 
-import struct
-import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.runtime.columnar.aggregates import named_aggregates, one_array
+from millstream.runtime.columnar.aggregates import one_array
 from millstream.runtime.columnar.partial_aggregates import RECORDS, TIME, concatenated
-from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.columnar.row_groups import KEY
-from millstream.runtime.operators.base import KeyExtractor, store_of
-from millstream.runtime.operators.windows.assignment import (
-    SESSION_INDEX,
-    TimeSection,
-    check_timestamps,
-)
-from millstream.runtime.operators.windows.chunks import POSITION, Partials, form_of
+from millstream.runtime.operators.windows.assignment import Sessions, check_timestamps, cut
+from millstream.runtime.operators.windows.chunks import END, POSITION, START, form_of
 from millstream.runtime.operators.windows.columnar import BuiltInOperator
-from millstream.runtime.operators.windows.logic import LEADING_COLUMNS
-from millstream.runtime.operators.windows.state_migration import (
-    Adoption,
-    fragment_tables,
-    fragments_section,
-    partial_types,
-    stored_section,
-)
+from millstream.runtime.operators.windows.contents import SnapshotState
+from millstream.runtime.operators.windows.state_migration import FRAGMENTS, Migration
 from millstream.state.chunks import encoded_chunk, fragment_runs, marks_of
-from millstream.state.key_codec import key_group_range
-from millstream.state.registry import SESSION_FRAGMENTS, StoreNotes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.key_value_store import KeyValueStore
-    from millstream.contracts.operator import (
-        Checkpoint,
-        OperatorSnapshot,
-        RestoreContext,
-        StateSection,
-    )
-    from millstream.functions.windows import EventTimeSessionWindows
-    from millstream.runtime.operators.windows.logic import BuiltInSpec
-
-
-#: Products below fit into 64 bits with room to spare.
-_MOST: Final = 2**62
-
-
-class Sessions:
-    """Intervals in sessions, which are numbered by key, then by time."""
-
-    __slots__ = ("ends", "of", "starts")
-
-    def __init__(
-        self, of: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> None:
-        self.of = of
-        self.starts = starts
-        self.ends = ends
-
-    def __len__(self) -> int:
-        """Return how many sessions there are."""
-        return len(self.starts)
-
-
-def cut(keys: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Sessions:
-    """Find the sessions of intervals: those of one key that overlap or touch are in one.
-
-    Args:
-        keys: a number per interval; equal keys have equal numbers.
-        starts: the first timestamp of each interval.
-        ends: the last timestamp of each interval + 1.
-    """
-    if not len(keys):
-        return Sessions(keys, starts, ends)
-    order = _order(keys, starts)
-    by_key, begins, stops = keys[order], starts[order], ends[order]
-    fresh = np.empty(len(order), dtype=np.bool_)
-    fresh[0] = True
-    fresh[1:] = (by_key[1:] != by_key[:-1]) | (begins[1:] > _reached(by_key, stops)[:-1])
-    firsts = np.flatnonzero(fresh)
-    of = np.empty(len(order), dtype=np.int64)
-    of[order] = np.cumsum(fresh) - 1
-    return Sessions(of, begins[firsts], np.maximum.reduceat(stops, firsts))
-
-
-def _reached(keys: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return, per interval, the greatest end so far of its key; the keys ascend."""
-    if bool((ends[1:] >= ends[:-1])[keys[1:] == keys[:-1]].all()):
-        return ends
-    # One accumulation for all keys: each key's ends are lifted above those of the key before.
-    numbers = np.concatenate(([0], np.cumsum(keys[1:] != keys[:-1])))
-    low, span = int(ends.min()), _span(ends)
-    if span * len(keys) < _MOST:
-        values, ranks = np.zeros(0, dtype=np.int64), ends - low
-    else:
-        values, ranks = np.unique(ends, return_inverse=True)
-        span = len(values)
-    reached: NDArray[np.int64] = np.maximum.accumulate(ranks + numbers * span) - numbers * span
-    return values[reached] if len(values) else reached + low
-
-
-def _order(keys: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sort by key, then by start; what is equal in both is in any order."""
-    span = _span(starts)
-    if _span(keys) * span < _MOST:  # sorted as one number, several times as fast
-        return np.argsort((keys - keys.min()) * span + (starts - starts.min()))
-    return np.lexsort((starts, keys))
-
-
-def _span(numbers: NDArray[np.int64]) -> int:
-    return int(numbers.max()) - int(numbers.min()) + 1
+    from millstream.contracts.operator import RestoreContext
+    from millstream.runtime.operators.windows.logic import DeclaredWindows
+    from millstream.state.key_context import Puts
+    from millstream.state.keyed import KeyedState
 
 
 def late_records(
@@ -190,10 +99,6 @@ def _one_by_one(
         taken = [*apart, (begin, max([end, *(each[1] for each in touched)]))]
 
 
-START: Final = "window_start"
-END: Final = "window_end"
-
-_REST: Final = struct.Struct(">cQIB")
 _LONGEST_TABLE: Final = 1 << 20
 _RUN: Final = 0
 _MARKS: Final = 1
@@ -230,36 +135,37 @@ class _Run:
         return self.table.filter(pa.array(self.alive))
 
 
-class SessionState:
-    """Fragments by form of key, oldest first."""
+class SessionState(SnapshotState):
+    """Fragments by form of key, oldest first.
 
-    def __init__(
-        self, max_parallelism: int, key_groups: tuple[int, int], record: StateSection
-    ) -> None:
-        self._notes = StoreNotes(SESSION_FRAGMENTS, record)
-        self._max_parallelism = max_parallelism
-        self._key_groups = key_groups
-        self._section = TimeSection(b"C", SESSION_INDEX)
+    Layout: ``C`` + index + number of the flush + form of key (1) + 0 for a run of fragments, as
+    chunks of slices are (``columnar.py``), 1 for the marks of what was taken out of it.
+    """
+
+    def __init__(self, keyed: KeyedState, content: str) -> None:
+        """Keep fragments in ``keyed``."""
+        super().__init__(keyed, "\0windows.fragments", "session fragments", content)
         self._runs: dict[bytes, list[_Run]] = {}
-        self._moved = False
-
-    def begin_epoch(self, store: KeyValueStore, epoch: int, attempt: str) -> None:
-        """Take the restored store."""
-        self._store = store
-        self._notes.begin_epoch(store)
-        self.go_on(epoch, attempt)
-        self._runs = {}
         #: Whether runs were written by other subtasks: then all are written again.
         self._moved = False
-        self._load()
 
-    def go_on(self, epoch: int, attempt: str) -> None:
-        """Write what comes next as a run of another epoch."""
-        self._epoch = epoch
-        self._attempt = zlib.crc32(attempt.encode())
+    def begin_epoch(self) -> None:
+        """Read the store, which was restored."""
+        self._runs, self._moved = {}, False
+        section = self.section(b"C")
+        time = len(section.prefix(0))
+        stored = self.keyed.store.scan(*section.everything())
+        for name, table, alive, moved in fragment_runs(stored, time + 2, self._ours):
+            run = _Run(table, name)
+            run.alive, run.count = alive, int(alive.sum())
+            self._moved |= moved
+            self._runs.setdefault(name[time : time + 1], []).append(run)
+
+    @property
+    def _ours(self) -> tuple[int, tuple[int, int]]:
+        return self.keyed.max_parallelism, self.keyed.key_groups
 
     def forget(self) -> None:
-        """Drop everything held in memory."""
         self._runs = {}
 
     def forms(self) -> list[bytes]:
@@ -298,10 +204,12 @@ class SessionState:
 
     # Storing.
 
-    def flush(self) -> None:
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
         """Write what has changed; what is left in memory is what the store has."""
+        section = self.section(b"C")
         if self._moved:
-            self._store.delete_range(*self._section.everything())
+            self.keyed.store.delete_range(*section.everything())
+        chunk = self.keyed.next_chunk
         left: dict[bytes, list[_Run]] = {}
         for form, runs in self._runs.items():
             stored = [run for run in runs if run.name is not None]
@@ -312,47 +220,26 @@ class SessionState:
                 run = stored.pop()
                 fresh.insert(0, run.rest())
                 length += run.count
-                self._delete(run)
-            if length:
-                table = concatenated(fresh)
-                value = encoded_chunk(table, self._max_parallelism, self._key_groups)
-                self._notes.write()
-                self._store.write([(self._name(form, _RUN), value)])
+                self._delete(run, deletes)
             for run in stored:
                 if not run.count:
-                    self._delete(run)
-                elif run.changed:
-                    self._mark(run)
+                    self._delete(run, deletes)
+                elif run.changed and run.name is not None:
+                    puts.append((_marks(run.name), marks_of(~run.alive)))
+                    run.changed = False
             kept = [run for run in stored if run.count]
             if length:
-                kept.append(_Run(table, self._name(form, _RUN)))
+                name = section.prefix(int.from_bytes(chunk, "big")) + form + bytes([_RUN])
+                kept.append(_Run(concatenated(fresh), name))
+                puts.append((name, encoded_chunk(kept[-1].table, *self._ours)))
             if kept:
                 left[form] = kept
         self._runs = left
         self._moved = False
 
-    def _delete(self, run: _Run) -> None:
+    def _delete(self, run: _Run, deletes: list[bytes]) -> None:
         if run.name is not None and not self._moved:
-            self._store.write([], [run.name, _marks(run.name)])
-
-    def _mark(self, run: _Run) -> None:
-        if run.name is not None:
-            self._store.write([(_marks(run.name), marks_of(~run.alive))])
-            run.changed = False
-
-    def _name(self, form: bytes, kind: int) -> bytes:
-        rest = _REST.pack(form, self._epoch, self._attempt, kind)
-        return self._section.prefix(self._epoch) + rest
-
-    def _load(self) -> None:
-        time = len(self._section.prefix(0))
-        ours = (self._max_parallelism, self._key_groups)
-        stored = self._store.scan(*self._section.everything())
-        for name, table, alive, moved in fragment_runs(stored, time + _REST.size, ours):
-            run = _Run(table, name)
-            run.alive, run.count = alive, int(alive.sum())
-            self._moved |= moved
-            self._runs.setdefault(name[time : time + 1], []).append(run)
+            deletes += [run.name, _marks(run.name)]
 
 
 class _Lookup:
@@ -392,59 +279,30 @@ _SESSION: Final = "__session"
 class BuiltInSessionOperator(BuiltInOperator):
     """Event-time sessions with a fixed gap and built-in aggregates."""
 
-    def __init__(
-        self,
-        assigner: EventTimeSessionWindows,
-        spec: BuiltInSpec,
-        key_selector: Any,
-        allowed_lateness: int = 0,
-        late_tag: str | None = None,
-    ) -> None:
-        """Take what the API collected; the lateness is in milliseconds."""
-        extractor = KeyExtractor(key_selector)
-        super().__init__(
-            Partials(None, named_aggregates(spec.aggregates, LEADING_COLUMNS), extractor)
-        )
-        self.section = fragments_section(spec)
-        self._assigner, self._spec = assigner, spec
-        self._gap = assigner.gap
-        self._lateness = allowed_lateness
-        self._late_tag = late_tag
+    layout: ClassVar[str] = FRAGMENTS
+
+    def __init__(self, declared: DeclaredWindows) -> None:
+        """Take what the API collected."""
+        super().__init__(declared, None)
+        self._gap = declared.assigner.gap
+        self._lateness = declared.allowed_lateness
         self._watermark = MIN_TIMESTAMP
 
     def open(self) -> None:
         super().open()
-        context = self.context
-        groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
-        self._state = SessionState(context.max_parallelism, groups, self.section)
+        self._state = SessionState(self.keyed_state, self.section.details["content"])
 
     def restore(self, restored: RestoreContext) -> None:
+        super().restore(restored)
         self._watermark = restored.watermark
-        self._store = store_of(restored)
-        stored = stored_section(self._store, self.section)
-        if stored is not None:
-            self._adopt(stored, restored.attempt)
-        self._state.begin_epoch(self._store, restored.epoch, restored.attempt)
-
-    def _adopt(self, stored: StateSection, attempt: str) -> None:
-        """Keep the sessions that another operator kept."""
-        context = self.context
-        declared = (self._assigner, self._spec)
-        adoption = Adoption(stored, self.section, self._store, self._watermark, declared, context)
-        # Nothing written from now on has its name, nor what another subtask adopts: stores are
-        # merged when the parallelism changes.
-        self._state.begin_epoch(self._store, 0, attempt)
-        rows = RowAggregates(self._spec.aggregates)
-        types = partial_types(rows, self._spec, context)
-        tables = fragment_tables(
-            adoption.windows(), rows, types, self._watermark, (START, END), context
-        )
-        for table in tables:
-            self._state.add(table)
-        self._state.flush()
-        adoption.drop_timers()
-        adoption.drop_states("")
-        adoption.finish(self.section)
+        self._state.begin_epoch()
+        migration = Migration.of(self, self._watermark)
+        if migration is not None:
+            for table in migration.tables(START, END):
+                self._state.add(table)
+            self.keyed_state.flush()
+            migration.finish()
+            self._state.begin_epoch()
 
     def process_batch(self, batch: Batch, input_index: int = 0) -> None:
         del input_index
@@ -482,15 +340,6 @@ class BuiltInSessionOperator(BuiltInOperator):
             if keys is not None:
                 self._fire(form, keys, before)
         self.output.emit_watermark(watermark)
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write the fragments; continue in a run of the next epoch."""
-        self._state.flush()
-        if checkpoint.next_attempt is None:
-            self._state.forget()
-        else:
-            self._state.go_on(checkpoint.epoch + 1, checkpoint.next_attempt)
-        return super().snapshot(checkpoint)
 
     @property
     def _horizon(self) -> int:

@@ -1,4 +1,4 @@
-"""State of windows that are kept by key: accumulators, elements, and merging window sets.
+"""State of windows with user functions: accumulators, elements, and merging window sets.
 
 Accumulators are values that are replaced.  Elements are kept in chunks: recent ones in memory,
 older ones in the store, where they are only appended to; a large window is read chunk by chunk when
@@ -10,35 +10,37 @@ Layout of elements: ``K`` entries under the window's name hold (number of chunks
 in them); under the name of another state and the number of the chunk (4 bytes), the pickled list.
 Layout of merging window sets: one ``K`` entry per key, a pickled list of (window, its state
 windows), as bytes.
+Layout of windows that all keys share: ``T`` entries with the largest timestamp of the window and
+the key, so that a window is read, and dropped, as one range.
 """
 
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
+from millstream.functions.window import TimeWindow
 from millstream.functions.windows import MergingWindowAssigner
+from millstream.runtime.operators.windows.assignment import StateWindows, TimeSection
+from millstream.state.key_codec import cache_key, decode_key, uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedValues
-from millstream.state.serializers import dumps, loads
+from millstream.state.serializers import dumps, dumps_all, loads
 from millstream.state.value_state import CachedValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.functions.window import TimeWindow, Window
+    from millstream.functions.window import Window
     from millstream.state.key_codec import CacheKey, WindowCodec
     from millstream.state.key_context import Puts
     from millstream.state.keyed import KeyedState
     from millstream.state.namespaced_state import Slot
-
-
-#: Where the content of a window is: namespaces, in order of the elements.
-StateWindows: TypeAlias = tuple[bytes, ...]
 
 
 # -- merging window sets ---
@@ -105,19 +107,15 @@ class MergingWindowSet:
                     message = f"merge_windows() of {assigner!r} merges {part!r}, which it made up"
                     raise ProgramError(message)
             states = [self._remove(part) for part in parts]
-            self._insert(result, merge(result, parts, states) if parts else (codec.encode(result),))
+            self.insert(result, merge(result, parts, states) if parts else (codec.encode(result),))
         if not placed:
-            self._insert(window, (codec.encode(window),))
+            self.insert(window, (codec.encode(window),))
         return actual
 
     def retire(self, window: Window) -> None:
         """Forget a window whose content is gone."""
         if window in self.windows:
             self._remove(window)
-
-    def insert(self, window: Window, states: StateWindows) -> None:
-        """Let a window be in flight that touches no other."""
-        self._insert(window, states)
 
     def _groups(
         self, window: Any, assigner: MergingWindowAssigner[Any, Any]
@@ -127,8 +125,8 @@ class MergingWindowSet:
             collected = _Collected()
             assigner.merge_windows([*self.windows, window], collected)
             return collected.merges
-        first = bisect_left(self._ordered, window.start, key=_end)
-        last = bisect_right(self._ordered, window.end, key=_start)
+        first = bisect_left(self._ordered, window.start, key=end_of)
+        last = bisect_right(self._ordered, window.end, key=start_of)
         touched = self._ordered[first:last]
         if not touched:
             return []
@@ -136,7 +134,8 @@ class MergingWindowSet:
         # The very object where nothing changes: it is known already.
         return [(touched[0] if touched[0] == result else result, [*touched, window])]
 
-    def _insert(self, window: Any, states: StateWindows) -> None:
+    def insert(self, window: Any, states: StateWindows) -> None:
+        """Let a window be in flight that touches no other."""
         self.windows[window] = states
         if self._ordered is not None:
             insort(self._ordered, window)
@@ -147,15 +146,17 @@ class MergingWindowSet:
         return self.windows.pop(window)
 
 
-def _start(window: TimeWindow) -> int:
+def start_of(window: TimeWindow | Session) -> int:
+    """Return where a window begins."""
     return window.start
 
 
-def _end(window: TimeWindow) -> int:
+def end_of(window: TimeWindow | Session) -> int:
+    """Return where a window ends."""
     return window.end
 
 
-class MergingSetsDescriptor(StateDescriptor):
+class _SetsDescriptor(StateDescriptor):
     """Of the sets, whichever way they are held in memory."""
 
     kind = "merging windows"
@@ -168,7 +169,7 @@ class MergingSets(CachedValues["CacheKey"]):
 
     def __init__(self, keyed: KeyedState, codec: WindowCodec, *, sessions: bool) -> None:
         """Keep the sets in ``keyed``; ``sessions`` as for ``MergingWindowSet``."""
-        super().__init__(keyed, MergingSetsDescriptor("\0windows.merging"))
+        super().__init__(keyed, _SetsDescriptor("\0windows.merging"))
         self._codec = codec
         self._sessions = sessions
 
@@ -198,6 +199,71 @@ class MergingSets(CachedValues["CacheKey"]):
         return MergingWindowSet(windows, sessions=self._sessions)
 
 
+#: The sets of up to so many keys stay in memory for the next epoch.
+_MOST_KEPT = 100_000
+
+
+class Session:
+    """A session in flight; its end is that of a window, excluded, in milliseconds."""
+
+    __slots__ = ("end", "slot", "start", "states")
+
+    def __init__(self, start: int, end: int, states: StateWindows, slot: Slot) -> None:
+        self.start = start
+        self.end = end
+        self.states = states
+        self.slot = slot
+
+
+class SessionSets(CachedValues["CacheKey"]):
+    """The sessions of all keys: a state like those of the user.
+
+    Invariant: the sessions of a key are in order of time; no two of them overlap or touch.
+    Callers add to ``dirty`` the keys whose sessions they change, which ``of`` gave them.
+    """
+
+    __slots__ = ("_codec", "_position")
+
+    def __init__(self, keyed: KeyedState, codec: WindowCodec, position: int) -> None:
+        """Keep the sets in ``keyed``; elements go to the state window at ``position``."""
+        super().__init__(keyed, _SetsDescriptor("\0windows.merging"))
+        self._codec = codec
+        self._position = position
+
+    def of(self, key: CacheKey) -> list[Session]:
+        """Return the sessions of a key."""
+        found: list[Session] | None = self.cache.get(key)
+        return self.read(key) if found is None else found
+
+    def make(self, key: CacheKey, start: int, end: int, states: StateWindows) -> Session:
+        """Return a session that is not in the set yet."""
+        return Session(start, end, states, (key, states[self._position]))
+
+    def insert(self, key: CacheKey, start: int, end: int, states: StateWindows) -> None:
+        """Let a session be in flight that touches no other."""
+        sessions = self.of(key)
+        at = bisect_left(sessions, start, key=start_of)
+        sessions.insert(at, self.make(key, start, end, states))
+        self.dirty.add(key)
+
+    def end_epoch(self) -> None:
+        """Forget everything if it is much."""
+        if len(self.cache) > _MOST_KEPT:
+            self.cache.clear()
+
+    def encoded(self, value: list[Session]) -> bytes:
+        encode = self._codec.encode
+        entries = [(encode(TimeWindow(each.start, each.end)), each.states) for each in value]
+        return dumps(entries) if entries else b""
+
+    def decoded(self, key: CacheKey, stored: bytes | None) -> list[Session]:
+        if stored is None:
+            return []
+        decode = self._codec.decode
+        windows = sorted((decode(window), states) for window, states in loads(stored))
+        return [self.make(key, window.start, window.end, states) for window, states in windows]
+
+
 #: Elements per chunk in the store.
 _CHUNK: Final = 10_000
 #: With more elements than this a window is iterated over instead of being made a list.
@@ -209,50 +275,59 @@ _NUMBER: Final = struct.Struct(">I")
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 
 
-# -- content ---
+class _Descriptor(StateDescriptor):
+    def __init__(self, name: str, kind: str, content: str | None) -> None:
+        super().__init__(name)
+        self.kind = kind
+        self.type_info = content
 
 
-class Contents(ABC):
-    """Content of windows by key and state windows."""
+class SnapshotState:
+    """A state of windows that is written by flushes alone, and forgotten with the micro-batch."""
 
-    @property
-    @abstractmethod
-    def cached(self) -> int:
-        """Return how many objects are held in memory."""
+    cached = 0
+    weight = 0
+    #: Nothing is written in small portions: each would make a chunk of its own.
+    unwritten = 0
 
-    @abstractmethod
-    def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
-        """Add an element."""
+    def __init__(self, keyed: KeyedState, name: str, kind: str, content: str | None = None) -> None:
+        """Keep the state in ``keyed``, under a name; ``content`` is for people."""
+        self.keyed = keyed
+        self.descriptor: StateDescriptor = _Descriptor(name, kind, content)
+        self.index = -1
+        keyed.add_state(self)
 
-    @abstractmethod
-    def get(self, key: CacheKey, states: StateWindows) -> Any:
-        """Return the accumulator or the elements; ABSENT if nothing was added."""
+    def section(self, letter: bytes) -> TimeSection:
+        """Return where the store has entries that are ordered by time."""
+        return TimeSection(letter, self.index)
 
-    @abstractmethod
-    def clear(self, key: CacheKey, states: StateWindows) -> None:
-        """Throw the content away."""
-
-    @abstractmethod
-    def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
-        """Make one content of several, in their order; return where it is."""
-
-    @abstractmethod
-    def prefetch_slots(self, slots: Sequence[Slot]) -> None:
-        """Read what is needed to add to ``slots``, by one multi-get."""
+    def prefetch(self, keys: set[CacheKey]) -> None:
+        """Do nothing: which windows are wanted is not known."""
 
     @abstractmethod
-    def adder(self) -> Callable[[Slot, Any, int], None]:
-        """Return what adds (slot, element, timestamp), where no window is evaluated twice."""
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Add what has changed to ``puts`` and ``deletes``."""
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        """Write nothing."""
+
+    def age(self) -> dict[Any, Any]:
+        """Keep what there is."""
+        return {}
+
+    def end_epoch(self) -> None:
+        """Forget everything."""
+        self.forget()
 
     @abstractmethod
-    def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:
-        """Let an accumulator, or a list of elements as they are stored, be the content."""
-
-    def emitted(self, key: CacheKey, states: StateWindows) -> None:
-        """Note that what was computed from the content may still be in use when it changes."""
+    def forget(self) -> None:
+        """Drop everything held in memory."""
 
 
-class Accumulators(Contents):
+# -- content of windows that are kept by key ---
+
+
+class Accumulators:
     """One accumulator per key and window."""
 
     def __init__(
@@ -337,11 +412,7 @@ class Accumulators(Contents):
         self._emitted.add((key, states[0]))
 
 
-class _ChunksDescriptor(StateDescriptor):
-    kind = "window elements"
-
-
-class Elements(Contents):
+class Elements(SnapshotState):
     """The elements of each key and window, in order.
 
     Invariant: of a slot the store holds as many chunks as its header says, numbered from 0, apart
@@ -350,25 +421,17 @@ class Elements(Contents):
 
     def __init__(self, keyed: KeyedState, *, timestamps: bool) -> None:
         """Keep elements in ``keyed``, as (element, timestamp) if ``timestamps``."""
-        self.keyed = keyed
-        self.descriptor: StateDescriptor = _ChunksDescriptor("\0windows.elements")
-        self.index = -1
+        super().__init__(keyed, "\0windows.elements", "window elements")
         self._timestamps = timestamps
         self._headers = NamespacedValues(keyed, "\0windows.chunks")
         self._tails: dict[Slot, list[Any]] = {}
-        self._count = 0
         self._gone: list[bytes] = []
-        keyed.add_state(self)
         keyed.add_state(self._headers)  # after the chunks, whose flush changes headers
-
-    @property
-    def cached(self) -> int:
-        return self._count
 
     def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
         slot = (key, states[-1])
         item = (value, timestamp) if self._timestamps else value
-        self._count += 1
+        self.cached += 1
         try:
             self._tails[slot].append(item)
         except KeyError:
@@ -376,7 +439,7 @@ class Elements(Contents):
 
     def adder(self) -> Callable[[Slot, Any, int], None]:
         def add(slot: Slot, value: Any, timestamp: int) -> None:
-            self._count += 1
+            self.cached += 1
             item = (value, timestamp) if self._timestamps else value
             tail = self._tails.get(slot)
             if tail is None:
@@ -410,12 +473,12 @@ class Elements(Contents):
         self.clear(key, states)
         if content:
             self._tails[key, states[-1]] = content
-            self._count += len(content)
+            self.cached += len(content)
 
     def clear(self, key: CacheKey, states: StateWindows) -> None:
         for namespace in states:
             slot = (key, namespace)
-            self._count -= len(self._tails.pop(slot, ()))
+            self.cached -= len(self._tails.pop(slot, ()))
             chunks, elements = self._header(slot)
             if chunks:
                 self._gone.extend(self._chunk_names(slot, chunks))
@@ -432,15 +495,15 @@ class Elements(Contents):
             items = self.get_list(key, states)
             self.clear(key, states)
             self._tails.setdefault((key, merged[-1]), []).extend(items)
-            self._count += len(items)
+            self.cached += len(items)
         return tuple(merged)
+
+    def emitted(self, key: CacheKey, states: StateWindows) -> None:
+        """Do nothing: lists are copied when they are read."""
 
     def prefetch_slots(self, slots: Sequence[Slot]) -> None:
         """Read how much the store has of ``slots``."""
         self._headers.prefetch_slots(slots)
-
-    def prefetch(self, keys: set[CacheKey]) -> None:
-        """Nothing: which windows are wanted is not known."""
 
     def chunks(self, key: CacheKey, states: StateWindows) -> Iterator[Any]:
         """Iterate over all elements, reading one chunk after the other."""
@@ -453,26 +516,6 @@ class Elements(Contents):
                     raise RuntimeError(message)
                 yield from loads(stored)
             yield from self._tails.get(slot, ())
-
-    @property
-    def weight(self) -> int:
-        """Nothing: what is in memory is written by each flush, and forgotten."""
-        return 0
-
-    @property
-    def unwritten(self) -> int:
-        """Nothing that could be written in small portions: each makes a chunk of its own."""
-        return 0
-
-    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
-        """Write nothing."""
-
-    def age(self) -> dict[Any, Any]:
-        """Keep what there is; it is bounded by ``spill``."""
-        return {}
-
-    def end_epoch(self) -> None:
-        """Nothing is left."""
 
     def flush(self, puts: Puts, deletes: list[bytes]) -> None:
         """Append what is in memory as new chunks and forget it."""
@@ -492,7 +535,7 @@ class Elements(Contents):
         """Drop everything held in memory."""
         self._tails.clear()
         self._gone.clear()
-        self._count = 0
+        self.cached = 0
 
     def _header(self, slot: Slot) -> tuple[int, int]:
         header: tuple[int, int] | object = self._headers.get(slot)
@@ -525,3 +568,205 @@ class _StoredElements(Iterable[Any]):
 
     def __len__(self) -> int:
         return self._size
+
+
+#: Content of windows that are kept by key.
+Contents: TypeAlias = Accumulators | Elements
+
+
+# -- content of windows that all keys share ---
+
+
+class _AlignedWindow(CachedValues["CacheKey"]):
+    """The accumulators of one window, or what was added to its lists since they were written.
+
+    Invariant: if ``is_whole``, all that there is of accumulators is in memory.
+    """
+
+    __slots__ = ("is_stored", "is_whole", "number", "prefix")
+
+    absent = ABSENT
+
+    def __init__(
+        self, keyed: KeyedState, descriptor: StateDescriptor, number: int, prefix: bytes
+    ) -> None:
+        super().__init__(keyed, descriptor)
+        self.number = number
+        self.prefix = prefix
+        self.is_stored = False
+        self.is_whole = True
+
+    def names(self, keys: list[CacheKey]) -> list[bytes]:
+        prefix = self.prefix
+        # Key group, length and key stand there as in names by key.
+        return [prefix + name[1:3] + name[5:] for name in self.keyed.store_keys(0, keys)]
+
+    def fetch(self, keys: Iterable[CacheKey]) -> None:
+        """Have the accumulators of ``keys`` in memory, of those that have one."""
+        missing = self.missing(keys)
+        if missing and not self.is_whole:
+            stored = self.keyed.store.get_many(self.names(missing))
+            for key, content in zip(missing, stored, strict=True):
+                if content is not None:
+                    self.cache[key] = loads(content)
+
+    def age(self) -> dict[Any, Any]:
+        self.is_whole = self.is_whole and not self.old
+        return super().age()
+
+    def _add(self, keys: list[CacheKey], puts: Puts, deletes: list[bytes]) -> None:
+        del deletes
+        # A key whose first element has failed is without an accumulator.
+        keys = [key for key in keys if key in self.cache]
+        contents = dumps_all([self.cache[key] for key in keys])
+        self.measure(contents)
+        puts.extend(sorted(zip(self.names(keys), contents, strict=True)))
+        self.is_stored = self.is_stored or bool(keys)
+
+
+#: Where the key stands in a name, and the length of the number of the flush after that of lists.
+_KEY_AT: Final = 17
+_CHUNK_SIZE: Final = 8
+
+
+class AlignedContents(SnapshotState):
+    """Accumulators or lists of elements, by window, then key."""
+
+    def __init__(self, keyed: KeyedState, content: str, *, lists: bool) -> None:
+        """Keep lists of elements if ``lists``, else one accumulator per key and window."""
+        if lists:
+            super().__init__(keyed, "\0windows.aligned elements", "elements of windows", content)
+        else:
+            super().__init__(keyed, "\0windows.aligned", "accumulators of windows", content)
+        self._lists = lists
+        self._windows: dict[int, _AlignedWindow] = {}
+        self._stored: set[int] = set()
+
+    def begin_epoch(self) -> set[int]:
+        """Return the windows that have state in the store, which was restored."""
+        self._stored = set(self.section(b"T").times(self.keyed.store))
+        return self._stored
+
+    def of_window(self, window: int) -> _AlignedWindow:
+        """Return what is in memory for the window."""
+        found = self._windows.get(window)
+        if found is None:
+            prefix = self.section(b"T").prefix(window)
+            found = _AlignedWindow(self.keyed, self.descriptor, window, prefix)
+            found.is_stored = window in self._stored
+            found.is_whole = not found.is_stored
+            self._windows[window] = found
+        return found
+
+    def change(self, window: int, keys: Iterable[CacheKey]) -> dict[CacheKey, Any]:
+        """Return what there is of ``keys``, with others; it may be changed until the next flush."""
+        found = self.of_window(window)
+        if not self._lists:
+            wanted = set(keys)
+            found.dirty |= wanted
+            found.fetch(wanted)
+        return found.cache
+
+    def put(self, key: CacheKey, window: int, content: Any) -> None:
+        """Let an accumulator, or a list of elements, be the content of a new window."""
+        self.change(window, [key])[key] = content
+
+    def content(self, window: int) -> Iterator[tuple[Any, Any]]:
+        """Yield key and accumulator (or list) of every key of the window."""
+        found = self.of_window(window)
+        held = {**found.old, **found.cache} if found.old else found.cache
+        if found.is_stored and self._lists:
+            held = held.copy()
+            yield from self._stored_lists(found, held)
+        elif not found.is_whole:
+            for name, content in self._scan(found):
+                key = decode_key(name[_KEY_AT:])
+                if cache_key(key) not in held:
+                    yield key, loads(content)
+        if bytes not in set(map(type, held)):  # the keys themselves
+            yield from held.items()
+            return
+        for short, content in held.items():
+            yield uncache_key(short), content
+
+    def _scan(self, window: _AlignedWindow) -> Iterator[tuple[bytes, bytes]]:
+        after = self.section(b"T").after(window.number)
+        return self.keyed.store.scan(window.prefix, after)
+
+    def _stored_lists(
+        self, window: _AlignedWindow, added: dict[CacheKey, list[Any]]
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """Yield keys that have stored elements, with what was added since, which is taken out."""
+        before, elements = b"", list[Any]()
+        for name, content in chain(self._scan(window), [(b"", b"")]):
+            head = name[:-_CHUNK_SIZE]
+            if head != before:
+                if before:
+                    key = decode_key(before[_KEY_AT:])
+                    elements += added.pop(cache_key(key), ())
+                    yield key, elements
+                before, elements = head, []
+            if content:
+                elements += loads(content)
+
+    def one(self, window: int, key: CacheKey) -> Any:
+        """Return the accumulator (or list) of one key that was just changed."""
+        found = self.of_window(window)
+        if not self._lists:
+            return found.cache[key]
+        chunks = self.keyed.scan_prefix(found.names([key])[0])
+        return [*chain.from_iterable(loads(each) for _, each in chunks), *found.cache.get(key, ())]
+
+    def drop(self, window: int) -> None:
+        """Forget the window."""
+        found = self._windows.pop(window, None)
+        if window in self._stored or (found is not None and found.is_stored):
+            self._stored.discard(window)
+            section = self.section(b"T")
+            self.keyed.store.delete_range(section.prefix(window), section.after(window))
+
+    # What every state has for the flush.
+
+    @property
+    def cached(self) -> int:  # type: ignore[override] # of all windows
+        return sum(window.cached for window in self._windows.values())
+
+    @property
+    def weight(self) -> int:  # type: ignore[override] # as above
+        """Return how many bytes the younger generation takes, roughly; lists are not counted."""
+        return 0 if self._lists else sum(window.weight for window in self._windows.values())
+
+    @property
+    def unwritten(self) -> int:  # type: ignore[override] # as above
+        """Return how many accumulators can be written before a snapshot."""
+        return sum(window.unwritten for window in self._windows.values())
+
+    def flush(self, puts: Puts, deletes: list[bytes]) -> None:
+        """Write what has changed; accumulators stay in memory, lists do not."""
+        for window in self._windows.values():
+            found: Puts = []
+            if self._lists:
+                keys = list(window.cache)
+                chunk = self.keyed.next_chunk
+                names = [name + chunk for name in window.names(keys)]
+                contents = dumps_all(list(window.cache.values()))
+                found.extend(zip(names, contents, strict=True))
+            else:
+                window.flush(found, deletes)
+            if found:
+                self._stored.add(window.number)
+                puts.extend(found)
+        if self._lists:
+            self._windows.clear()
+
+    def flush_some(self, most: int, puts: Puts, deletes: list[bytes]) -> None:
+        if self._windows:
+            largest = max(self._windows.values(), key=lambda window: window.unwritten)
+            largest.flush_some(most, puts, deletes)
+            self._stored.add(largest.number)
+
+    def age(self) -> dict[Any, Any]:
+        return {number: window.age() for number, window in self._windows.items()}
+
+    def forget(self) -> None:
+        self._windows.clear()

@@ -1,4 +1,4 @@
-"""The general window operator: any assigner, trigger and evictor, record by record.
+"""Windows that are kept by key: any assigner, trigger and evictor, record by record.
 
 Flink's WindowOperator and EvictingWindowOperator.  An element is added to each of its windows that
 is not late; the trigger, called after every element and at every timer, decides when a window is
@@ -10,6 +10,8 @@ Per batch, the keys are extracted and what is stored of their windows is read at
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
 from itertools import islice, repeat
 from operator import is_not
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -19,11 +21,21 @@ import numpy as np
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
 from millstream.errors import ProgramError
 from millstream.functions.triggers import EventTimeTrigger, TimestampedValue, Trigger, TriggerResult
+from millstream.functions.window import TimeWindow
 from millstream.functions.windows import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector, KeyedOperator
 from millstream.runtime.operators.windows.assignment import Assignment, WindowEntry
-from millstream.runtime.operators.windows.contents import Accumulators, Elements, MergingSets
+from millstream.runtime.operators.windows.contents import (
+    Accumulators,
+    Contents,
+    Elements,
+    MergingSets,
+    Session,
+    SessionSets,
+    end_of,
+    start_of,
+)
 from millstream.runtime.operators.windows.logic import (
     WINDOW_TIMERS,
     AggregateSpec,
@@ -32,12 +44,7 @@ from millstream.runtime.operators.windows.logic import (
     WindowTriggerContext,
     make_logic,
 )
-from millstream.runtime.operators.windows.state_migration import (
-    Adoption,
-    adopt_windows,
-    keyed_section,
-    stored_section,
-)
+from millstream.runtime.operators.windows.state_migration import KEYED, Migration, window_section
 from millstream.runtime.user_code import NO_RECORD, USUAL_RESULTS, check_records, user_error
 from millstream.state.key_codec import uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedStates
@@ -47,15 +54,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
-    from millstream.runtime.operators.windows.contents import Contents, StateWindows
-    from millstream.runtime.operators.windows.logic import WindowSpec
+    from millstream.runtime.operators.windows.assignment import StateWindows
+    from millstream.runtime.operators.windows.logic import DeclaredWindows
     from millstream.state.key_codec import CacheKey
     from millstream.state.namespaced_state import Slot
     from millstream.types.types import TypeInformation
 
 
 #: With more accumulators or elements than this in memory they are written to the store.
-_MOST_IN_MEMORY: Final = 250_000
+MOST_IN_MEMORY: Final = 250_000
 #: Elements of up to so many are not read again when a window with an evictor fires again.
 _MOST_REWRITTEN: Final = 10_000
 
@@ -68,35 +75,19 @@ class GeneralWindowOperator(KeyedOperator):
         "numLateRecordsDropped": "late_dropped",
     }
 
+    layout: ClassVar[str] = KEYED
     #: Whether a session that grows gets a timer of its new end; what is stored depends on it.
     moves_timers: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        assigner: Any,
-        spec: WindowSpec,
-        key_selector: Any,
-        trigger: Trigger[Any, Any] | None = None,
-        evictor: Any = None,
-        allowed_lateness: int = 0,
-        late_tag: str | None = None,
-    ) -> None:
+    def __init__(self, declared: DeclaredWindows) -> None:
         """Take what the API collected; the lateness is in milliseconds."""
-        if trigger is None:
-            trigger = assigner.get_default_trigger(None)
-        super().__init__((assigner, spec, trigger, evictor), key_selector)  # copies them
+        parts = (declared.assigner, declared.spec, declared.chosen_trigger, declared.evictor)
+        super().__init__(parts, declared.key_selector)  # copies them
         self._assigner, spec, self._trigger, self._evictor = self.function
-        self.section = keyed_section(
-            self._assigner,
-            spec,
-            self._trigger,
-            lateness=allowed_lateness,
-            has_evictor=evictor is not None,
-            moves_timers=self.moves_timers,
-        )
-        self._spec: WindowSpec = spec
-        self._lateness = allowed_lateness
-        self._late_tag = late_tag
+        self.section = window_section(declared, type(self))
+        self.declared = replace(declared, assigner=self._assigner, spec=spec)
+        self._lateness = allowed_lateness = declared.allowed_lateness
+        self._late_tag = declared.late_tag_id
         self._event_time = bool(self._assigner.is_event_time())
         self._merging = isinstance(self._assigner, MergingWindowAssigner)
         self._fires_by_watermark = type(self._trigger) is EventTimeTrigger
@@ -125,15 +116,20 @@ class GeneralWindowOperator(KeyedOperator):
         self._context = WindowTriggerContext(keyed, self.runtime_context.get_metrics_group())
         self._window_states = NamespacedStates(keyed, "windows.function")
         self._assignment = Assignment(self._assigner, self._lateness, keyed, self.runtime_context)
-        logic = self._logic
         self._elements: Elements | None = None
-        self._contents: Contents
-        if logic.lists or self._evictor is not None:
-            self._contents = self._elements = Elements(keyed, timestamps=self._evictor is not None)
-        else:
-            self._contents = Accumulators(keyed, logic.fold, logic.merge)
-        self._sets = self.make_sets() if self._merging else None
+        self.make_contents()
         super().open()
+
+    def make_contents(self) -> None:
+        """Make the states of windows; once, in ``open``."""
+        keyed, logic = self.keyed_state, self._logic
+        #: Where content is kept.
+        self.contents: Contents
+        if logic.lists or self._evictor is not None:
+            self.contents = self._elements = Elements(keyed, timestamps=self._evictor is not None)
+        else:
+            self.contents = Accumulators(keyed, logic.fold, logic.merge)
+        self._sets = self.make_sets() if self._merging else None
 
     def make_sets(self) -> MergingSets | None:
         """Make the state of which windows are in flight; once, in ``open``."""
@@ -173,13 +169,9 @@ class GeneralWindowOperator(KeyedOperator):
         self.processing_time = context.processing_time = restored.processing_time
         self._assignment.begin_epoch(restored.processing_time)
         context.is_ending = False
-        store = self.keyed_state.store
-        stored = stored_section(store, self.section)
-        if stored is not None:
-            own, fold, watermark = self.section, self._logic.fold, restored.watermark
-            declared = (self._assigner, self._spec)
-            adoption = Adoption(stored, own, store, watermark, declared, self.context, fold)
-            adopt_windows(self, adoption)
+        migration = Migration.of(self, restored.watermark)
+        if migration is not None:
+            migration.adopt_keyed(self, self._logic.fold)
 
     def process_processing_time(self, now: int) -> None:
         """Fire the processing-time timers that are due; in BATCH mode they wait for the end."""
@@ -212,17 +204,20 @@ class GeneralWindowOperator(KeyedOperator):
         """Write state to the store if there is much of it in memory."""
         # Accumulators that stay after snapshots are bounded with all other keyed state.
         stays = self._elements is None and self.keyed_state.is_used_behind_snapshots
-        if self._contents.cached > _MOST_IN_MEMORY and not stays:
+        if self.contents.cached > MOST_IN_MEMORY and not stays:
             self.keyed_state.flush()
-        if len(self._context.registered) > _MOST_IN_MEMORY:
+        if len(self._context.registered) > MOST_IN_MEMORY:
             self._context.registered.clear()
 
     # -- windows of another operator ---------------------------------------------------------
 
-    @property
-    def contents(self) -> Contents:
-        """Return where content is kept."""
-        return self._contents
+    def adopt(self, key: CacheKey, window: Any, content: Any) -> None:
+        """Take over a window of another layout; nothing is evaluated."""
+        states = self.place_new(key, window)
+        if content is not ABSENT:
+            self.contents.put(key, states, content)
+        self.take_over(key, window, states, restart=True)
+        self.spill()
 
     def place_new(self, key: CacheKey, window: Any) -> StateWindows:
         """Let a window be in flight; return where its content belongs."""
@@ -305,7 +300,7 @@ class GeneralWindowOperator(KeyedOperator):
                 for entry in entries
             }
         )
-        self._contents.prefetch_slots(slots)
+        self.contents.prefetch_slots(slots)
         self._context.states.prefetch_slots(slots)
 
     def _prefetch_merging(self, keys: list[Any]) -> None:
@@ -321,7 +316,7 @@ class GeneralWindowOperator(KeyedOperator):
             for window, states in windows.items():
                 slots.append((key, encode(window)))
                 state_slots.extend(zip(repeat(key), states))
-        self._contents.prefetch_slots(state_slots)
+        self.contents.prefetch_slots(state_slots)
         self._context.states.prefetch_slots(slots)
 
     def _add_to_fixed(
@@ -368,7 +363,7 @@ class GeneralWindowOperator(KeyedOperator):
         self, key: CacheKey, entry: WindowEntry, states: StateWindows, value: Any, timestamp: int
     ) -> None:
         """Add an element to one window and ask the trigger."""
-        self._contents.add(key, states, value, timestamp)
+        self.contents.add(key, states, value, timestamp)
         context = self._context
         slot = (key, entry.namespace)
         is_registered = slot in context.registered
@@ -426,7 +421,7 @@ class GeneralWindowOperator(KeyedOperator):
             self._trigger.clear(window, context)
             if not self._one_timer:
                 self._delete_cleanup(part)
-        return self._contents.merge(key, states)
+        return self.contents.merge(key, states)
 
     # -- timers ----------------------------------------------------------------------------
 
@@ -448,9 +443,7 @@ class GeneralWindowOperator(KeyedOperator):
             entry = self._assignment.entry_at(namespace.removeprefix(WINDOW_TIMERS))
             states = self._states_of(short, entry)
             if states is None:
-                # A timer that the trigger left after, or that of a session before it grew.
-                self._restore_timers(short, entry.window)
-                continue
+                continue  # a timer that the trigger left, of a window that was merged
             self._context.set_window(short, entry.namespace)
             try:
                 result = call(time, entry.window, self._context)
@@ -472,30 +465,9 @@ class GeneralWindowOperator(KeyedOperator):
             return entry.states
         return self._sets.of(key).windows.get(entry.window)
 
-    def _restore_timers(self, key: CacheKey, window: Any) -> None:
-        """Register the timers of the session that ``window`` became part of.
-
-        They may be missing if the state was written without allowed lateness, by
-        ``sessions.py``.
-        """
-        if self._sets is None or not (self._fires_by_watermark and self._event_time):
-            return
-        if not self._assignment.merges_sessions:
-            return
-        context = self._context
-        # These are no new timers: they count at the end of the keys as well.
-        is_ending, context.is_ending = context.is_ending, False
-        for session in self._sets.of(key).windows:
-            if session.start <= window.start and window.end <= session.end:
-                entry = self._assignment.entry_of(session)
-                context.set_window(key, entry.namespace)
-                context.register_event_time_timer(entry.max_timestamp)
-                self._register_cleanup(entry)
-        context.is_ending = is_ending
-
     def _clear_all(self, key: CacheKey, entry: WindowEntry, states: StateWindows) -> None:
         """End a window."""
-        self._contents.clear(key, states)
+        self.contents.clear(key, states)
         context = self._context
         context.set_window(key, entry.namespace)
         self._trigger.clear(entry.window, context)
@@ -516,12 +488,12 @@ class GeneralWindowOperator(KeyedOperator):
             if self._evictor is not None:
                 self._evaluate_evicting(key, entry, states)
             else:
-                content = self._contents.get(key, states)
+                content = self.contents.get(key, states)
                 if content is not ABSENT:
                     self._emit_result(entry, content)
-                    self._contents.emitted(key, states)
+                    self.contents.emitted(key, states)
         if result.is_purge():
-            self._contents.clear(key, states)
+            self.contents.clear(key, states)
 
     def _emit_result(self, entry: WindowEntry, content: Any) -> None:
         """Evaluate the window and collect what comes of it."""
@@ -574,3 +546,210 @@ class GeneralWindowOperator(KeyedOperator):
             accumulator = logic.fold(accumulator, value)
         if accumulator is not ABSENT:
             self._emit_result(entry, accumulator)
+
+
+#: So many sessions are evaluated after their content was read in one go.
+_RUN = 4096
+#: The content of a key with more sessions in flight is not read ahead.
+_MOST_PREFETCHED = 64
+
+
+class SessionWindowOperator(GeneralWindowOperator):
+    """Event-time sessions that fire by the watermark alone: no lateness, the default trigger.
+
+    Nothing fires then while elements are added, so a session is extended in place.  A session that
+    grows keeps its timer: when that fires, the session that the timer's window lies in is looked
+    up, and a timer for its current end is registered.
+    Invariant: each session in flight has a timer for a window within it, so not after its end.
+    """
+
+    moves_timers: ClassVar[bool] = False
+
+    def make_sets(self) -> MergingSets | None:
+        """Keep sessions that grow in place instead."""
+        position = -1 if self._elements is not None else 0
+        self._sessions = SessionSets(self.keyed_state, self._assignment.codec, position)
+        self.keyed_state.add_state(self._sessions)
+        return None
+
+    def place_new(self, key: CacheKey, window: Any) -> StateWindows:
+        states = (self._assignment.codec.encode(window),)
+        self._sessions.insert(key, window.start, window.end, states)
+        return states
+
+    def take_over(self, key: CacheKey, window: Any, states: StateWindows, *, restart: bool) -> None:
+        self.keyed_state.set_current_key(uncache_key(key))
+        session = next(each for each in self._sessions.of(key) if each.states == states)
+        if min(session.end - 1, MAX_TIMESTAMP) > self.watermark:
+            if restart:
+                self._register(self.keyed_state.current_key, session)
+            return
+        self.contents.clear(key, states)
+        self._sessions.of(key).remove(session)
+        self._sessions.dirty.add(key)
+        if self._logic.clears:
+            self._logic.clear(self.keyed_state.current_key, window)
+
+    def process_batch(self, batch: Batch, input_index: int = 0) -> None:
+        del input_index
+        if not len(batch):
+            return
+        keys = self.extractor.keys(batch, self.context)
+        self.records_in += len(keys)
+        self.keyed_state.prefetch(keys)
+        self._assignment.check_timestamps(self, batch)
+        starts, ends = self._assignment.session_bounds(batch, keys, self.context)
+        short = self._assignment.cache_keys(keys)
+        self._prefetch_content(set(short))
+        items: Sequence[Any] = batch.values
+        if self._rows is not None and self._evictor is None:
+            items = self._rows.elements(batch, self.context)
+        late = self._add_all(batch, keys, short, items, (starts, ends))
+        if late:
+            self._drop(batch, late)
+        self.spill()
+
+    def _prefetch_content(self, keys: set[CacheKey]) -> None:
+        if self._elements is not None:
+            return  # they are only appended to
+        of = self._sessions.of
+        self.contents.prefetch_slots(
+            [
+                session.slot
+                for sessions in map(of, keys)
+                if len(sessions) <= _MOST_PREFETCHED
+                for session in sessions
+            ]
+        )
+
+    def _add_all(
+        self,
+        batch: Batch,
+        keys: list[Any],
+        short: list[CacheKey],
+        items: Sequence[Any],
+        bounds: tuple[list[int], list[int]],
+    ) -> list[int]:
+        """Add each record to its session; return the positions of those that are late."""
+        keyed, dirty = self.keyed_state, self._sessions.dirty
+        of, place, add = self._sessions.of, self._place, self.contents.adder()
+        times: Sequence[int] = batch.timestamp_list
+        late: list[int] = []
+        index = 0
+        try:
+            for index, (key, of_key, item, time, start, end) in enumerate(
+                zip(keys, short, items, times, *bounds, strict=True)
+            ):
+                keyed.current_key = key
+                keyed.cache_key = of_key
+                sessions = of(of_key)
+                # Mostly there is but one session, which the element extends.
+                session = sessions[0] if len(sessions) == 1 else None
+                if session is not None and start <= session.end and end >= session.start:
+                    if end > session.end:
+                        session.end = end
+                        dirty.add(of_key)
+                    if start < session.start:
+                        session.start = start
+                        dirty.add(of_key)
+                else:
+                    session = place(of_key, sessions, start, end)
+                    if session is None:
+                        late.append(index)
+                        continue
+                add(session.slot, item, time)
+        except Exception as error:
+            value = batch.values[index]
+            raise user_error(
+                self.context, error, value, doing="adding to a window the", key=keyed.current_key
+            ) from error
+        return late
+
+    def _place(
+        self, key: CacheKey, sessions: list[Session], start: int, end: int
+    ) -> Session | None:
+        """Return the session of an element, made or merged; None if the element is late."""
+        first = bisect_left(sessions, start, key=end_of)
+        last = bisect_right(sessions, end, key=start_of)
+        touched = sessions[first:last]
+        if not touched:
+            if min(end - 1, MAX_TIMESTAMP) <= self.watermark:
+                return None
+            namespace = self._assignment.codec.encode(TimeWindow(start, end))
+            session = self._sessions.make(key, start, end, (namespace,))
+            self._register(self.keyed_state.current_key, session)
+        else:
+            states = touched[0].states
+            if len(touched) > 1:
+                states = self.contents.merge(key, [each.states for each in touched])
+            session = self._sessions.make(
+                key, min(start, touched[0].start), max(end, touched[-1].end), states
+            )
+        sessions[first:last] = [session]
+        self._sessions.dirty.add(key)
+        return session
+
+    def _register(self, key: Any, session: Session) -> None:
+        """Register the timer for the end that a session has now."""
+        window = TimeWindow(session.start, session.end)
+        namespace = WINDOW_TIMERS + self._assignment.codec.encode(window)
+        time = min(session.end - 1, MAX_TIMESTAMP)
+        self.keyed_state.timers.register_event_time(key, namespace, time)
+
+    def process_watermark(self, watermark: int) -> None:
+        """Fire the sessions that are over, in order of their ends, then pass the watermark on."""
+        self._context.watermark = watermark
+        timers = self.keyed_state.timers
+        due: list[tuple[Any, CacheKey, Session]] = []
+        for time, key, _ in timers.advance_event_time(watermark):
+            self.keyed_state.set_current_key(key)
+            short = self.keyed_state.cache_key
+            sessions = self._sessions.of(short)
+            at = bisect_left(sessions, time + 1, key=end_of)
+            if at == len(sessions) or sessions[at].start > time:
+                continue  # it was merged into one that has fired
+            session = sessions[at]
+            if session.end - 1 > time < MAX_TIMESTAMP:
+                self._register(key, session)  # it has grown
+                continue
+            del sessions[at]
+            self._sessions.dirty.add(short)
+            due.append((key, short, session))
+            if len(due) >= _RUN:
+                self._evaluate_all(due)
+                due = []
+        self._evaluate_all(due)
+        self._collector.flush()
+        self.output.emit_watermark(watermark)
+
+    def _evaluate_all(self, due: list[tuple[Any, CacheKey, Session]]) -> None:
+        """Evaluate sessions that are over and throw their content away."""
+        contents, collector = self.contents, self._collector
+        contents.prefetch_slots(
+            [(short, name) for _, short, session in due for name in session.states]
+        )
+        for key, short, session in due:
+            self.keyed_state.set_current_key(key)
+            window = TimeWindow(session.start, session.end)
+            try:
+                self._evaluate_session(short, window, session)
+                if self._logic.clears:
+                    self._logic.clear(key, window)
+            except Exception as error:
+                doing = f"running the timer for {session.end - 1} of {window}"
+                raise user_error(self.context, error, doing=doing, key=key) from error
+            if len(collector.values) >= LONGEST_BATCH:
+                collector.flush()
+        self.spill()
+
+    def _evaluate_session(self, key: CacheKey, window: TimeWindow, session: Session) -> None:
+        if window.max_timestamp() <= MAX_TIMESTAMP:  # one that ends after all time never fires
+            entry = self._assignment.new_entry(window)
+            if self._evictor is not None:
+                self._context.set_window(key, entry.namespace)
+                self._evaluate_evicting(key, entry, session.states)
+            else:
+                content = self.contents.get(key, session.states)
+                if content is not ABSENT:
+                    self._emit_result(entry, content)
+        self.contents.clear(key, session.states)

@@ -84,6 +84,32 @@ class BuiltInSpec:
 WindowSpec = ReduceSpec | AggregateSpec | ApplySpec | ProcessSpec | BuiltInSpec
 
 
+@dataclass
+class DeclaredWindows:
+    """What a program says of windows."""
+
+    assigner: Any
+    spec: WindowSpec
+    key_selector: Any
+    #: Milliseconds.
+    allowed_lateness: int = 0
+    late_tag: OutputTag | str | None = None
+    #: None: the assigner's default.
+    trigger: Any = None
+    evictor: Any = None
+
+    @property
+    def chosen_trigger(self) -> Any:
+        """The trigger that runs."""
+        return self.trigger or self.assigner.get_default_trigger(None)
+
+    @property
+    def late_tag_id(self) -> str | None:
+        """The name of the side output of late records."""
+        tag = getattr(self.late_tag, "tag_id", self.late_tag)
+        return None if tag is None else str(tag)
+
+
 class WindowHost(Protocol):
     """What the context of a window function needs of its operator."""
 
