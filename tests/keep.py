@@ -1,8 +1,8 @@
 """Keep what this release writes, for later releases to read: ``python -m tests.keep``.
 
-Writes ``RELEASE.tar.gz`` in ``tests/checkpoint/kept`` and ``RELEASE.json.gz`` in
-``tests/runtime/table_operators/kept-state``.  Run it again after a change of a layout, until the
-release is out; what a published release wrote is never written again.
+Writes ``RELEASE.tar.gz`` in ``tests/checkpoint/kept`` and ``kept-savepoints``, and
+``RELEASE.json.gz`` in ``tests/runtime/table_operators/kept-state``.  Run it again after a change of
+a layout, until the release is out; what a published release wrote is never written again.
 """
 
 from __future__ import annotations
@@ -14,4 +14,5 @@ from millstream import __version__
 
 if __name__ == "__main__":
     kept_program.write(kept_program.KEPT / f"{__version__}.tar.gz")
+    kept_program.write_savepoint(kept_program.KEPT_SAVEPOINTS / f"{__version__}.tar.gz")
     state_program.write(state_program.KEPT / f"{__version__}.json.gz")

@@ -101,6 +101,16 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "splits.log.after": "driver: newly discovered splits are logged",
     "splits.compact.before": "split log: before files of discovered splits are made one",
     "splits.compact.after": "split log: they are one, the old ones not deleted",
+    "savepoint.write.before": "savepoint: its checkpoint is committed, nothing is written",
+    "savepoint.file.after": "savepoint: a state file is copied",
+    "savepoint.publish.before": "savepoint: all files are written, it is not complete",
+    "savepoint.publish.after": "savepoint: it is complete, nobody was told",
+    "savepoint.restore.before": "start: a job is to start from a savepoint, nothing is copied",
+    "savepoint.copy.after": "start: a state file of the savepoint is copied",
+    "savepoint.begin.before": "start: all files are copied, the first manifest is not published",
+    "savepoint.begin.after": "start: the first manifest is published, nothing recovered",
+    "savepoint.delete.before": "claim: the first own checkpoint is there, the savepoint too",
+    "savepoint.delete.after": "claim: the savepoint is deleted",
 }
 
 

@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 
 #: One archive per release whose layouts differ from those of the release before.
 KEPT = Path(__file__).parent / "kept"
+#: The same of savepoints.
+KEPT_SAVEPOINTS = Path(__file__).parent / "kept-savepoints"
 #: The name of the job.
 JOB = "kept"
 #: Records in the first epoch and, behind it, of an epoch that has no results: the paths of output
@@ -442,3 +444,19 @@ def write(archive: Path) -> None:
         with tarfile.open(archive, "w:gz") as file:
             for name in ("checkpoint", "results"):
                 file.add(root / name, name)
+
+
+def write_savepoint(archive: Path) -> None:
+    """Run the program until what is to be kept, and keep a savepoint and the results."""
+    with TemporaryDirectory() as directory:
+        root = Path(directory)
+        graph = build(2, root / "results").get_job_graph(JOB)
+        limits = [2 * cut for cut in CUTS]
+        cluster = MiniCluster(graph, root / "checkpoint", limits=limits)
+        assert cluster.run_epoch()
+        request = cluster.job.savepoints.ask(str(root))
+        cluster.run(1)
+        archive.parent.mkdir(exist_ok=True)
+        with tarfile.open(archive, "w:gz") as file:
+            file.add(request.result(), "savepoint")
+            file.add(root / "results", "results")

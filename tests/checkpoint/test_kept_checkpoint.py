@@ -99,6 +99,24 @@ def test_all_state_is_found(
     assert found == whole, _difference(found, whole)
 
 
+@pytest.mark.both_engines
+@pytest.mark.parametrize(
+    "release", sorted(path.name.removesuffix(".tar.gz") for path in kept.KEPT_SAVEPOINTS.iterdir())
+)
+def test_another_job_starts_from_a_savepoint_of_each_release(
+    tmp_path: Path, whole: Counter[str], release: str
+) -> None:
+    with tarfile.open(kept.KEPT_SAVEPOINTS / f"{release}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    env = kept.build(3, tmp_path / "results")
+    path = options.SAVEPOINT_PATH.key
+    env.get_configuration().set_string(path, str(tmp_path / "savepoint"))
+    graph = env.get_job_graph("another")
+    MiniCluster(graph, tmp_path / "checkpoint", limits=[3 * BEHIND] * 3).run()
+    found = Counter(repr(_settled(each)) for each in collected(tmp_path / "results"))
+    assert found == whole, _difference(found, whole)
+
+
 #: Windows of every layout that go on in another one: what they were, and what they are.
 CHANGED = {
     "tumbling reduce": "tumbling reduce purging late",

@@ -170,7 +170,6 @@ def test_what_has_no_effect_is_kept_and_says_so_once(
         "execution.buffer-timeout.interval",
         "execution.buffer-timeout.enabled",
         "state.changelog.enabled",
-        "execution.checkpointing.savepoint-dir",
     ]
     with pytest.raises(ConfigurationError, match="must be -1 or more"):
         env.set_buffer_timeout(-2)

@@ -19,7 +19,6 @@ from millstream.datastream.state import (
     ValueStateDescriptor,
 )
 from millstream.errors import StateError, UserFunctionError
-from millstream.execution.job_client import JobClient
 from millstream.testing import StreamHarness
 from millstream.types.pickling import find_unpicklable
 
@@ -158,12 +157,3 @@ def test_handles_and_contexts_have_no_other_attributes() -> None:
 
     with StreamHarness(lambda s: s.key_by(lambda n: n).process(Misuse(probe))) as harness:
         harness.process(1, 0)
-
-
-def test_savepoints_of_running_jobs_are_refused_with_what_there_is() -> None:
-    client = JobClient(None)  # type: ignore[arg-type]
-    with pytest.raises(AttributeError, match=r"trigger_savepoint\(\) is not in this release.*stop"):
-        client.trigger_savepoint("/savepoints")  # type: ignore[attr-defined]
-    assert not hasattr(client, "trigger_savepoint")
-    with pytest.raises(AttributeError, match="'JobClient' object has no attribute 'nothing'"):
-        _ = client.nothing  # type: ignore[attr-defined]

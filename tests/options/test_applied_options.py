@@ -162,23 +162,11 @@ def submitted(given: dict[str, Any]) -> None:
     env.get_job_graph()
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("execution.savepoint.path", "/savepoints/1"),
-        ("execution.state-recovery.path", "file:///savepoints/1"),
-        ("execution.savepoint-restore-mode", "CLAIM"),
-        ("execution.state-recovery.claim-mode", "LEGACY"),
-    ],
-)
-def test_a_job_does_not_start_from_a_savepoint(key: str, value: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        submitted({key: value})
-    assert str(raised.value) == (
-        f"Option '{key}' = '{value}' is not in this release: there are no savepoints yet; a job "
-        "continues from the last checkpoint in execution.checkpointing.dir."
-    )
-    submitted({"execution.savepoint-restore-mode": "NO_CLAIM"})
+def test_savepoints_are_claimed_or_not_and_nothing_else() -> None:
+    with pytest.raises(ConfigurationError, match="'LEGACY'; it must be one of NO_CLAIM, CLAIM"):
+        Configuration({"execution.state-recovery.claim-mode": "LEGACY"})
+    for value in ("NO_CLAIM", "no-claim", "CLAIM"):
+        Configuration({"execution.savepoint-restore-mode": value})
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ import time
 import weakref
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -610,6 +611,8 @@ def read_checkpoints(log: ManifestLog, job_id: str) -> list[tuple[int, Manifest]
 
 
 COMMITTED: Final = "committed.json"
+#: From which savepoint the job has started.
+ORIGIN: Final = "restored.json"
 
 
 def mark_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
@@ -688,6 +691,8 @@ class Cleaner:
         #: (version, names) of each kept manifest, oldest first.
         self._kept: deque[tuple[int, set[str]]] = deque()
         self._references: Counter[str] = Counter()
+        #: Names that were held and are not any more; others append to it.
+        self._let_go: deque[set[str]] = deque()
         #: Unnamed at the last sweep.
         self._suspects: set[str] = set()
         #: The last that was published at the last sweep.  Numbers of those that were aborted,
@@ -725,6 +730,16 @@ class Cleaner:
             return None
         return self._kept[max(0, len(self._kept) - beside)][0]
 
+    def hold(self, manifest: Manifest) -> Callable[[], None]:
+        """Keep the files of a manifest that is kept now, while somebody copies them.
+
+        Returns:
+            Ends it; may be called from any thread.
+        """
+        names = state_names(manifest)
+        self._references.update(names)
+        return partial(self._let_go.append, names)
+
     def begun(self, epoch: int) -> None:
         """Take note that tasks may upload files for a checkpoint; they may continue meanwhile."""
         self._begun = epoch
@@ -745,8 +760,10 @@ class Cleaner:
 
     def _retire(self) -> None:
         unneeded: list[str] = []
+        dropped = [self._let_go.popleft() for _ in range(len(self._let_go))]
         while len(self._kept) > self._retained:
-            _, names = self._kept.popleft()
+            dropped.append(self._kept.popleft()[1])
+        for names in dropped:
             self._references.subtract(names)
             for name in names:
                 if self._references[name] <= 0:
@@ -771,8 +788,17 @@ class Cleaner:
             yield from self._storage.list_names(directory)
 
 
-#: State, splits of sources, what sinks wait with, files of the program, counts of running tasks.
-_DIRECTORIES: Final = ("state", "sources", "sinks", "files", "counts", TEMPORARY_DIRECTORY)
+#: State, splits of sources, what sinks wait with, files of the program, counts of running tasks,
+#: requests for savepoints.
+_DIRECTORIES: Final = (
+    "state",
+    "sources",
+    "sinks",
+    "files",
+    "counts",
+    "requests",
+    TEMPORARY_DIRECTORY,
+)
 #: The engine's own logs.
 _ENGINE: Final = "spark"
 
@@ -800,7 +826,7 @@ def delete_checkpoints(storage: CheckpointStorage, is_fenced: Callable[[], bool]
         return False
     storage.delete([IDENTITY])
     storage.delete(storage.list_names(_ENGINE))
-    storage.delete([COMMITTED, PENDING_FILE, *others])
+    storage.delete([COMMITTED, PENDING_FILE, ORIGIN, *others])
     for directory in (*_DIRECTORIES, _ENGINE, LOG_DIRECTORY):
         _remove_empty(Path(storage.location) / directory)
     with contextlib.suppress(OSError):

@@ -342,6 +342,8 @@ class Coordinator:
         #: This run has taken the job over.
         self.opened = False
         self._recovered = False
+        #: Told each checkpoint that is published and committed, before older ones are deleted.
+        self.on_committed: Callable[[Manifest], None] = lambda _: None
         #: None where tasks end with each epoch.
         self._in_flight = CheckpointsInFlight() if tasks_at_work else None
         #: Whether what a manifest names is committed after it, and again by the next run.
@@ -364,11 +366,13 @@ class Coordinator:
         """Return what is published and not committed yet; may be asked from any thread."""
         return self._commits.pending
 
-    def open(self, after: int | None = None) -> int:
+    def open(self, after: int | None = None, begin: Callable[[], Manifest] | None = None) -> int:
         """Take the job over: from now on no older run can publish.
 
         Args:
             after: the generation that the same driver began last; None if it has begun none.
+            begin: brings the checkpoint that the job starts from and its files, if there is no
+                checkpoint yet; it is published as of a run before this one.
 
         Returns:
             The generation of this run.
@@ -385,10 +389,24 @@ class Coordinator:
         crash_point("log.open.before")
         generation = self._log.open_generation(after)
         crash_point("log.open.after")
+        if begin is not None and self._log.latest() is None:
+            manifest = begin()
+            crash_point("savepoint.begin.before")
+            self._log.publish(manifest, None)
+            crash_point("savepoint.begin.after")
+            generation = self._log.open_generation(generation)
         self.opened = True
         for uid, committer in self._committers.items():
             committer.open(CommitterContext(self._job_id, uid, generation, self._storage))
         return generation
+
+    def hold(self, manifest: Manifest) -> Callable[[], None]:
+        """Keep the files of a checkpoint while somebody copies them; to be called on commit.
+
+        Returns:
+            Ends it; may be called from any thread.
+        """
+        return self._cleaner.hold(manifest)
 
     def recover(self) -> Manifest | None:
         """Finish what the run before left, and say where this one continues.
@@ -543,6 +561,7 @@ class Coordinator:
             )
         manifest = make_manifest(self._completed(metadata), chosen, self.last)
         version = self._publish_and_commit(manifest)
+        self.on_committed(manifest)
         if self._in_flight is None:
             self._abort_orphans(manifest, self._log.generation)
         crash_point("cleanup.before")

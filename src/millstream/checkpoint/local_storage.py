@@ -351,6 +351,10 @@ class LocalStorage:
         with self._explained():
             return self._resolve(name).is_file()
 
+    def path_of(self, name: str) -> Path:
+        """The file of a blob, which nobody may change."""
+        return self._resolve(name)
+
     def list_names(self, prefix: str) -> Iterator[str]:
         """All names below the directory ``prefix``, sorted."""
         names: list[str] = []

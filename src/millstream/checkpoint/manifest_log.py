@@ -495,6 +495,10 @@ class ManifestLog:
         """
         return self._version_of(self._file(version))
 
+    def checksum(self, version: int) -> str:
+        """The checksum of the file of a version; raises as ``read`` does."""
+        return self._file(version).checksum
+
     def keep(self, versions: Iterable[int]) -> None:
         """Delete all manifests but those of ``versions`` and what they lie on.
 

@@ -33,6 +33,8 @@ _SHARED: Final = {
     "--parallelism": True,
     "-p": True,
     "--checkpoint-dir": True,
+    "--from-savepoint": True,
+    "--allow-non-restored-state": False,
     "--target": True,
     "--pipelined": False,
     "--master": True,
@@ -231,6 +233,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_sql(commands)
     _add_checkpoints(commands)
+    _add_savepoint(commands)
     _add_transactions(commands)
     for command in commands.choices.values():
         _add_traceback(command)
@@ -314,6 +317,16 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parallelism", "-p", type=_positive, metavar="N", help="subtasks")
     parser.add_argument("--checkpoint-dir", metavar="DIR", help="the checkpoint directory")
     parser.add_argument(
+        "--from-savepoint",
+        metavar="PATH",
+        help="start from a savepoint, or from the checkpoint directory of another job",
+    )
+    parser.add_argument(
+        "--allow-non-restored-state",
+        action="store_true",
+        help="drop state in the checkpoint or savepoint that the program does not have any more",
+    )
+    parser.add_argument(
         "--target",
         choices=("spark", "local"),
         help="where the job runs: on Spark, or in processes of this machine",
@@ -377,6 +390,40 @@ def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> No
         "trust. Stop the job first.",
     )
     _add_key_file(sign, required=True)
+
+
+def _add_savepoint(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    savepoint = commands.add_parser(
+        "savepoint",
+        help="take a savepoint of a running job",
+        description="Ask a running job, through its checkpoint directory, to take a savepoint, and "
+        "print the path of the savepoint when it is complete. The job continues unless --stop is "
+        "given.",
+    )
+    savepoint.add_argument("checkpoints", metavar="DIR", help="the checkpoint directory of the job")
+    savepoint.add_argument(
+        "directory",
+        metavar="TARGET",
+        nargs="?",
+        help="the directory to write to (default: execution.checkpointing.savepoint-dir of the "
+        "job)",
+    )
+    savepoint.add_argument(
+        "--stop", action="store_true", help="stop the job; the savepoint is its last checkpoint"
+    )
+    savepoint.add_argument(
+        "--drain",
+        action="store_true",
+        help="with --stop: let event time end, so that windows and timers fire",
+    )
+    savepoint.add_argument(
+        "--timeout",
+        type=_positive,
+        default=600,
+        metavar="SECONDS",
+        help="how long to wait (default: %(default)s)",
+    )
+    _add_key_file(savepoint)
 
 
 def _add_state(actions: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -478,6 +525,19 @@ def _dispatch(options: argparse.Namespace) -> int:
             key_file=getattr(options, "hmac_key_file", ""),
             selection=_selection(options),
         )
+    if options.command == "savepoint":
+        from millstream.cli.savepoint_command import SavepointOptions, take_savepoint
+
+        return take_savepoint(
+            SavepointOptions(
+                options.checkpoints,
+                options.directory,
+                stop=options.stop or options.drain,
+                drain=options.drain,
+                timeout=options.timeout,
+                key_file=getattr(options, "hmac_key_file", ""),
+            )
+        )
     if options.command == "transactions":
         from millstream.cli.transactions_command import show_transactions
 
@@ -499,6 +559,8 @@ def _dispatch(options: argparse.Namespace) -> int:
         arguments=getattr(options, "arguments", []),
         parallelism=options.parallelism,
         checkpoint_directory=options.checkpoint_dir,
+        savepoint=options.from_savepoint,
+        allow_non_restored_state=options.allow_non_restored_state,
         target=options.target,
         pipelined=options.pipelined,
         master=options.master,

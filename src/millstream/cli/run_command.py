@@ -36,6 +36,9 @@ class ProgramOptions:
     arguments: list[str] = field(default_factory=list)
     parallelism: int | None = None
     checkpoint_directory: str | None = None
+    #: A savepoint or checkpoint directory to start from, and whether state may be left behind.
+    savepoint: str | None = None
+    allow_non_restored_state: bool = False
     target: str | None = None
     pipelined: bool = False
     master: str | None = None
@@ -61,20 +64,29 @@ class ProgramOptions:
             loaded = Configuration.from_file(self.configuration_file)
             collected |= {key: str(value) for key, value in loaded.to_dict().items()}
         collected |= self.definitions
-        if self.parallelism is not None:
-            collected["parallelism.default"] = str(self.parallelism)
-        if self.checkpoint_directory is not None:
-            directory = self.checkpoint_directory
-            local = directory if "://" in directory else str(Path(directory).absolute())
-            collected["execution.checkpointing.dir"] = local
-        if self.target is not None:
-            collected["execution.target"] = self.target
-        if self.pipelined:
-            collected["millstream.execution"] = "pipelined"
-        if self.master is not None:
-            collected["millstream.spark.master"] = self.master
+        collected |= self._named()
         Configuration(collected)  # or it makes no sense
         return collected
+
+    def _named(self) -> dict[str, str]:
+        """Those that have an argument of their own."""
+        directory, savepoint = self.checkpoint_directory, self.savepoint
+        ignores = "true" if self.allow_non_restored_state else None
+        found = {
+            "parallelism.default": None if self.parallelism is None else str(self.parallelism),
+            "execution.checkpointing.dir": None if directory is None else absolute(directory),
+            "execution.state-recovery.path": None if savepoint is None else absolute(savepoint),
+            "execution.state-recovery.ignore-unclaimed-state": ignores,
+            "execution.target": self.target,
+            "millstream.execution": "pipelined" if self.pipelined else None,
+            "millstream.spark.master": self.master,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def absolute(directory: str) -> str:
+    """A directory, wherever the program goes; a URI stays as it is."""
+    return directory if "://" in directory else str(Path(directory).absolute())
 
 
 def run_as_main(options: ProgramOptions) -> None:
@@ -161,6 +173,19 @@ def _start(graph: JobGraph) -> list[str]:
         return f"refused: {error}".splitlines()
 
 
+def _without_uid(graph: JobGraph) -> list[str]:
+    """Describe operators whose state is found by their place in the program."""
+    from millstream.execution.job import program_of
+
+    return [
+        f"{each.title}: {'its position' if each.kind == 'source' else 'its state'} is found by its"
+        " place in the program, so it is lost if what it reads changes: add .uid('a-name')"
+        for each in program_of(graph).values()
+        if not (each.has_own_uid or each.details)
+        and (each.sections or each.commits or each.kind == "source")
+    ]
+
+
 def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool = False) -> int:
     """Print the plan of a program.
 
@@ -179,6 +204,9 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
         print(explain(graph))
         print(describe_engine(graph))
         print("\n".join(["\nStart", *(f"  {line}" for line in _start(graph))]))
+        missing = _without_uid(graph)
+        if missing:
+            print("\n".join(["\nWithout a uid", *(f"  {line}" for line in missing)]))
     if svg is not None:
         Path(svg).write_text(picture(graph), encoding="utf-8")
         if not as_json:

@@ -80,16 +80,10 @@ class Refusal:
         return parse_lowercase(value) in self.taken
 
 
-_NO_SAVEPOINTS: Final = (
-    "there are no savepoints yet; a job continues from the last checkpoint in"
-    " execution.checkpointing.dir"
-)
 _WHOLE_PLANS: Final = "plans hold their tables as a whole"
 _LATE_ROWS: Final = "late rows are dropped"
 #: The first value of each is that of an option that is not set.
 _REFUSED: Final[dict[str, Refusal]] = {
-    "execution.state-recovery.path": Refusal(("",), _NO_SAVEPOINTS),
-    "execution.state-recovery.claim-mode": Refusal(("no_claim", "no-claim"), _NO_SAVEPOINTS),
     "execution.state-recovery.without-channel-state.checkpoint-id": Refusal(
         ("-1",), "records in flight are a part of the checkpoint; leave the option out"
     ),

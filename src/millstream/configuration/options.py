@@ -118,9 +118,9 @@ ALIGNED_CHECKPOINT_TIMEOUT: Final = duration(
 )
 SAVEPOINT_DIRECTORY: Final = text(
     "execution.checkpointing.savepoint-dir",
-    "accepted; there are no savepoints yet",
+    "where savepoints are written if the request names no directory; each is a separate directory "
+    "in it",
     aliases=("state.savepoints.dir", "savepoints.state.backend.fs.dir"),
-    without_effect="there are no savepoints yet",
 )
 CHANGELOG_ENABLED: Final = boolean(
     "state.changelog.enabled",
@@ -428,6 +428,21 @@ IGNORE_UNCLAIMED_STATE: Final = boolean(
     "execution.state-recovery.ignore-unclaimed-state",
     "drop what the checkpoint holds of operators that the program does not have any more",
     aliases=("execution.savepoint.ignore-unclaimed-state",),
+)
+SAVEPOINT_PATH: Final = text(
+    "execution.state-recovery.path",
+    "savepoint, or checkpoint directory of another job, from which the job starts; one that has "
+    "started from it and has checkpoints of its own continues from those",
+    aliases=("execution.savepoint.path",),
+)
+CLAIM_MODE: Final = choice(
+    "execution.state-recovery.claim-mode",
+    "NO_CLAIM",
+    ("NO_CLAIM", "CLAIM"),
+    "CLAIM: the savepoint that the job starts from is deleted after the first checkpoint of the "
+    "job; NO_CLAIM: it stays. The job only needs it until its state is copied, before the first "
+    "record",
+    aliases=("execution.savepoint-restore-mode",),
 )
 JOB_NAME: Final = text("pipeline.name", "name of the job; that given to execute() wins")
 AUTO_WATERMARK_INTERVAL: Final = duration(

@@ -236,7 +236,7 @@ class JobSettings:
         return self._configuration.get(options.CHANGELOG_ENABLED)
 
     def set_default_savepoint_directory(self, directory: str) -> Self:
-        """Accept a directory of savepoints, of which there are none yet."""
+        """Set where savepoints are written if no directory is given with the request."""
         self._configuration.set(options.SAVEPOINT_DIRECTORY, str(directory))
         return self
 

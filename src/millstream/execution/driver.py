@@ -40,6 +40,7 @@ from millstream.execution.job import Job
 from millstream.execution.job_client import JobExecutionResult, JobHandle, JobStatus
 from millstream.execution.monitor import JobMonitor
 from millstream.execution.run import Run, StopRequest
+from millstream.execution.savepoints import RequestWatch, SavepointRequest, require_savepoints
 from millstream.graph.explain import guarantee_words, sink_guarantees
 from millstream.graph.job_files import job_files_of
 from millstream.graph.validation import validate_connectors, warn_of_missing_watermarks
@@ -517,8 +518,23 @@ class JobDriver(JobHandle):
     def start(self) -> None:
         """Begin to run, in a thread."""
         self._thread.start()
+        if not self._job.temporary:
+            watch = RequestWatch(
+                self._job.storage,
+                self._is_owner,
+                self.trigger_savepoint,
+                lambda directory, drain: self.stop_with_savepoint(directory, drain=drain),
+            )
+            threading.Thread(
+                target=watch.run, args=(self._ended,), name="millstream-requests", daemon=True
+            ).start()
         if not isinstance(self._monitor.progress, SilentProgressReporter):
             threading.Thread(target=self._tick, name="millstream-progress", daemon=True).start()
+
+    def _is_owner(self) -> bool:
+        """Return whether this driver has the job."""
+        run = self._run
+        return run is not None and run.coordinator.opened and not run.coordinator.is_fenced()
 
     def _tick(self) -> None:
         """Report progress between checkpoints, however long these take."""
@@ -577,13 +593,11 @@ class JobDriver(JobHandle):
                 status = JobStatus.CANCELLING
             self._status = status
 
+    def trigger_savepoint(self, directory: str | None = None) -> str:
+        """Have a checkpoint copied, and wait for it."""
+        return self._job.savepoints.ask(directory).result()
+
     def stop(self, *, drain: bool = False) -> str:
-        if drain and not self._engine.long_running_tasks:
-            message = (
-                "a job in micro-batches can be stopped, but not drained: run it with"
-                " millstream.execution: pipelined, or stop it without draining"
-            )
-            raise ProgramError(message)
         if self._job.temporary and not drain and not self._ended.is_set():
             message = (
                 f"job {self._job.graph.job_name!r} keeps its checkpoints in a temporary directory,"
@@ -591,7 +605,33 @@ class JobDriver(JobHandle):
                 f" {options.CHECKPOINTS_DIRECTORY.key}, or drain it, or cancel it"
             )
             raise ProgramError(message)
-        self._stop.ask(drain=drain)
+        self._stop_after(None, drain=drain)
+        return self._job.storage.location
+
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+        """Have the engine stop, and copy the last checkpoint; wait for both."""
+        if not directory and not self._job.graph.configuration.get(options.SAVEPOINT_DIRECTORY):
+            return self.stop(drain=drain)
+        request = SavepointRequest(require_savepoints(self._job.graph, directory))
+        self._stop_after(request, drain=drain)
+        name = self._job.graph.job_name
+        request.fail(JobError(f"there is no savepoint: job {name!r} had ended before"))
+        return request.result()
+
+    def _stop_after(self, savepoint: SavepointRequest | None, *, drain: bool) -> None:
+        """Stop after a last checkpoint, and wait for the end.
+
+        Raises:
+            ProgramError: the engine cannot drain.
+            JobError: the job failed, or was cancelled meanwhile.
+        """
+        if drain and not self._engine.long_running_tasks:
+            message = (
+                "a job in micro-batches can be stopped, but not drained: run it with"
+                " millstream.execution: pipelined, or stop it without draining"
+            )
+            raise ProgramError(message)
+        self._stop.ask(drain=drain, savepoint=savepoint)
         self.get_job_execution_result()
         if self._status is JobStatus.CANCELED:
             message = (
@@ -599,7 +639,6 @@ class JobDriver(JobHandle):
                 " read after the last checkpoint is not committed"
             )
             raise JobError(message)
-        return self._job.storage.location
 
     def get_job_execution_result(self) -> JobExecutionResult:
         # Waking up now and then lets the main thread take a keyboard interrupt.
@@ -628,10 +667,13 @@ class JobDriver(JobHandle):
         except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
             self._error = error
             status = JobStatus.FAILED
+        if status is JobStatus.FINISHED:
+            self._write_last_savepoints()
         self._seconds = time.monotonic() - self._started
         with contextlib.ExitStack() as closing:
             closing.callback(self._end, status)
             closing.callback(self._clean_up, status)
+            closing.callback(self._job.savepoints.close, f"has ended: {status.name}")
             closing.callback(self._engine.close)
 
     def _clean_up(self, status: JobStatus) -> None:
@@ -778,6 +820,12 @@ class JobDriver(JobHandle):
         finally:
             self._remember(run.coordinator)
             run.close()
+
+    def _write_last_savepoints(self) -> None:
+        """Copy the last checkpoint for those who have stopped the job with a savepoint."""
+        last = None if self._last is None else self._last.last
+        for request in self._stop.savepoints:
+            self._job.savepoints.stopped(request, last, drains=self._stop.drains)
 
     def _show_function_states(self, acks: list[TaskAck]) -> None:
         before, self._start = self._start, None

@@ -21,6 +21,7 @@ from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import OperatorRecord, blocks_of, digest_of
 from millstream.checkpoint.program import labels, require_fit, stored_max_parallelism
+from millstream.checkpoint.savepoint import Origin, require_no_savepoint
 from millstream.configuration import options
 from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.operator import refusal_of, sections_of
@@ -28,6 +29,7 @@ from millstream.contracts.sink import Sink
 from millstream.directories import run_directory
 from millstream.errors import FencedError, IncompatibleProgramError, MillstreamError
 from millstream.execution.monitor import start_of
+from millstream.execution.savepoints import Savepoints, claims, delete_claimed, starting_point
 from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.graph.validation import edge_names
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from millstream.checkpoint.model import Manifest
+    from millstream.checkpoint.savepoint import StartingPoint
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.operator import OperatorFactory, StateSection
@@ -111,21 +114,41 @@ def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
                 yield from _below(path, above | {real})
 
 
-def claim_directory(storage: CheckpointStorage, graph: JobGraph) -> tuple[str, Manifest | None]:
+def claim_directory(
+    storage: LocalStorage, graph: JobGraph
+) -> tuple[str, Manifest | None, StartingPoint | None]:
     """Take a checkpoint directory for a job, or check that the job can continue in it.
 
     Returns:
-        The job's id, and the newest checkpoint; None if there is none.
+        The job's id, the newest checkpoint (None if there is none), and the savepoint that the job
+        starts from if it has none of its own.
 
     Raises:
         ForeignCheckpointError: the directory belongs to another job.
-        IncompatibleProgramError: the program does not fit the newest checkpoint.
+        IncompatibleProgramError: the program does not fit the newest checkpoint, or the savepoint.
         UnknownFormatError, CorruptCheckpointError: the directory cannot be read.
+        CheckpointError: there is nothing to start from, or it is not clear what.
     """
-    job_id = JobIdentity.claim(storage, graph.job_name, program_of(graph))
-    last = ManifestLog(storage).latest()
-    fit(graph, storage, last)
-    return job_id, last
+    last, start = _found(storage, graph)
+    return JobIdentity.claim(storage, graph.job_name, program_of(graph)), last, start
+
+
+def _found(
+    storage: LocalStorage | None, graph: JobGraph
+) -> tuple[Manifest | None, StartingPoint | None]:
+    """The newest checkpoint in a directory, or what the job starts from, which the program fits."""
+    last = None
+    if storage is not None:
+        require_no_savepoint(storage)
+        identity = JobIdentity.load(storage)
+        if identity is not None:
+            identity.require_name(graph.job_name, storage.location)
+            last = ManifestLog(storage).latest()
+        fit(graph, storage, last)
+    start = starting_point(graph, storage, last)
+    if start is not None:
+        fit(graph, start.storage, start.manifest)
+    return last, start
 
 
 def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> None:
@@ -159,16 +182,31 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
 
 
 def describe_start(
-    graph: JobGraph, storage: CheckpointStorage, last: Manifest | None, *, temporary: bool = False
+    graph: JobGraph,
+    storage: CheckpointStorage | None,
+    last: Manifest | None,
+    *,
+    origin: Origin | None = None,
 ) -> JobStart:
-    """Describe how a run of a job starts: from ``last``, which it fits, or from scratch."""
-    return start_of(
+    """Describe how a run of a job starts: from ``last``, which it fits, or from scratch.
+
+    Args:
+        graph: the job.
+        storage: the checkpoint directory; None: one that is deleted at the end of the job.
+        last: the checkpoint; None if there is none.
+        origin: the savepoint that the job starts from, or has started from.
+    """
+    start = start_of(
         graph.job_name,
-        "" if temporary else storage.location,
+        "" if storage is None else storage.location,
         last,
         {} if last is None else last.program,
         program_of(graph),
     )
+    if origin is None or last is None:
+        return start
+    begins = last.epoch == origin.checkpoint_id
+    return replace(start, savepoint=str(origin), starts_from_savepoint=begins)
 
 
 def planned_start(graph: JobGraph) -> list[str]:
@@ -180,17 +218,13 @@ def planned_start(graph: JobGraph) -> list[str]:
     """
     configuration = graph.configuration
     directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
-    if not directory:
-        return start_of(graph.job_name, "", None, {}, {}).lines()
     seal = seal_of(configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
-    storage = LocalStorage(directory, seal=seal)
-    identity = JobIdentity.load(storage)
-    last = None
-    if identity is not None:
-        identity.require_name(graph.job_name, storage.location)
-        last = ManifestLog(storage).latest()
-        fit(graph, storage, last)
-    return describe_start(graph, storage, last).lines()
+    storage = LocalStorage(directory, seal=seal) if directory else None
+    last, start = _found(storage, graph)
+    if start is not None:
+        return describe_start(graph, storage, start.manifest, origin=start.origin).lines()
+    origin = None if storage is None else Origin.load(storage)
+    return describe_start(graph, storage, last, origin=origin).lines()
 
 
 def _require_edges(graph: JobGraph, where: str, last: Manifest) -> None:
@@ -300,9 +334,15 @@ class Job:
         self.fsync = wanted and not self.temporary
         self.state_backend = state_backend or configuration.get(options.STATE_BACKEND)
         self.storage = self.directories.storage
-        self.job_id, last = claim_directory(self.storage, graph)
+        self.job_id, last, self._starting = claim_directory(self.storage, graph)
+        start = self._starting
+        #: What it starts from, or has started from in an earlier run; None: from scratch.
+        self.origin = Origin.load(self.storage) if start is None else start.origin
+        #: The savepoint that is deleted once there is a checkpoint after it.
+        self._claimed = self.origin if claims(configuration) else None
         #: How the last run has started; before the first one, how that will.
-        self.start = describe_start(graph, self.storage, last, temporary=self.temporary)
+        self.start = self.describe_start(last if start is None else start.manifest)
+        self.savepoints = Savepoints(self.storage, self.job_id, graph)
         #: What people are shown of operators, by uid.
         self.labels = labels(program_of(graph))
         self.local_root = local_root or self.directories.local / self.job_id
@@ -312,6 +352,32 @@ class Job:
             configuration.get(options.COMMIT_RETRY_MAXIMUM),
             configuration.get(options.COMMIT_RETRY_ATTEMPTS),
         )
+
+    def describe_start(self, last: Manifest | None) -> JobStart:
+        """Describe how a run of it starts from a checkpoint; None: from scratch."""
+        return describe_start(
+            self.graph, None if self.temporary else self.storage, last, origin=self.origin
+        )
+
+    @property
+    def begin(self) -> Callable[[], Manifest] | None:
+        """Brings the checkpoint that it starts from into its directory; None: from scratch."""
+        return None if self._starting is None else self._begin
+
+    def _begin(self) -> Manifest:
+        if self._starting is None:
+            message = "the job starts from scratch"
+            raise RuntimeError(message)
+        self._starting.copy_to(self.storage)
+        return self._starting.first_manifest(self.job_id)
+
+    def checkpoint_committed(self, coordinator: Coordinator, manifest: Manifest) -> None:
+        """Begin the savepoints that a checkpoint is, and drop the one that it supersedes."""
+        self.savepoints.committed(coordinator, manifest)
+        claimed = self._claimed
+        if claimed is not None and manifest.epoch > claimed.checkpoint_id:
+            self._claimed = None
+            delete_claimed(claimed, self.graph.configuration)
 
     @property
     def interval(self) -> int:

@@ -10,10 +10,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from millstream.connectors.basic.collect import collected_files, read_collected_file
-from millstream.errors import MissingMethodError, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -210,6 +209,32 @@ class JobHandle(Protocol):
     def stop(self, *, drain: bool = False) -> str:
         """Stop the job after a last checkpoint; returns the directory when it has stopped."""
 
+    def trigger_savepoint(self, directory: str | None = None) -> str:
+        """Take a savepoint while the job runs on; returns when it is complete.
+
+        Args:
+            directory: below which; None: where the options say.
+
+        Returns:
+            The directory of the savepoint.
+
+        Raises:
+            ProgramError: no directory is named, or the job can have no savepoints.
+            JobError: the job has ended before.
+        """
+
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+        """Stop the job after a last checkpoint, and make that a savepoint.
+
+        Args:
+            directory: below which; None: where the options say; if they do not, the last checkpoint
+                stays in the checkpoint directory, as with ``stop``.
+            drain: as for ``stop``.
+
+        Returns:
+            The directory of the savepoint, or of the checkpoint.
+        """
+
     def get_job_execution_result(self) -> JobExecutionResult:
         """Wait for the end."""
 
@@ -283,42 +308,42 @@ class JobClient:
         advance_to_end_of_event_time: bool,  # noqa: FBT001 - PyFlink's
         savepoint_directory: str | None = None,
     ) -> CompletableFuture[str]:
-        """Stop the job after a last checkpoint, which is the savepoint.
+        """Stop the job after a last checkpoint, and make that a savepoint.
 
         Args:
             advance_to_end_of_event_time: as ``drain`` of ``stop``.
-            savepoint_directory: None: the last checkpoint stays in the checkpoint directory, where
-                a new run resumes.
+            savepoint_directory: below which the savepoint gets a directory of its own; None: below
+                ``execution.checkpointing.savepoint-dir``.  If that is not set, the last checkpoint
+                stays in the checkpoint directory, as with ``stop``.
 
         Returns:
-            As of ``stop``.
-
-        Raises:
-            ProgramError: a directory is given.
+            Done when the job has stopped and the savepoint is complete; its directory.
+            ``result()`` raises as that of ``stop``, and JobError if the job had ended before.
         """
-        if savepoint_directory is not None:
-            message = (
-                f"no savepoint is written to {savepoint_directory}: the last checkpoint stays in"
-                " the checkpoint directory, from which a new run of the job continues. Leave the"
-                " directory out"
+        return CompletableFuture.supply_async(
+            lambda: self.job.stop_with_savepoint(
+                savepoint_directory, drain=advance_to_end_of_event_time
             )
-            raise ProgramError(message)
-        return self.stop(drain=advance_to_end_of_event_time)
+        )
 
-    if not TYPE_CHECKING:  # type checkers shall still refuse it
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Take a savepoint while the job runs on.
 
-        def __getattr__(self, name: str) -> NoReturn:
-            """Refuse what PyFlink's has and this one has not, with what to call instead."""
-            if name == "trigger_savepoint":
-                message = (
-                    "trigger_savepoint() is not in this release. The newest checkpoint in"
-                    " execution.checkpointing.dir is what a new run continues from, at another"
-                    " parallelism or on another engine, too: stop() ends the job with one; while it"
-                    " runs, execution.checkpointing.interval sets how often one is written"
-                )
-                raise MissingMethodError(message)
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(message)
+        It is a copy of an aligned checkpoint, so all output before it is committed by this job.
+        Other jobs start from it with ``execution.state-recovery.path``.
+
+        Args:
+            savepoint_directory: below which the savepoint gets a directory of its own; None: below
+                ``execution.checkpointing.savepoint-dir``.
+
+        Returns:
+            Done when the savepoint is complete; its directory.  ``result()`` raises ProgramError
+            if no directory is named, or the job can have no savepoints; JobError if the job has
+            ended before; DirectoryError if it cannot be written.
+        """
+        return CompletableFuture.supply_async(
+            lambda: self.job.trigger_savepoint(savepoint_directory)
+        )
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """The result of the job, once it has ended.

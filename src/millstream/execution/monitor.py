@@ -91,6 +91,10 @@ class JobStart:
     final: bool = False
     #: Those that keep something, or are new or gone; empty if the run starts from scratch.
     operators: tuple[StartedOperator, ...] = ()
+    #: The savepoint that the job starts from, or has started from in an earlier run; empty: none.
+    savepoint: str = ""
+    #: Whether the run continues from the savepoint, and not from a later checkpoint of its own.
+    starts_from_savepoint: bool = False
     #: Function states in the checkpoint, by uid; new ones are known when functions have opened.
     known_states: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
 
@@ -112,12 +116,22 @@ class JobStart:
             else:
                 why = f"there is no checkpoint in {self.directory}"
             return f"job {self.job_name!r} starts from scratch: {why}"
-        verb = "has finished before with" if self.final else "continues from"
         where = f"in {self.directory}" if self.directory else "in a temporary directory"
-        return (
+        if self.starts_from_savepoint:
+            return (
+                f"job {self.job_name!r} starts from savepoint {self.savepoint}, of"
+                f" {format_moment(self.published)}; its own checkpoints are {where}"
+            )
+        verb = "has finished before with" if self.final else "continues from"
+        line = (
             f"job {self.job_name!r} {verb} checkpoint {self.checkpoint_id} of run {self.run},"
             f" published {format_moment(self.published)}, {where}"
         )
+        if self.savepoint:
+            line = (
+                f"{line}; it has started from savepoint {self.savepoint}, which is not read again"
+            )
+        return line
 
     def lines(self) -> list[str]:
         """The line about the run, and one for each operator."""

@@ -180,6 +180,8 @@ class SourcePlanner:
         self._next_due = _UNKNOWN if wakes else math.inf
         #: The next epoch is needed though there may be nothing to read.
         self._must_plan = False
+        #: Asked whether it is needed for other reasons.
+        self.is_required: Callable[[], bool] = lambda: False
         #: The checkpoint that this is said of; None: of none.
         self._in_flight_in: int | None = None
         #: Uid of a source without an end that has come to it -> the epoch that tells so.
@@ -236,7 +238,8 @@ class SourcePlanner:
             untold |= position.untold or self._is_news(planned, position)
             position.untold = False  # this epoch tells it
             positions[planned.uid] = position.to_json()
-        if not (changed or over or untold or self._must_plan or self._is_due(start, now)):
+        needed = self._must_plan or self.is_required()
+        if not (changed or over or untold or needed or self._is_due(start, now)):
             return None
         self._last_tick = now
         self._must_plan = False

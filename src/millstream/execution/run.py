@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.checkpoint.job_directories import JobIdentity
@@ -14,7 +15,7 @@ from millstream.checkpoint.publish import EpochMetadata
 from millstream.configuration import options
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointExpiredError, FencedError
-from millstream.execution.job import delete_older_files, describe_start, fit, program_of
+from millstream.execution.job import delete_older_files, fit, program_of
 from millstream.execution.planned_source import SplitLog, initial_offset, plan_sources
 from millstream.execution.planner import SourcePlanner
 from millstream.graph import model
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.execution.job import Job
     from millstream.execution.planned_source import Offset
+    from millstream.execution.savepoints import SavepointRequest
     from millstream.runtime.plan import ChannelStates, SplitAssignment
 
 
@@ -150,15 +152,19 @@ class StopRequest:
         self._asking = threading.Lock()
         #: Time is to end first: windows fire, and nothing can go on from the checkpoint.
         self.drains = False
+        #: Those who want the last checkpoint as a savepoint.
+        self.savepoints: list[SavepointRequest] = []
 
     @property
     def is_asked(self) -> bool:
         """Return whether the job is to stop after a last checkpoint."""
         return self._asked.is_set()
 
-    def ask(self, *, drain: bool) -> None:
+    def ask(self, *, drain: bool, savepoint: SavepointRequest | None = None) -> None:
         """Have it stop; who has asked first has said how."""
         with self._asking:
+            if savepoint is not None:
+                self.savepoints.append(savepoint)
             if not self._asked.is_set():
                 self.drains = drain
                 self._asked.set()
@@ -209,6 +215,7 @@ class Run:
         #: Changes with every run, so that workers drop what an older one left.
         self.run_id = uuid.uuid4().hex
         self.coordinator = job.new_coordinator(on_pending, tasks_at_work=tasks_at_work)
+        self.coordinator.on_committed = partial(job.checkpoint_committed, self.coordinator)
         self.on_epoch = on_epoch
         self.on_failure = on_failure
         self.on_resumed = on_resumed
@@ -262,10 +269,11 @@ class Run:
         """
         job = self.job
         JobIdentity.require(job.storage, job.job_id)
-        self.coordinator.open(self._after)
+        job.savepoints.given_up()  # those of a run before
+        self.coordinator.open(self._after, job.begin)
         last = self.coordinator.recover()
         fit(job.graph, job.storage, last)
-        job.start = describe_start(job.graph, job.storage, last, temporary=job.temporary)
+        job.start = job.describe_start(last)
         self._program = program_of(job.graph)
         job.ship_missing()
         self.coordinator.check_fence()  # a newer run may have sent files, which this one would drop
@@ -286,6 +294,7 @@ class Run:
     def plan_again(self) -> None:
         """Plan from the last manifest on, whatever was planned and has not run."""
         planner = self._planner = self._make_planner(self.job)
+        planner.is_required = lambda: self.job.savepoints.is_wanted
         last = self.last
         if last is None:
             return
@@ -442,6 +451,7 @@ class EpochLoop:
         crash_point("epoch.start.before")
         plan = run.plan(stop)
         run.coordinator.begin_epoch(metadata)
+        run.job.savepoints.begun(metadata.epoch)
         with EpochTimeout(metadata.epoch, self._timeout, self._give_up):
             acks = self._run_tasks(plan)
         manifest = run.coordinator.complete_epoch(metadata, acks, run.tasks())

@@ -183,6 +183,10 @@ class _Job:
         self.status = JobStatus.FINISHED
         return f"/kept/{self.job_id}{'-drained' if drain else ''}"
 
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+        stopped = self.stop(drain=drain)
+        return stopped if directory is None else f"{directory}/savepoint-{self.job_id}"
+
 
 class _Temporary(_Job):
     def stop(self, *, drain: bool = False) -> str:
@@ -201,6 +205,19 @@ def test_a_job_without_kept_checkpoints_is_not_stopped_for_a_savepoint(
     assert "temporary directory. In SQL: SET 'execution.checkpointing.dir'" in str(refused.value)
     assert "STOP JOB 't' cancels the job" in str(refused.value)
     assert job.status is JobStatus.RUNNING
+
+
+def test_a_job_is_stopped_with_a_savepoint_where_there_is_a_directory(
+    env: TableEnvironment,
+) -> None:
+    job: Any = _Job("s")
+    env.session.jobs.add("insert s", job)
+    env.execute_sql("SET 'execution.checkpointing.savepoint-dir' = '/savepoints'")
+    stopped = env.execute_sql("STOP JOB 's' WITH SAVEPOINT")
+    assert stopped.get_resolved_schema().get_column_names() == ["savepoint path"]
+    with stopped.collect() as found:
+        assert [str(each) for each in found] == [str(Row("/savepoints/savepoint-s"))]
+    assert job.status is JobStatus.FINISHED
 
 
 def test_jobs_are_shown_and_stopped(env: TableEnvironment) -> None:

@@ -50,6 +50,8 @@ class PendingCheckpoint:
     expires: float
     #: None follows it.
     is_last: bool = False
+    #: It was triggered for a savepoint alone: the job does not fail with it.
+    for_savepoint: bool = False
     #: (stage, subtask) -> what that task has acknowledged.
     acks: dict[tuple[int, int], TaskAck] = field(default_factory=dict)
     is_acknowledged: bool = False
@@ -116,6 +118,11 @@ class Checkpoints:
         """Return how many are under way."""
         return len(self._pending)
 
+    @property
+    def has_room(self) -> bool:
+        """Return whether another may be under way beside those that are."""
+        return not self._is_over and len(self._pending) < self._most
+
     def begin(self, now: float) -> None:
         """Note that the tasks begin to work: the first is an interval later."""
         self._triggered = now
@@ -137,6 +144,7 @@ class Checkpoints:
         final: bool = False,
         last: bool = False,
         overtakes: bool = False,
+        aligned: bool = False,
     ) -> TakeCheckpoint:
         """Begin the next.
 
@@ -146,16 +154,19 @@ class Checkpoints:
             final: the input is over, and this is the last.
             last: this is the last, whether the input is over or not.
             overtakes: its barriers may overtake although it is the last.
+            aligned: its barriers may not, for it is to be a savepoint.
         """
         self.is_over = final or last
-        # As in Flink's savepoints, nothing is in flight in the last one.
-        waits = self.is_over and not overtakes
+        # As in savepoints, nothing is in flight in the last one.
+        waits = aligned or (self.is_over and not overtakes)
         deadline = deadline_of(None if waits else self._patience, time)
         message = TakeCheckpoint(self.next, final=final, time=time, deadline=deadline)
         self.next += 1
         span = now - self._triggered
         expires = now + self._timeout
-        self._pending.append(PendingCheckpoint(message, now, span, expires, self.is_over))
+        self._pending.append(
+            PendingCheckpoint(message, now, span, expires, self.is_over, for_savepoint=aligned)
+        )
         self._triggered = now
         return message
 
@@ -253,9 +264,10 @@ class Checkpoints:
 
     def _fail(self, checkpoint: PendingCheckpoint, error: Exception) -> None:
         """Give one up; raises ``error`` if that is one too many."""
-        self._failures += 1
-        if checkpoint.is_last or self._failures > self._tolerated:
-            raise error
+        if not checkpoint.for_savepoint:
+            self._failures += 1
+            if checkpoint.is_last or self._failures > self._tolerated:
+                raise error
         self._let_go(checkpoint)
 
     def _let_go(self, checkpoint: PendingCheckpoint) -> None:
@@ -304,13 +316,21 @@ class Triggers:
         self._clock = clock
 
     def trigger(
-        self, now: float, *, final: bool = False, last: bool = False, overtakes: bool = False
+        self,
+        now: float,
+        *,
+        final: bool = False,
+        last: bool = False,
+        overtakes: bool = False,
+        aligned: bool = False,
     ) -> None:
         """Let barriers flow."""
         message = self._checkpoints.trigger(
-            now, self._clock(), final=final, last=last, overtakes=overtakes
+            now, self._clock(), final=final, last=last, overtakes=overtakes, aligned=aligned
         )
         run = self._run
+        if message.deadline == NEVER:
+            run.job.savepoints.begun(message.epoch)
         # Before any task can write for it.
         run.coordinator.begin_epoch(
             run.metadata(_offset_to_come(message.epoch, final), message.time)
@@ -318,8 +338,10 @@ class Triggers:
         self._sources.triggered(message.epoch)
         self._server.broadcast(message)
 
-    def give_up(self, epochs: Iterable[int]) -> None:
-        """Forget checkpoints that were triggered."""
+    def give_up(self, epochs: Iterable[int], reason: str = "") -> None:
+        """Forget checkpoints that were triggered; ``reason`` is why, unless they come again."""
+        epochs = list(epochs)
+        self._run.job.savepoints.given_up(epochs, reason)
         for epoch in epochs:
             self._run.coordinator.fail_epoch(epoch)
             self._server.broadcast(Abandoned(epoch))
@@ -332,7 +354,7 @@ class Triggers:
         """
         for epoch, words in self._checkpoints.expired(time.monotonic()):
             _LOG.warning("%s", words)
-            self.give_up([epoch])
+            self.give_up([epoch], words)
 
     def give_up_all(self) -> None:
         """Forget all that not every task has acknowledged: some of the tasks are gone."""

@@ -553,6 +553,9 @@ class RunLoop:
             # After it nothing may follow, so nothing may be under way that could fail.
             if checkpoints.pending == 0:
                 self._triggers.trigger(now, final=True, last=True)
+        elif checkpoints.has_room and self._run.job.savepoints.is_wanted:
+            self._triggers.trigger(now, aligned=True)
+            draining.triggered()
         elif checkpoints.is_due(now) or (
             checkpoints.pending == 0
             and (draining.is_due(now) or self._sources.waits_for_checkpoint)
@@ -575,7 +578,7 @@ class RunLoop:
         words = self._checkpoints.declined(event.epoch, event.task, error)
         if words is not None:
             _LOG.warning("%s", words)
-            self._triggers.give_up([event.epoch])
+            self._triggers.give_up([event.epoch], words)
 
     def _committed(self, event: Committed) -> None:
         manifest = self._note_commit(event)

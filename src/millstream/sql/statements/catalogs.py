@@ -248,13 +248,15 @@ def _stop_job(session: Session, node: Any, text: str | None) -> RowsResult:
     if not node.with_savepoint:
         found.job.cancel()
         return OK
+    directory = session.configuration.get(config.SAVEPOINT_DIRECTORY) or None
     try:
-        # No savepoint: what a new run of the same job continues from.
-        return texts(["checkpoint directory"], [[found.job.stop(drain=node.with_drain)]])
+        path = found.job.stop_with_savepoint(directory, drain=node.with_drain)
+        return texts(["savepoint path" if directory else "checkpoint directory"], [[path]])
     except ProgramError as error:
         message = (
-            f"{error}. In SQL: SET '{config.CHECKPOINTS_DIRECTORY.key}' = '/a/directory' before"
-            f" the INSERT; STOP JOB '{node.job_id}' cancels the job"
+            f"{error}. In SQL: SET '{config.CHECKPOINTS_DIRECTORY.key}' = '/a/directory', or"
+            f" '{config.SAVEPOINT_DIRECTORY.key}', before the INSERT; STOP JOB"
+            f" '{node.job_id}' cancels the job"
         )
         raise session.context(text).error(node, message) from error
 

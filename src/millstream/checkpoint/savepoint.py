@@ -1,0 +1,474 @@
+"""Savepoints: complete copies of one checkpoint, which can be moved, copied and started from.
+
+A savepoint is a checkpoint directory with one checkpoint and a description::
+
+    savepoint.json   what it is, and whether it is complete: the commit point
+    job.json         the job that wrote it                             job_directories.py
+    log/             the manifest; its committables are committed      manifest_log.py
+    state/           every state file that it names
+    sources/         the splits of the sources                         execution/planned_source.py
+
+``savepoint.json`` is written before all files, as incomplete, and again when they are durable.  A
+job that starts from a savepoint, or from the checkpoint directory of another job, copies it into
+its own checkpoint directory, so it does not need it afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream import __version__
+from millstream.checkpoint.commit import ORIGIN, is_marked_committed, read_checkpoints
+from millstream.checkpoint.job_directories import JobIdentity
+from millstream.checkpoint.local_storage import (
+    IDENTITY,
+    TEMPORARY_DIRECTORY,
+    LocalStorage,
+    seal_of,
+)
+from millstream.checkpoint.manifest_log import ManifestLog, encode, manifest_to_json
+from millstream.checkpoint.model import blocks_of, difference
+from millstream.checkpoint.program import record_to_json
+from millstream.crash_points import crash_point
+from millstream.errors import CheckpointError, CorruptCheckpointError, UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from millstream.checkpoint.model import Manifest
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import StateFile
+
+
+#: Of ``savepoint.json``.
+FORMAT_VERSION: Final = 1
+DESCRIPTION: Final = "savepoint.json"
+_SOURCES: Final = "sources"
+#: How often the splits of sources are listed again because a file was compacted away meanwhile.
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointSettings:
+    """How savepoints are written and read."""
+
+    #: With which they are signed; empty: they are not.
+    key_file: str = ""
+    fsync: bool = True
+
+    def storage(self, directory: str | Path) -> LocalStorage:
+        """The storage of a savepoint.
+
+        Raises:
+            ConfigurationError: the directory is none of a file system.
+        """
+        return LocalStorage(directory, fsync=self.fsync, seal=seal_of(self.key_file))
+
+
+def read_sources(storage: CheckpointStorage) -> dict[str, bytes]:
+    """The blobs that list the splits of a job's sources, by name, as they are now.
+
+    Raises:
+        CheckpointError: another driver changes them all the time.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return {name: storage.read(name) for name in storage.list_names(_SOURCES)}
+        except FileNotFoundError:  # compacted away between listing and reading
+            continue
+    message = f"the splits in {storage.location} change while they are read"
+    raise CheckpointError(message)
+
+
+def new_directory(base: str, job_id: str) -> str:
+    """The directory of a new savepoint, named as Flink's are."""
+    return f"{base.rstrip('/')}/savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
+
+
+def write_savepoint(
+    target: LocalStorage,
+    identity: JobIdentity,
+    manifest: Manifest,
+    source: LocalStorage,
+    splits: Mapping[str, bytes],
+) -> str:
+    """Write a savepoint of a checkpoint that is published and committed.
+
+    Cases (where it can stop -> what holds):
+
+    1. Nothing is written, or an empty directory -> there is no savepoint.
+    2. Some files are written, the description says that it is incomplete -> it is refused.
+    3. The description says that it is complete -> it is.
+
+    What can never happen: it is taken for complete, and something of it is missing.
+
+    Args:
+        target: a new directory; an incomplete one is deleted if this fails.
+        identity: the job.
+        manifest: the checkpoint.
+        source: the job's checkpoints; the state files of the manifest stay meanwhile.
+        splits: the splits of its sources, of a time after the manifest.
+
+    Returns:
+        The directory.
+
+    Raises:
+        FileNotFoundError: a state file has gone.
+        CorruptCheckpointError: a state file is damaged.
+        DirectoryError: the target cannot be written to.
+    """
+    target.bind(identity.job_id)
+    began = {"format_version": FORMAT_VERSION, "complete": False, "job_id": identity.job_id}
+    crash_point("savepoint.write.before")
+    try:
+        target.write(IDENTITY, identity.encode())  # which says whom signatures are of
+        target.write(DESCRIPTION, _encoded(began))
+        files = _distinct(manifest.files())
+        for file in files:
+            _copy(source, target, file)
+            crash_point("savepoint.file.after")
+        for name, content in splits.items():
+            target.write(name, content)
+        content, checksum = encode(0, manifest.generation, manifest_to_json(manifest))
+        target.write(ManifestLog.name(0), content)
+        crash_point("savepoint.publish.before")
+        target.write(DESCRIPTION, _encoded(_description(identity, manifest, files, checksum)))
+        crash_point("savepoint.publish.after")
+        with contextlib.suppress(OSError):
+            (Path(target.location) / TEMPORARY_DIRECTORY).rmdir()
+    except Exception:
+        with contextlib.suppress(Exception):  # what went wrong before is to be told
+            delete_savepoint(target)
+        raise
+    return target.location
+
+
+def _description(
+    identity: JobIdentity, manifest: Manifest, files: list[StateFile], checksum: str
+) -> dict[str, object]:
+    operators: dict[str, object] = {}
+    for uid, record in manifest.program.items():
+        acks = manifest.operators.get(uid, [])
+        names = {name: handle for ack in acks for name, handle in ack.operator_states.items()}
+        operators[uid] = {
+            **record_to_json(record),
+            "parallelism": len(acks),
+            "operator_states": {
+                name: f"{handle.kind.label} {handle.type}".strip()
+                for name, handle in sorted(names.items())
+            },
+            "splits": len(manifest.splits.get(uid, {})),
+        }
+    return {
+        "format_version": FORMAT_VERSION,
+        "complete": True,
+        "savepoint_id": uuid.uuid4().hex,
+        "job_id": identity.job_id,
+        "job_name": identity.job_name,
+        "checkpoint_id": manifest.epoch,
+        "run": manifest.generation,
+        "created": time.time_ns() // 1_000_000,
+        "checkpoint_published": manifest.published,
+        "millstream_version": __version__,
+        "max_parallelism": manifest.max_parallelism,
+        "final": manifest.final,
+        "state_files": len(files),
+        "state_size": sum(file["size"] for file in files),
+        "in_flight_size": sum(frames.file["size"] for frames in manifest.in_flight),
+        "manifest_checksum": checksum,
+        "operators": operators,
+    }
+
+
+def _encoded(value: Mapping[str, object]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _distinct(files: Iterable[StateFile]) -> list[StateFile]:
+    return list({file["remote"]: file for file in files}.values())
+
+
+def _copy(source: LocalStorage, target: LocalStorage, file: StateFile) -> None:
+    """Copy a state file; one that is there was copied before."""
+    name = file["remote"]
+    _verify(source, file)
+    with contextlib.suppress(FileExistsError):
+        target.upload(source.path_of(name), name)
+
+
+def _verify(storage: LocalStorage, file: StateFile) -> None:
+    reason = difference(blocks_of(storage.path_of(file["remote"])), file)
+    if reason is not None:
+        message = f"{file['remote']} in {storage.location} is damaged: {reason}"
+        raise CorruptCheckpointError(message)
+
+
+def require_no_savepoint(storage: CheckpointStorage) -> None:
+    """Refuse a savepoint as the checkpoint directory of a job, which would change it.
+
+    Raises:
+        CheckpointError: it is one.
+    """
+    if storage.exists(DESCRIPTION):
+        message = (
+            f"{storage.location} is a savepoint, and no checkpoint directory. To start from it, set"
+            " execution.state-recovery.path (millstream run --from-savepoint), and use another"
+            " execution.checkpointing.dir"
+        )
+        raise CheckpointError(message)
+
+
+def delete_savepoint(storage: LocalStorage, savepoint_id: str | None = None) -> None:
+    """Delete a savepoint; files that are not its own stay.
+
+    Args:
+        storage: of the savepoint, bound to its job.
+        savepoint_id: of the one that is meant; another one stays.  None: whatever is there.
+
+    Raises:
+        DirectoryError: something cannot be deleted.
+    """
+    if storage.exists(DESCRIPTION):
+        found = _read_description(storage) if savepoint_id is not None else {}
+        if found.get("complete") and found.get("savepoint_id") != savepoint_id:
+            return
+        storage.write(DESCRIPTION, _encoded({"format_version": FORMAT_VERSION, "complete": False}))
+    elif savepoint_id is not None:
+        return
+    own = ("log", "state", _SOURCES)
+    storage.delete([name for each in own for name in storage.list_names(each)])
+    storage.delete([DESCRIPTION, IDENTITY])
+    root = Path(storage.location)
+    for each in (*own, TEMPORARY_DIRECTORY):
+        for directory, _, _ in os.walk(root / each, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(directory).rmdir()
+    with contextlib.suppress(OSError):  # somebody keeps something of his own there
+        root.rmdir()
+
+
+# -- starting from one ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a job has started from, as its checkpoint directory keeps it."""
+
+    #: As it was given, without a scheme.
+    path: str
+    #: Of the savepoint, or made of job, run and number of a checkpoint.
+    savepoint_id: str
+    checkpoint_id: int
+    job_id: str
+    job_name: str
+
+    @classmethod
+    def load(cls, storage: CheckpointStorage) -> Origin | None:
+        """What the job of a checkpoint directory has started from; None: from scratch.
+
+        Raises:
+            CorruptCheckpointError: the file is damaged.
+        """
+        try:
+            value: dict[str, Any] = json.loads(storage.read(ORIGIN))
+            return cls(**{each: value[each] for each in cls.__dataclass_fields__})
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            file = f"{ORIGIN} in {storage.location}"
+            message = f"{file} is damaged ({error!r}). Put the file back from a copy."
+            raise CorruptCheckpointError(message) from error
+
+    def save(self, storage: CheckpointStorage) -> None:
+        """Keep it in the checkpoint directory of the job that starts."""
+        storage.write(ORIGIN, _encoded(asdict(self)))
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.path} (checkpoint {self.checkpoint_id} of job {self.job_name!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """A savepoint, or the checkpoint directory of a job, from which another job starts."""
+
+    storage: LocalStorage
+    manifest: Manifest
+    origin: Origin
+    #: Else it is the checkpoint directory of a job.
+    is_savepoint: bool
+
+    @classmethod
+    def open(cls, path: str, settings: SavepointSettings) -> StartingPoint:
+        """Read what there is at a path; nothing is written.
+
+        Cases:
+
+        1. A complete savepoint -> it is taken.
+        2. An incomplete one, or one of another format -> refused.
+        3. A checkpoint directory -> its newest checkpoint is taken, if its output is committed.
+           The other job commits it, or it has been lost; nobody else may.
+        4. Anything else -> refused.
+
+        Raises:
+            CheckpointError: there is nothing to start from.
+            CorruptCheckpointError, UnknownFormatError, SignatureError: it cannot be used.
+            ConfigurationError: it is none of a file system.
+        """
+        storage = settings.storage(path.removesuffix(f"/{DESCRIPTION}"))
+        where = storage.location
+        if not Path(where).is_dir():
+            message = f"there is no savepoint and no checkpoint directory {where}"
+            raise CheckpointError(message)
+        storage.check()
+        identity = JobIdentity.load(storage)  # first, for the others are verified as of this job
+        description = _read_description(storage) if storage.exists(DESCRIPTION) else None
+        if description is not None:
+            _require_complete(description, where)
+        elif identity is None:
+            message = (
+                f"{where} is neither a savepoint (it has no {DESCRIPTION}) nor a checkpoint"
+                f" directory (it has no {IDENTITY})"
+            )
+            raise CheckpointError(message)
+        if identity is None:
+            message = f"the savepoint {where} is damaged: {IDENTITY} is missing"
+            raise CorruptCheckpointError(message)
+        return cls._of(storage, identity, description)
+
+    @classmethod
+    def _of(
+        cls, storage: LocalStorage, identity: JobIdentity, description: dict[str, Any] | None
+    ) -> StartingPoint:
+        where, log = storage.location, ManifestLog(storage)
+        found = read_checkpoints(log, identity.job_id)
+        if not found and description is not None:
+            message = f"the savepoint {where} is damaged: its manifest is missing"
+            raise CorruptCheckpointError(message)
+        if not found:
+            message = f"the checkpoint directory {where} has no checkpoint yet"
+            raise CheckpointError(message)
+        version, manifest = found[-1]
+        if description is None:
+            _require_committed(storage, version, manifest)
+            savepoint_id = checkpoint_identity(manifest)
+        else:
+            savepoint_id = str(description.get("savepoint_id"))
+            _require_same(description, log.checksum(version), manifest, where)
+        origin = Origin(where, savepoint_id, manifest.epoch, identity.job_id, identity.job_name)
+        return cls(storage, manifest, origin, description is not None)
+
+    def verify(self) -> None:
+        """Read every state file.
+
+        Raises:
+            CorruptCheckpointError: one is missing or damaged.
+        """
+        for file in _distinct(self.manifest.files()):
+            try:
+                _verify(self.storage, file)
+            except FileNotFoundError:
+                message = f"{file['remote']} in {self.storage.location} is missing"
+                raise CorruptCheckpointError(message) from None
+
+    def copy_to(self, storage: LocalStorage) -> None:
+        """Copy everything that the checkpoint needs into the checkpoint directory of another job.
+
+        Raises:
+            CorruptCheckpointError: a file is missing or damaged.
+        """
+        crash_point("savepoint.restore.before")
+        self.origin.save(storage)
+        try:
+            for file in _distinct(self.manifest.files()):
+                _copy(self.storage, storage, file)
+                crash_point("savepoint.copy.after")
+        except FileNotFoundError as error:
+            message = f"a state file of {self.storage.location} is missing: {error}"
+            raise CorruptCheckpointError(message) from error
+        for name, content in read_sources(self.storage).items():
+            storage.write(name, content)
+
+    def first_manifest(self, job_id: str) -> Manifest:
+        """The checkpoint as the first one of another job.
+
+        Its output is that of the job that made it, which has committed it.
+        """
+        manifest = self.manifest
+        operators = {
+            uid: [replace(ack, committables=[]) for ack in acks]
+            for uid, acks in manifest.operators.items()
+        }
+        return replace(manifest, job_id=job_id, operators=operators, committed=True)
+
+
+def _read_description(storage: CheckpointStorage) -> dict[str, Any]:
+    where = f"{DESCRIPTION} in {storage.location}"
+    # It is signed for the job that job.json names; an incomplete one may come before that.
+    try:
+        value = json.loads(storage.read(DESCRIPTION))
+        version = value["format_version"]
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"{where} is damaged ({error!r}). Put the file back from a copy."
+        raise CorruptCheckpointError(message) from error
+    if version != FORMAT_VERSION:
+        message = (
+            f"{where} has format version {version!r}; this release of Millstream reads"
+            f" {FORMAT_VERSION}. Start from it with the release that wrote it"
+        )
+        raise UnknownFormatError(message)
+    found: dict[str, Any] = value
+    return found
+
+
+def _require_complete(description: Mapping[str, Any], where: str) -> None:
+    if description.get("complete") is not True:
+        message = (
+            f"the savepoint {where} is incomplete: the job that wrote it was ended before it was"
+            " done, or is still writing it. Take another one; an incomplete one can be deleted"
+        )
+        raise CorruptCheckpointError(message)
+
+
+def _require_same(
+    description: Mapping[str, Any], checksum: str, manifest: Manifest, where: str
+) -> None:
+    """Check that description and manifest belong together."""
+    told = (description.get("checkpoint_id"), description.get("job_id"))
+    if checksum != description.get("manifest_checksum") or told != (
+        manifest.epoch,
+        manifest.job_id,
+    ):
+        message = (
+            f"the savepoint {where} is damaged: its manifest is not the one that {DESCRIPTION}"
+            " names. Put it back from a copy as a whole"
+        )
+        raise CorruptCheckpointError(message)
+
+
+def checkpoint_identity(manifest: Manifest) -> str:
+    """The id of a checkpoint that is none of a savepoint."""
+    return f"{manifest.job_id}/{manifest.generation}/{manifest.epoch}"
+
+
+def _require_committed(storage: LocalStorage, version: int, manifest: Manifest) -> None:
+    if manifest.committed or not manifest.committable_counts():
+        return
+    if is_marked_committed(storage, version, manifest):
+        return
+    where = storage.location
+    message = (
+        f"checkpoint {manifest.epoch} in {where} has output of sinks that may not be committed: its"
+        " job is running, or was killed. Only that job commits it. While it runs, take a savepoint"
+        f" (`millstream savepoint {where}`); else start it there once more and stop it, or, if you"
+        f" know that the output is visible, `millstream checkpoints {where} confirm"
+        f" {manifest.epoch}`"
+    )
+    raise CheckpointError(message)
