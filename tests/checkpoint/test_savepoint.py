@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,12 @@ import pytest
 from tests.checkpoint.toy_checkpoint_job import Killed
 from tests.integration.job_runs import SplitsSource, collect, collected, environment
 
+from millstream.checkpoint.commit import state_names
 from millstream.checkpoint.inspect import inspect_checkpoint, verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.savepoint import DESCRIPTION
+from millstream.cli.main import main
 from millstream.common import Types
 from millstream.configuration import options
 from millstream.crash_points import points_of
@@ -27,6 +30,7 @@ from millstream.errors import (
     SignatureError,
     UnknownFormatError,
 )
+from millstream.execution import savepoints
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -175,6 +179,27 @@ def test_checkpoints_whose_output_may_not_be_committed_are_refused(tmp_path: Pat
     with pytest.raises(CheckpointError, match=r"may not be committed.*millstream savepoint"):
         start(tmp_path / "second", settings={PATH: checkpoints})
     assert not (tmp_path / "second" / "checkpoints" / "job.json").exists()
+
+
+def test_an_older_checkpoint_is_exported_and_started_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = start(tmp_path / "first")
+    assert first.run_epoch()
+    before = results(tmp_path / "first")
+    assert first.run_epoch()
+    checkpoints = str(tmp_path / "first" / "checkpoints")
+    assert main(["checkpoints", checkpoints, "export", "0", str(tmp_path / "exported")]) == 0
+    saved = capsys.readouterr().out.strip()
+    # Of the newest one it is not known that its output is committed, while the job runs.
+    assert main(["checkpoints", checkpoints, "export", "1", str(tmp_path / "exported")]) == 1
+    assert "may not be committed" in capsys.readouterr().err
+    assert main(["checkpoints", checkpoints, "export", "7", str(tmp_path / "exported")]) == 1
+    assert "has no checkpoint 7; there are: 0, 1" in capsys.readouterr().err
+    first.close_instances()
+    first.coordinator.close()
+    finish(start(tmp_path / "second", settings={PATH: saved}))
+    assert before + results(tmp_path / "second") == whole()
 
 
 def test_a_savepoint_is_a_checkpoint_directory_and_says_what_is_in_it(saved: Path) -> None:
@@ -440,6 +465,35 @@ def test_oracle_killed_while_one_is_written(
     assert len(found) == (point != "savepoint.write.before")
     finish(start(tmp_path / "first"))
     assert results(tmp_path / "first") == whole()
+
+
+def test_state_files_are_kept_while_they_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, write = threading.Event(), savepoints.write_savepoint
+
+    def write_late(*arguments: Any) -> str:
+        assert going.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(savepoints, "write_savepoint", write_late)
+    first = start(tmp_path / "first", settings={options.NUM_RETAINED.key: 1})
+    request = first.job.savepoints.ask(str(tmp_path / "savepoints"))
+    assert first.run_epoch()
+    before = results(tmp_path / "first")
+    for _ in range(3):
+        assert first.run_epoch()
+    going.set()
+    saved = request.result()
+    for each in first.job.savepoints._writers:
+        each.join()
+    finish(first)
+    finish(start(tmp_path / "second", settings={PATH: saved}))
+    assert before + results(tmp_path / "second") == whole()
+    # Behind it they are deleted as all that no checkpoint needs.
+    storage = LocalStorage(tmp_path / "first" / "checkpoints")
+    (manifest,) = ManifestLog(storage).manifests()
+    assert set(storage.list_names("state")) == state_names(manifest)
 
 
 def test_a_savepoint_that_fails_leaves_nothing_and_the_job_goes_on(

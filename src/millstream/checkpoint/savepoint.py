@@ -150,6 +150,41 @@ def write_savepoint(
     return target.location
 
 
+def export_checkpoint(
+    source: LocalStorage, epoch: int, directory: str, settings: SavepointSettings
+) -> str:
+    """Make a savepoint of a retained checkpoint, also while the job runs.
+
+    Args:
+        source: the checkpoint directory of the job.
+        epoch: the number of the checkpoint.
+        directory: below which the savepoint gets a directory of its own.
+        settings: how it is signed.
+
+    Returns:
+        Its directory.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or its output may not be committed.
+        CorruptCheckpointError: something of it is damaged.
+        FileNotFoundError: the job has deleted it meanwhile.
+    """
+    identity = JobIdentity.load(source)
+    found = [] if identity is None else read_checkpoints(ManifestLog(source), identity.job_id)
+    chosen = next((each for each in found if each[1].epoch == epoch), None)
+    if identity is None or chosen is None:
+        known = ", ".join(str(manifest.epoch) for _, manifest in found) or "none"
+        message = f"{source.location} has no checkpoint {epoch}; there are: {known}"
+        raise CheckpointError(message)
+    version, manifest = chosen
+    if chosen is found[-1]:  # older ones are committed: the next one waited for that
+        _require_committed(source, version, manifest)
+    path = new_directory(LocalStorage(directory).location, identity.job_id)
+    identity = replace(identity, program=manifest.program)
+    target = settings.storage(path)
+    return write_savepoint(target, identity, manifest, source, read_sources(source))
+
+
 def _description(
     identity: JobIdentity, manifest: Manifest, files: list[StateFile], checksum: str
 ) -> dict[str, object]:

@@ -1,6 +1,6 @@
-"""``millstream checkpoints DIR``: list, inspect, state, verify, confirm and sign.
+"""``millstream checkpoints DIR``: list, inspect, state, verify, export, confirm and sign.
 
-All but "confirm" and "sign" only read, and may be used while the job runs.
+All but "confirm" and "sign" only read the directory, and may be used while the job runs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from millstream.checkpoint.inspect import (
 )
 from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.checkpoint.program import accumulators, labels
+from millstream.checkpoint.savepoint import SavepointSettings, export_checkpoint
 from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
 from millstream.metrics.progress import format_bytes, format_moment, format_watermark
@@ -174,16 +175,18 @@ def show_checkpoints(
     *,
     key_file: str = "",
     selection: Selection | None = None,
+    target: str = "",
 ) -> int:
     """Print what is in a checkpoint directory, or confirm that output of it has been seen.
 
     Args:
         directory: the checkpoint directory.
-        action: "list", "inspect", "state", "verify", "confirm" or "sign".
-        epoch: for "inspect" and "state": which checkpoint, None for the newest; for "confirm": the
-            newest.
+        action: "list", "inspect", "state", "verify", "export", "confirm" or "sign".
+        epoch: for "inspect" and "state": which checkpoint, None for the newest; for "export":
+            which; for "confirm": the newest.
         key_file: the key with which the directory is signed, or is to be.
         selection: for "state": what of it.
+        target: for "export": below which the savepoint is written.
 
     Returns:
         The exit code: 1 if "verify" found damage.
@@ -204,6 +207,8 @@ def show_checkpoints(
         return _verify(storage)
     if action == "confirm" and epoch is not None:
         _confirm(storage, epoch)
+    elif action == "export" and epoch is not None:
+        print(_export(storage, epoch, target, key_file))
     elif action == "inspect":
         _inspect(storage, epoch)
     elif action == "state":
@@ -336,6 +341,14 @@ def _confirm(storage: CheckpointStorage, epoch: int) -> None:
         " run commits what it still finds pending, and takes what is neither pending nor there"
         " for taken away"
     )
+
+
+def _export(storage: LocalStorage, epoch: int, target: str, key_file: str) -> str:
+    try:
+        return export_checkpoint(storage, epoch, target, SavepointSettings(key_file))
+    except FileNotFoundError as error:
+        message = f"the job has deleted checkpoint {epoch} meanwhile, or a file is missing: {error}"
+        raise CheckpointError(message) from error
 
 
 def _print_state(operators: list[OperatorDetails]) -> None:

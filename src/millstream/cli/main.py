@@ -370,6 +370,14 @@ def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> No
     )
     _add_state(actions)
     actions.add_parser("verify", help="read every state file and compare its checksum")
+    export = actions.add_parser(
+        "export",
+        help="write a retained checkpoint as a savepoint",
+        description="Copy a retained checkpoint, also an older one, into a savepoint below TARGET, "
+        "and print its path. A job starts from it with `millstream run --from-savepoint`.",
+    )
+    export.add_argument("epoch", metavar="ID", type=whole_number, help="the checkpoint id")
+    export.add_argument("target", metavar="TARGET", help="the directory to write to")
     confirm = actions.add_parser(
         "confirm",
         help="mark the output of the last checkpoint as committed",
@@ -524,6 +532,7 @@ def _dispatch(options: argparse.Namespace) -> int:
             _epoch(options),
             key_file=getattr(options, "hmac_key_file", ""),
             selection=_selection(options),
+            target=getattr(options, "target", ""),
         )
     if options.command == "savepoint":
         from millstream.cli.savepoint_command import SavepointOptions, take_savepoint
