@@ -17,7 +17,7 @@ from millstream.checkpoint.commit import state_names
 from millstream.checkpoint.inspect import inspect_checkpoint, verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.checkpoint.savepoint import DESCRIPTION
+from millstream.checkpoint.savepoint import DESCRIPTION, write_savepoint
 from millstream.cli.main import main
 from millstream.common import Types
 from millstream.configuration import options
@@ -87,7 +87,7 @@ def results(*directories: Path) -> Counter[Any]:
 
 
 def start(directory: Path, parallelism: int = 2, **more: Any) -> MiniCluster:
-    settings = {key: str(value) for key, value in more.pop("settings", {}).items()}
+    settings: dict[str, Any] = {key: str(each) for key, each in more.pop("settings", {}).items()}
     backend = more.pop("backend", "hashmap")
     graph = graph_of(directory, parallelism, **more, **settings)
     return MiniCluster(graph, directory / "checkpoints", limits=[14] * 20, state_backend=backend)
@@ -253,7 +253,7 @@ def test_other_checkpoints_are_not_passed_over(tmp_path: Path, saved: Path) -> N
     assert cluster.run_epoch()
     cluster.close_instances()
     cluster.coordinator.close()
-    with pytest.raises(CheckpointError, match="has checkpoints of its own, up to 2"):
+    with pytest.raises(CheckpointError, match="has other checkpoints, up to 2"):
         start(tmp_path / "first", settings={PATH: saved})
     finish(start(tmp_path / "first"))
     assert results(tmp_path / "first") == whole()
@@ -315,10 +315,15 @@ def described(saved: Path, **changes: object) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
+def emptied(saved: Path) -> None:
+    shutil.rmtree(saved)
+    saved.mkdir()
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "nothing there": (shutil.rmtree, CheckpointError, "there is no savepoint"),
     "another directory": (
-        lambda saved: [shutil.rmtree(saved), saved.mkdir()],
+        emptied,
         CheckpointError,
         "is neither a savepoint",
     ),
@@ -448,8 +453,8 @@ def test_oracle_killed_while_one_is_written(
     first.job.savepoints.ask(str(tmp_path / "savepoints"))
     crash_at(point)
     assert first.run_epoch()
-    for each in first.job.savepoints._writers:
-        each.join()
+    for writer in first.job.savepoints._writers:
+        writer.join()
     crash_at("")
     first.close_instances()
     first.coordinator.close()
@@ -470,7 +475,7 @@ def test_oracle_killed_while_one_is_written(
 def test_state_files_are_kept_while_they_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    going, write = threading.Event(), savepoints.write_savepoint
+    going, write = threading.Event(), write_savepoint
 
     def write_late(*arguments: Any) -> str:
         assert going.wait(60)
@@ -485,8 +490,8 @@ def test_state_files_are_kept_while_they_are_copied(
         assert first.run_epoch()
     going.set()
     saved = request.result()
-    for each in first.job.savepoints._writers:
-        each.join()
+    for writer in first.job.savepoints._writers:
+        writer.join()
     finish(first)
     finish(start(tmp_path / "second", settings={PATH: saved}))
     assert before + results(tmp_path / "second") == whole()

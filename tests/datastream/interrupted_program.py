@@ -58,6 +58,12 @@ class MiniClient:
     def stop(self, *, drain: bool = False) -> str:
         raise ProgramError("drain" if drain else "stop")
 
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+        return self.stop(drain=drain or directory is None)
+
+    def trigger_savepoint(self, directory: str | None = None) -> str:
+        raise ProgramError(directory or "savepoint")
+
     def get_job_execution_result(self) -> JobExecutionResult:
         while not self.ended.wait(0.2):
             pass

@@ -57,6 +57,12 @@ class FakeClient:
     def stop(self, *, drain: bool = False) -> str:
         return f"stopped, drained: {drain}"
 
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+        return f"{directory}, drained: {drain}"
+
+    def trigger_savepoint(self, directory: str | None = None) -> str:
+        return f"{directory}"
+
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})
 

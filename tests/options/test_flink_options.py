@@ -174,6 +174,7 @@ def test_applied_options_take_flinks_values_or_name_those_that_they_take() -> No
                 assert f"{key} is '{value}'; it must be " in str(error)  # noqa: PT017
                 refused.setdefault(key, []).append(value)
     assert {key: values for key, values in refused.items() if values != ["other"]} == {
+        "execution.state-recovery.claim-mode": ["LEGACY"],
         "restart-strategy.exponential-delay.backoff-multiplier": ["0.77"],
         "table.exec.sink.type-length-enforcer": ["ERROR"],
     }

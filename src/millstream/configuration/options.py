@@ -432,7 +432,7 @@ IGNORE_UNCLAIMED_STATE: Final = boolean(
 SAVEPOINT_PATH: Final = text(
     "execution.state-recovery.path",
     "savepoint, or checkpoint directory of another job, from which the job starts; one that has "
-    "started from it and has checkpoints of its own continues from those",
+    "started from it and already has later checkpoints continues from those",
     aliases=("execution.savepoint.path",),
 )
 CLAIM_MODE: Final = choice(

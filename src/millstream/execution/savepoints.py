@@ -145,16 +145,16 @@ def starting_point(
         if checkpoint_identity(last) == checkpoint_identity(start.manifest):
             return None
         message = (
-            f"the job is to start from {start.origin}, but {where} has checkpoints of"
-            f" its own, up to {last.epoch}, which do not come from there. To start from the"
-            f" savepoint, use an empty {options.CHECKPOINTS_DIRECTORY.key}; to go on from the"
-            f" job's own checkpoints, leave {options.SAVEPOINT_PATH.key} out"
+            f"the job is to start from {start.origin}, but {where} has other"
+            f" checkpoints, up to {last.epoch}, which do not come from there. To start from the"
+            f" savepoint, use an empty {options.CHECKPOINTS_DIRECTORY.key}; to continue from the"
+            f" checkpoints of the job, leave {options.SAVEPOINT_PATH.key} out"
         )
         raise CheckpointError(message)
     if claims(configuration) and not start.is_savepoint:
         message = (
             f"{options.CLAIM_MODE.key} is CLAIM, but {start.storage.location} is the checkpoint"
-            " directory of a job, which owns it. Take NO_CLAIM, or go on in that directory with"
+            " directory of a job, which owns it. Take NO_CLAIM, or continue in that directory with"
             f" {options.CHECKPOINTS_DIRECTORY.key}"
         )
         raise ConfigurationError(message)
