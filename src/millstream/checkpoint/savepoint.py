@@ -33,9 +33,8 @@ from millstream.checkpoint.local_storage import (
     LocalStorage,
     seal_of,
 )
-from millstream.checkpoint.manifest_log import ManifestLog, encode, manifest_to_json
-from millstream.checkpoint.model import blocks_of, difference
-from millstream.checkpoint.program import record_to_json
+from millstream.checkpoint.manifest_log import ManifestLog, encode
+from millstream.checkpoint.model import MANIFEST, PROGRAM, blocks_of, difference
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, CorruptCheckpointError, UnknownFormatError
 
@@ -136,7 +135,7 @@ def write_savepoint(
             crash_point("savepoint.file.after")
         for name, content in splits.items():
             target.write(name, content)
-        content, checksum = encode(0, manifest.generation, manifest_to_json(manifest))
+        content, checksum = encode(0, manifest.generation, MANIFEST.write(manifest))
         target.write(ManifestLog.name(0), content)
         crash_point("savepoint.publish.before")
         target.write(DESCRIPTION, _encoded(_description(identity, manifest, files, checksum)))
@@ -189,11 +188,11 @@ def _description(
     identity: JobIdentity, manifest: Manifest, files: list[StateFile], checksum: str
 ) -> dict[str, object]:
     operators: dict[str, object] = {}
-    for uid, record in manifest.program.items():
+    for uid, record in PROGRAM.write(manifest.program).items():
         acks = manifest.operators.get(uid, [])
         names = {name: handle for ack in acks for name, handle in ack.operator_states.items()}
         operators[uid] = {
-            **record_to_json(record),
+            **record,
             "parallelism": len(acks),
             "operator_states": {
                 name: f"{handle.kind.label} {handle.type}".strip()

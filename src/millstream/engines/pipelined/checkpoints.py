@@ -121,7 +121,7 @@ class Checkpoints:
     @property
     def has_room(self) -> bool:
         """Return whether another may be under way beside those that are."""
-        return not self._is_over and len(self._pending) < self._most
+        return not self.is_over and len(self._pending) < self._most
 
     def begin(self, now: float) -> None:
         """Note that the tasks begin to work: the first is an interval later."""
