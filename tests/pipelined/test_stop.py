@@ -142,7 +142,7 @@ def test_a_job_that_has_ended_is_stopped_already(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_refused(tmp_path: Path, eventually: Eventually) -> None:
     client = start(tmp_path, "epochs")
-    with pytest.raises(ProgramError, match="not be drained"):
+    with pytest.raises(ProgramError, match="not drained"):
         client.stop(drain=True).result()
     eventually(lambda: read(client) > 0, "records")
     assert client.get_job_status().result() is JobStatus.RUNNING
