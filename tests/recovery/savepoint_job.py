@@ -21,7 +21,7 @@ from millstream.errors import JobError
 if TYPE_CHECKING:
     from millstream.datastream import JobClient
 
-COUNT = 1_500
+COUNT = 6_000
 KEYS = 5
 
 
@@ -45,6 +45,7 @@ def build(directory: Path, execution: str, savepoint: str) -> StreamExecutionEnv
         "millstream.progress": "off",
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "100",
+        "millstream.epoch.target-duration": "20",
         "execution.state-recovery.path": savepoint,
         "execution.state-recovery.claim-mode": "CLAIM",
     }

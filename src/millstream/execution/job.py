@@ -374,6 +374,10 @@ class Job:
     def checkpoint_committed(self, coordinator: Coordinator, manifest: Manifest) -> None:
         """Begin the savepoints that a checkpoint is, and drop the one that it supersedes."""
         self.savepoints.committed(coordinator, manifest)
+        self.drop_claimed(manifest)
+
+    def drop_claimed(self, manifest: Manifest) -> None:
+        """Delete the savepoint that the job has claimed, if a later checkpoint is committed."""
         claimed = self._claimed
         if claimed is not None and manifest.epoch > claimed.checkpoint_id:
             self._claimed = None

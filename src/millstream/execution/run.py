@@ -280,6 +280,7 @@ class Run:
         delete_older_files(job.graph.files, job.storage)
         if last is not None:
             self._on_recovered(last)
+            job.drop_claimed(last)  # a run before may have been killed at it
             if last.final:
                 return False
         if not self._tasks_at_work:  # ``execution/split_enumerator.py`` starts and tells them else
