@@ -136,7 +136,7 @@ def test_at_least_once_says_what_becomes_of_a_commit_that_fails(tmp_path: Path) 
     out, flags = tmp_path / "out", tmp_path / "f"
     sink = FailingSink(CollectSink(out), "commit.before", times=99, directory=flags)
     graph = job(CheckpointingMode.AT_LEAST_ONCE, sink)
-    with pytest.raises(SinkError, match="drops them and writes the epoch again"):
+    with pytest.raises(SinkError, match="drops them and writes the output again"):
         cluster(graph, tmp_path).run()
     for flag in flags.iterdir():
         flag.unlink()
