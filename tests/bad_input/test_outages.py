@@ -49,7 +49,11 @@ def mortal() -> Iterator[PostgresServer]:
             "results-sink could not commit checkpoint 1",
         ),
         ("postgres-commit-table", "sink.prepare.before", "sink 'results' .* checkpoint 1, subtask"),
-        ("postgres-commit-table", "manifest.publish.after", "results-sink could not commit checkpoint"),
+        (
+            "postgres-commit-table",
+            "manifest.publish.after",
+            "results-sink could not commit checkpoint",
+        ),
         ("postgres-upsert", "upsert.commit.before", "sink 'results' .* checkpoint 1, subtask"),
     ],
 )

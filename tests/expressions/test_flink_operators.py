@@ -20,11 +20,10 @@ from millstream.expressions.functions import (
     comparison,
     conditional,
     conversion,
-    logical,
 )
 
 TABLE = Path(__file__).with_name("flink_operators.tsv")
-MODULES = (comparison, logical, arithmetic, conditional, conversion)
+MODULES = (comparison, arithmetic, conditional, conversion)
 
 
 def test_results_are_those_of_flink() -> None:
