@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from millstream.connectors.files.partitions import directory_of, values_of
+from millstream.connectors.files.partition_names import directory_of, values_of
 from millstream.connectors.files.pending_files import local_directory
 from millstream.errors import (
     CatalogError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.connectors.files.partitions import directory_of, shown_value, value_text
+from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
 from millstream.errors import CatalogError, ValidationError
 from millstream.sql.binder.binding import static_partition
 from millstream.sql.binder.expressions import ExpressionBinder

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.configuration.options import LOCAL_TIME_ZONE
 from millstream.connectors.basic.whole_source import WholeSourceLookup
+from millstream.connectors.files.partition_names import directory_of, shown_value, value_text
 from millstream.connectors.files.partitions import (
     Overwrite,
     PartitionCommit,
@@ -21,9 +22,6 @@ from millstream.connectors.files.partitions import (
     PartitionTime,
     SuccessFile,
     TableFileSink,
-    directory_of,
-    shown_value,
-    value_text,
 )
 from millstream.connectors.files.sink import FileSink
 from millstream.connectors.files.source import FileColumns, FileSource
