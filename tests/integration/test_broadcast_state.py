@@ -28,6 +28,7 @@ from millstream.datastream.state import (
 )
 from millstream.errors import MillstreamError, ProgramError, StateError
 from millstream.graph.model import sources_before
+from millstream.runtime.operators.process import KeyedBroadcastProcessFactory
 from millstream.testing import OperatorHarness, StreamHarness
 from millstream.testing.mini_cluster import MiniCluster
 
@@ -356,3 +357,69 @@ def test_what_cannot_be_read_in_order(tmp_path: Path) -> None:
         sources_before(of_spark)
     of_spark.batch_mode = False
     assert sources_before(of_spark) == {"records": set(), "ruled": set()}
+
+
+class Raising(KeyedBroadcastProcessFunction):
+    """Adds what is broadcast to the counts of all keys that are known."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.counts = runtime_context.get_state(COUNTS)
+        self.names = runtime_context.get_map_state(NAMES)
+
+    def process_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterator[Any]:
+        key, number = value
+        self.counts.update((self.counts.value() or 0) + number)
+        self.names.put(number, str(key))
+        yield key, self.counts.value(), sorted(self.names.values())
+
+    def process_broadcast_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Iterator[Any]:
+        seen = []
+
+        def add(key: Any, state: ValueState[int]) -> None:
+            seen.append(key)
+            state.update(state.value() + value)
+
+        ctx.apply_to_keyed_state(COUNTS, add)
+        ctx.apply_to_keyed_state(NAMES, lambda _, state: state.clear())
+        yield "known", sorted(map(str, seen))
+
+
+COUNTS = ValueStateDescriptor("counts", Types.LONG())
+NAMES = MapStateDescriptor("names", Types.LONG(), Types.STRING())
+
+
+@pytest.mark.parametrize("long_lived", [False, True])
+@pytest.mark.parametrize("keys", [3, 1_203])
+def test_what_is_broadcast_reaches_the_state_of_all_keys(keys: int, long_lived: bool) -> None:
+    factory = KeyedBroadcastProcessFactory(Raising(), lambda value: value[0], [])
+    with OperatorHarness(factory, long_lived=long_lived) as harness:
+        known = [f"k{n}" if n % 3 else n for n in range(keys)]  # several kinds of keys
+        harness.process_all([(key, 1) for key in known])
+        harness.end_epoch()
+        harness.process((("pair", 1), 5))  # in memory only
+        harness.process(10, input_index=1)
+        found: tuple[str, list[str]] = ("known", sorted(map(str, [*known, ("pair", 1)])))
+        assert harness.outputs[-1:] == [found]
+        harness.end_epoch()
+        for key, count in ((known[0], 11), (known[-1], 11), (("pair", 1), 15), ("new", 0)):
+            harness.process((key, 7))
+            assert harness.outputs[-1] == (key, count + 7, [str(key)])
+
+
+def test_keyed_state_has_no_key_behind_it() -> None:
+    class Touching(Raising):
+        def process_broadcast_element(
+            self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
+        ) -> Iterator[Any]:
+            yield from super().process_broadcast_element(value, ctx)
+            self.counts.update(1)
+
+    factory = KeyedBroadcastProcessFactory(Touching(), lambda value: value[0], [])
+    with OperatorHarness(factory) as harness:
+        harness.process(("a", 1))
+        with pytest.raises(StateError, match="has no current key"):
+            harness.process(10, input_index=1)

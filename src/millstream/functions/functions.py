@@ -16,13 +16,14 @@ from millstream.contracts.source import Source
 from millstream.errors import ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from millstream.functions.descriptors import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
         ReducingStateDescriptor,
+        StateDescriptor,
         ValueStateDescriptor,
     )
     from millstream.functions.handles import (
@@ -474,13 +475,26 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction):
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
-    """For a keyed stream: its records have keyed state and timers, those broadcast have not.
-
-    Flink's ``apply_to_keyed_state`` is in no PyFlink, and not here.
-    """
+    """For a keyed stream: its records have keyed state and timers, those broadcast have not."""
 
     class Context(BaseBroadcastProcessFunction.Context):
-        """The context of a record of the broadcast stream."""
+        """What a record of the broadcast stream comes with."""
+
+        @abstractmethod
+        def apply_to_keyed_state(
+            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+        ) -> None:
+            """Have ``function(key, state)`` called for each key of this subtask that has a state.
+
+            It may read and change the state, as in Flink's Java API (PyFlink has no such method).
+
+            Args:
+                state_descriptor: of the keyed state.
+                function: or an object with a method ``process(key, state)``.
+
+            Raises:
+                ProgramError: the name is taken by another kind of state.
+            """
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
         """The context of a record of the keyed stream."""

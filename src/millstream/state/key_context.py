@@ -234,7 +234,25 @@ _INT_KEY: Final = np.dtype(
 )
 _INT_KEY_AND_NUMBER: Final = np.dtype([("head", _INT_KEY), ("number", ">u4")])
 _GROUP_AND_LENGTH: Final = struct.Struct(">HI")
+_GROUP: Final = struct.Struct(">BHH")
 _TAG: Final = 0x4B  # "K"
+
+
+def following(prefix: bytes) -> bytes:
+    """The first name behind all that begin with ``prefix``."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,))
+
+
+def head_of_name(name: bytes) -> bytes:
+    """The name of an entry up to its key, that included."""
+    (*_, length) = _HEAD.unpack_from(name)
+    return name[: _HEAD.size + length]
+
+
+def key_of_head(head: bytes) -> object:
+    """The key in what ``head_of_name`` gives."""
+    return decode_key(head[_HEAD.size :])
 
 
 class KeyContext(ABC):
@@ -376,8 +394,13 @@ class KeyContext(ABC):
 
     def scan_prefix(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries of the store whose names begin with ``prefix``, in order."""
-        stripped = prefix.rstrip(b"\xff")
-        return self.store.scan(prefix, stripped[:-1] + bytes((stripped[-1] + 1,)))
+        return self.store.scan(prefix, following(prefix))
+
+    @staticmethod
+    def names_of_group(group: int, index: int) -> tuple[bytes, bytes]:
+        """First name of a key group's entries of state number ``index``, and the first behind."""
+        start = _GROUP.pack(_TAG, group, index)
+        return start, following(start)
 
     @property
     def next_chunk(self) -> bytes:

@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 from millstream.errors import ProgramError, StateError, UnknownFormatError
 from millstream.functions.descriptors import ListStateDescriptor, MapStateDescriptor
-from millstream.state.key_context import KeyContext
+from millstream.state.key_context import KeyContext, following, head_of_name, key_of_head
 from millstream.state.list_state import KeyedListState, KeyedMapState
 from millstream.state.registry import (
     CHUNK_COUNTER,
@@ -42,7 +42,7 @@ from millstream.state.ttl import TtlListState, TtlMapState, TtlValueState
 from millstream.state.value_state import HandleStore, KeyedValueState, hold_to_types, on_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import StateSection
@@ -305,12 +305,15 @@ class KeyedState(KeyContext, HandleStore):
 
     def _make_room(self) -> None:
         """Write what states have changed, and age; timers stay as they are: some may be firing."""
+        self._flush_states()
+        self._age()
+
+    def _flush_states(self) -> None:
         puts: Puts = []
         deletes: list[bytes] = []
         for state in self._states.values():
             state.flush(puts, deletes)
         self.write_through(puts, deletes)
-        self._age()
 
     def _age(self) -> None:
         """Drop what was not used of late; all that changed is written."""
@@ -372,6 +375,39 @@ class KeyedState(KeyContext, HandleStore):
                 " the class under its old name, or start without this state"
             )
             raise StateError(message) from error
+
+    def keys_of(self, descriptor: StateDescriptor) -> Iterator[object]:
+        """Yield each key that has a state, once, as the current key; in no order of use to people.
+
+        State of the current key may be changed meanwhile; a key that gets its first state on the
+        way may be left out.
+
+        Raises:
+            ProgramError: the name is taken by another kind of state.
+        """
+        self.handle_of(descriptor)
+        self._flush_states()  # what was changed since the last snapshot
+        index = self._states[descriptor.name].index
+        for group in range(*self.key_groups):
+            start, stop = self.names_of_group(group, index)
+            while portion := self._stored_keys(start, stop):
+                start = following(portion[-1])
+                keys = list(map(key_of_head, portion))
+                self.prefetch(keys)
+                for key in keys:
+                    self.set_current_key(key)
+                    yield key
+
+    def _stored_keys(self, start: bytes, stop: bytes) -> list[bytes]:
+        """What the names of entries begin with, once for each of the first keys."""
+        found: list[bytes] = []
+        for name, _ in self.store.scan(start, stop):
+            head = head_of_name(name)
+            if not found or found[-1] != head:
+                if len(found) == _PORTION:
+                    break
+                found.append(head)
+        return found
 
     def make_room(self, count: int) -> None:
         """Drop some of what is in memory if there is much: so many keys are to be read."""

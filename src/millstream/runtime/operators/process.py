@@ -40,7 +40,7 @@ from millstream.runtime.user_code import (
 from millstream.types.output_tag import OutputTag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         RestoreContext,
         StateSection,
     )
-    from millstream.functions.descriptors import MapStateDescriptor
+    from millstream.functions.descriptors import MapStateDescriptor, StateDescriptor
     from millstream.functions.handles import BroadcastState, ReadOnlyBroadcastState
     from millstream.state.keyed import KeyedState
 
@@ -409,6 +409,28 @@ class _BroadcastProcessContext(_Times, BaseBroadcastProcessFunction.Context):
         return self._states.writable(state_descriptor)
 
 
+class _KeyedBroadcastContext(_BroadcastProcessContext, KeyedBroadcastProcessFunction.Context):
+    """For the broadcast stream beside a keyed one."""
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, clock: Clock, states: _States, keyed: KeyedState) -> None:
+        super().__init__(clock, states)
+        self._keyed = keyed
+
+    def apply_to_keyed_state(
+        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+    ) -> None:
+        process = getattr(function, "process", function)
+        keyed = self._keyed
+        state = keyed.handle_of(state_descriptor)
+        try:
+            for key in keyed.keys_of(state_descriptor):
+                process(key, state)
+        finally:
+            _leave_keys(keyed)
+
+
 class _ReadOnlyContext(_Times, BaseBroadcastProcessFunction.ReadOnlyContext):
     """For a stream that is not keyed."""
 
@@ -451,6 +473,12 @@ class _NoKey:
         raise StateError(message)
 
 
+def _leave_keys(keyed: KeyedState) -> None:
+    """Have no key: one that came before must not look like that of a record which has none."""
+    keyed.current_key = None
+    keyed.cache_key = _NoKey()  # type: ignore[assignment] # on purpose
+
+
 class BroadcastProcessOperator(ProcessOperator):
     """Applies a BroadcastProcessFunction."""
 
@@ -487,7 +515,9 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
         """Make the contexts, then open the function."""
         super().open()
         self._context = _KeyedContext(self._service, self._states, self.keyed_state)
-        self._broadcast_context = _BroadcastProcessContext(self._service, self._states)
+        self._broadcast_context = _KeyedBroadcastContext(
+            self._service, self._states, self.keyed_state
+        )
 
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
@@ -498,9 +528,7 @@ class KeyedBroadcastProcessOperator(KeyedProcessOperator):
             super().process_batch(batch)
             return
         self.records_in += len(batch)
-        # A key that came before must not look like that of a record which has none.
-        self.keyed_state.current_key = None
-        self.keyed_state.cache_key = _NoKey()  # type: ignore[assignment] # on purpose
+        _leave_keys(self.keyed_state)
         context, collector = self._broadcast_context, self._collector
         for value, timestamp in zip(batch.values, batch.timestamp_list, strict=True):
             context.current_timestamp = timestamp
