@@ -374,7 +374,8 @@ def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> No
         "export",
         help="write a retained checkpoint as a savepoint",
         description="Copy a retained checkpoint, also an older one, into a savepoint below TARGET, "
-        "and print its path. A job starts from it with `millstream run --from-savepoint`.",
+        "and print its path. A job starts from it with "
+        "`millstream run --from-savepoint PATH job.py`.",
     )
     export.add_argument("epoch", metavar="ID", type=whole_number, help="the checkpoint id")
     export.add_argument("target", metavar="TARGET", help="the directory to write to")

@@ -352,6 +352,7 @@ class Accumulators:
 
     @property
     def cached(self) -> int:
+        """Return how many accumulators are in memory."""
         return self._values.cached
 
     def _read(self, slot: Slot) -> Any:
@@ -363,6 +364,7 @@ class Accumulators:
         return accumulator
 
     def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
+        """Fold an element in."""
         del timestamp
         slot = (key, states[0])
         self._values.put(slot, self._fold(self._read(slot), value))
@@ -381,17 +383,21 @@ class Accumulators:
         return add
 
     def get(self, key: CacheKey, states: StateWindows) -> Any:
+        """Return the accumulator, ABSENT if there is none."""
         return self._values.get((key, states[0]))
 
     def clear(self, key: CacheKey, states: StateWindows) -> None:
+        """Remove the accumulator."""
         slot = (key, states[0])
         self._emitted.discard(slot)
         self._values.put(slot, ABSENT)
 
     def put(self, key: CacheKey, states: StateWindows, content: Any) -> None:
+        """Let this be the accumulator."""
         self._values.put((key, states[0]), content)
 
     def merge(self, key: CacheKey, parts: Sequence[StateWindows]) -> StateWindows:
+        """Merge the accumulators of windows into that of the first; return its state windows."""
         target = (key, parts[0][0])
         merged = self._read(target)
         for states in parts[1:]:
@@ -405,6 +411,7 @@ class Accumulators:
         return parts[0]
 
     def prefetch_slots(self, slots: Sequence[Slot]) -> None:
+        """Read the accumulators of ``slots`` in one go."""
         self._values.prefetch_slots(slots)
 
     def emitted(self, key: CacheKey, states: StateWindows) -> None:
@@ -429,6 +436,7 @@ class Elements(SnapshotState):
         keyed.add_state(self._headers)  # after the chunks, whose flush changes headers
 
     def add(self, key: CacheKey, states: StateWindows, value: Any, timestamp: int) -> None:
+        """Append an element."""
         slot = (key, states[-1])
         item = (value, timestamp) if self._timestamps else value
         self.cached += 1
@@ -438,6 +446,8 @@ class Elements(SnapshotState):
             self._tails[slot] = [item]
 
     def adder(self) -> Callable[[Slot, Any, int], None]:
+        """Return what appends an element, with all it needs available."""
+
         def add(slot: Slot, value: Any, timestamp: int) -> None:
             self.cached += 1
             item = (value, timestamp) if self._timestamps else value
@@ -476,6 +486,7 @@ class Elements(SnapshotState):
             self.cached += len(content)
 
     def clear(self, key: CacheKey, states: StateWindows) -> None:
+        """Remove all elements."""
         for namespace in states:
             slot = (key, namespace)
             self.cached -= len(self._tails.pop(slot, ()))
