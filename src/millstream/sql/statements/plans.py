@@ -74,6 +74,10 @@ class Plan:
 # -- tables and functions ------------------------------------------------------------------------
 
 
+#: Names of the options that a plan leaves out, for they are secret.
+_HIDDEN: Final = "options_of_catalog"
+
+
 class _Tables:
     """Tables of a session, in plans."""
 
@@ -91,15 +95,16 @@ class _Tables:
         shown = table.copy({key: table.options[key] for key in sorted(table.options)})
         shown = shown.copy({k: v for k, v in shown.options.items() if k not in hidden})
         made = json.loads(text_of(shown, identifier.as_summary_string()))
-        return {**made, "options_of_catalog": hidden} if hidden else made
+        return {**made, _HIDDEN: hidden} if hidden else made
 
     def read(self, identifier: ObjectIdentifier, written: Any) -> CatalogTable:
         """The table that a plan says."""
-        table: CatalogTable = read_object(json.dumps(written), f"table {identifier} of the plan")
+        content = {key: each for key, each in written.items() if key != _HIDDEN}
+        table: CatalogTable = read_object(json.dumps(content), f"table {identifier} of the plan")
         found = (
             self._session.catalogs.find_table(identifier.parts) if _is_named(identifier) else None
         )
-        hidden = written.get("options_of_catalog", [])
+        hidden = written.get(_HIDDEN, [])
         shown = identifier.as_summary_string()
         if found is None:
             if hidden:
