@@ -147,7 +147,7 @@ def test_a_task_fails_whose_output_cannot_be_prepared(make: Make, tmp_path: Path
         made.set_restart_strategy(RestartStrategies.no_restart())
         return made
 
-    with pytest.raises(SinkError, match=r"files.* failed while pre-committing in epoch"):
+    with pytest.raises(SinkError, match=r"files.* failed while pre-committing in checkpoint"):
         env().execute("refused")
     assert notes(tmp_path, "aborted")
     env().execute("refused")
