@@ -48,14 +48,14 @@ def test_a_line_is_written_at_first_then_every_ten_seconds_and_at_the_end() -> N
     reporter.close()
     reporter.close()
     assert [line.split(" | ")[0] for line in lines] == [
-        "job: epoch 0",
-        "job: epoch 10",
-        "job: epoch 20",
-        "job: epoch 24",
+        "job: checkpoint 0",
+        "job: checkpoint 10",
+        "job: checkpoint 20",
+        "job: checkpoint 24",
     ]
     assert lines[1] == (
-        "job: epoch 10 | 10,000 records | 1,000/s | watermark 2013-01-01 10:15:00 | "
-        "checkpoint 2.0 KiB | 0.50 s"
+        "job: checkpoint 10 | 10,000 records | 1,000/s | watermark 2013-01-01 10:15:00 | "
+        "2.0 KiB written | 0.50 s"
     )
 
 
@@ -67,13 +67,13 @@ def test_why_a_job_waits_to_be_started_again_stands_before_the_figures() -> None
     clock.now += 10.0
     reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     assert lines[0] == "job: waiting to start again: the checkpoint directory /x is full ..."
-    assert lines[1].startswith("job: epoch 1 | ")
+    assert lines[1].startswith("job: checkpoint 1 | ")
     terminal = Terminal()
     live = LiveProgressReporter("job", terminal)
     live.update(Progress(1, 10, 5.0, 0, 0, 2.0))
     live.update_failure("the disk is full")
     live.close()
-    assert "job: waiting to start again: the disk is full | epoch 1 |" in terminal.getvalue()
+    assert "job: waiting to start again: the disk is full | checkpoint 1 |" in terminal.getvalue()
 
 
 def test_what_is_pending_is_told_when_a_line_is_due() -> None:
@@ -99,7 +99,7 @@ def test_a_terminal_shows_what_is_pending_before_the_last_figures() -> None:
     reporter.close()
     shown = terminal.getvalue()
     assert "job: 1 committable pending, the oldest for 0.2 s" in shown
-    assert "job: 2 committables pending, the oldest for 3.0 s | epoch 7" in shown
+    assert "job: 2 committables pending, the oldest for 3.0 s | checkpoint 7" in shown
 
 
 def test_a_terminal_gets_a_live_line() -> None:
@@ -109,7 +109,7 @@ def test_a_terminal_gets_a_live_line() -> None:
     reporter.update(Progress(7, 1000, 1000.0, 0, 0, 0.5))
     reporter.close()
     reporter.close()
-    assert "epoch 7" in terminal.getvalue()
+    assert "checkpoint 7" in terminal.getvalue()
 
 
 def test_without_terminal_and_logging_lines_go_to_the_stream(
@@ -119,14 +119,16 @@ def test_without_terminal_and_logging_lines_go_to_the_stream(
     stream = io.StringIO()
     reporter = create_progress_reporter("job", "on", stream)
     reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
-    assert stream.getvalue().startswith("job: epoch 1 | 10 records | 5/s | watermark 1970-01-01")
+    assert stream.getvalue().startswith(
+        "job: checkpoint 1 | 10 records | 5/s | watermark 1970-01-01"
+    )
 
 
 def test_with_logging_lines_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "millstream"):
         reporter = create_progress_reporter("job", "auto", io.StringIO())
         reporter.update(Progress(1, 10, 5.0, 0, 0, 2.0))
-    assert "job: epoch 1" in caplog.text
+    assert "job: checkpoint 1" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["millstream", "millstream.progress"])

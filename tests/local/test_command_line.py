@@ -34,7 +34,7 @@ def test_the_first_example(
     assert (
         capfd.readouterr().out == "('be', 1) ('be', 2) ('not', 1) ('or', 1) ('to', 1) ('to', 2)\n"
     )
-    assert "epoch 0 | 2 records" in caplog.text  # the progress, as on Spark
+    assert "checkpoint 0 | 2 records" in caplog.text  # the progress, as on Spark
 
 
 def test_a_program_that_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

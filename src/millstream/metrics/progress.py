@@ -254,10 +254,10 @@ def create_progress_reporter(
 def format_progress(progress: Progress) -> str:
     """The figures in one line."""
     line = (
-        f"epoch {progress.epoch} | {progress.records:,} records | "
+        f"checkpoint {progress.epoch} | {progress.records:,} records | "
         f"{progress.records_per_second:,.0f}/s | "
         f"watermark {format_watermark(progress.watermark)} | "
-        f"checkpoint {format_bytes(progress.checkpoint_bytes)} | {progress.duration_seconds:.2f} s"
+        f"{format_bytes(progress.checkpoint_bytes)} written | {progress.duration_seconds:.2f} s"
     )
     return " | ".join(filter(None, (line, progress.tasks, progress.event_time)))
 
