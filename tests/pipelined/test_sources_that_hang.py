@@ -224,7 +224,7 @@ def test_a_long_silence_is_spoken_of_once(
     inquiry = inquiries_module.Inquiry("source 'far away'", lambda: 1)
     assert not inquiry.is_answered
     assert not inquiry.is_answered
-    assert caplog.text.count("source 'far away' has not said") == 1
+    assert caplog.text.count("source 'far away' has not reported") == 1
     inquiry.ask()
     assert inquiry.is_answered
 
