@@ -338,17 +338,21 @@ def _costly(function: str, execution: str, events: int) -> Measurement:
 def costly_comparisons(*, quick: bool) -> list[Comparison]:
     """Functions that are costly per call, pipelined against micro-batches."""
     events = _COSTLY_EVENTS // 5 if quick else _COSTLY_EVENTS
-    many = 20 * events  # learning the size of a call takes a second, and a call takes thousands
     names = {
         "async": "asynchronous enrichment",
         "pandas": "pandas function",
         "model": "model inference by map_batches",
     }
+
+    def measured(function: str, execution: str) -> Measurement:
+        # Learning the size of a call takes a second, and a call takes thousands.
+        return _costly(function, execution, events * (20 if function in _BATCHED else 1))
+
     return [
         Comparison(
             f"{name}, pipelined",
-            _costly(function, "pipelined", many if function in _BATCHED else events),
-            _costly(function, "epochs", many if function in _BATCHED else events),
+            measured(function, "pipelined"),
+            measured(function, "epochs"),
             _COSTLY_RATIO,
         )
         for function, name in names.items()

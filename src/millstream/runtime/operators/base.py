@@ -112,14 +112,15 @@ class FunctionOperator(MeasuringOperator):
         if self._functions is not None:
             self._functions.restore(restored)
 
-    def write_functions_state(self, checkpoint: Checkpoint) -> None:
-        """Have the functions write their state; before the state that they write is flushed."""
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
         if self._functions is not None:
             self._functions.snapshot(checkpoint)
-
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        self.write_functions_state(checkpoint)
+        self.flush_state(checkpoint)
         return super().snapshot(checkpoint)
+
+    def flush_state(self, checkpoint: Checkpoint) -> None:
+        """Write keyed state through, which functions may just have written; others have none."""
+        del checkpoint
 
     def committed(self, epoch: int) -> Callable[[], None] | None:
         if self._functions is not None:
@@ -350,16 +351,17 @@ class KeyedOperator(FunctionOperator):
         """
         return self.context.batch_mode and watermark == MAX_TIMESTAMP
 
-    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
-        """Write the state through, and report when the next processing-time timer is due."""
-        due = self.due()
-        self.write_functions_state(checkpoint)
+    def flush_state(self, checkpoint: Checkpoint) -> None:
         self.keyed_state.live_on(checkpoint.next_attempt is not None)
         try:
             self.keyed_state.flush()
         except StateError as error:  # a value that cannot be pickled
             raise self._of_operator(error) from error
-        snapshot = MeasuringOperator.snapshot(self, checkpoint)
+
+    def snapshot(self, checkpoint: Checkpoint) -> OperatorSnapshot:
+        """Write the state through, and report when the next processing-time timer is due."""
+        due = self.due()
+        snapshot = super().snapshot(checkpoint)
         snapshot.next_due = due
         snapshot.states = self.keyed_state.described()
         snapshot.unused_states = self.keyed_state.unused()
