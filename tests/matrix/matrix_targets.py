@@ -226,8 +226,13 @@ class TwoPhaseMatrixTarget(PostgresMatrixTarget):
     table: ClassVar[type[Target]] = TwoPhaseTarget
 
     def leftovers(self) -> list[object]:
-        # Other cases use the server at the same time; only this one's job had locks on its table.
-        query = "SELECT mode FROM pg_locks WHERE relation = 'results'::regclass"
+        # Other cases use the server at the same time; only this one's job had locks on its table,
+        # beside the server's own cleaning.  A prepared transaction has no process.
+        query = (
+            "SELECT l.mode FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
+            " WHERE l.relation = 'results'::regclass"
+            " AND a.backend_type IS DISTINCT FROM 'autovacuum worker'"
+        )
         return list(execute(self.address, query))
 
 
