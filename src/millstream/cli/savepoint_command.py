@@ -23,7 +23,7 @@ _HEARD: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class SavepointOptions:
-    """What the command line says."""
+    """The arguments of ``millstream savepoint``."""
 
     #: The checkpoint directory of the job.
     checkpoints: str

@@ -44,7 +44,7 @@ _OUTPUT: Final = DirectoryUse("output directory", "the path of the sink")
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether trying again can only end in the same error."""
+    """Return whether trying again can only end in the same error."""
     if isinstance(error, OSError):  # before the others: some libraries' errors are both
         return error.errno in _ERRNOS
     return isinstance(error, (PermanentSinkError, *_OF_CODE))

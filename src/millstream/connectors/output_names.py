@@ -142,7 +142,7 @@ class OutputNames:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIdParts:
-    """What a transactional id tells of its owner."""
+    """The owner of a transactional id, as its parts say."""
 
     prefix: str
     job_id: str

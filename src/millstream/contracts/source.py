@@ -489,7 +489,10 @@ class Source(ABC):
         del split, position
 
     def is_final(self, split: Split) -> bool:
-        """Whether ``end_offset`` will never grow (a file that is complete); always the same."""
+        """Return whether ``end_offset`` will never grow (a file that is complete).
+
+        Always the same.
+        """
         del split
         return self.boundedness is Boundedness.BOUNDED
 

@@ -75,7 +75,7 @@ _UNLIMITED: Final = ("infinite", str(2**31 - 1))
 
 
 class Recovery(Enum):
-    """What running a job again can do about a failure of some class."""
+    """The treatment of a class of failures by running the job again."""
 
     #: Nothing, or it must not be done: the job ends.
     NEVER = "never"

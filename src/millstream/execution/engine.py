@@ -68,11 +68,17 @@ class Engine(ABC):
         return {}
 
     def task_counts(self, run: Run) -> list[RunningMetrics]:
-        """What the tasks of a run have counted since the last checkpoint; from any thread."""
+        """Return what the tasks of a run have counted since the last checkpoint.
+
+        From any thread.
+        """
         return read_counts(run.job.storage)
 
     def original_error(self, error: BaseException) -> BaseException:
-        """What a task raised, if ``error`` is the engine's way to tell of it; else ``error``."""
+        """Return what a task raised, if ``error`` is the engine's way to tell of it.
+
+        Else ``error``.
+        """
         return error
 
     def one_line(self, error: BaseException) -> str:

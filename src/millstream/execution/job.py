@@ -297,7 +297,7 @@ def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
 
 
 class Job:
-    """What is fixed when a job is submitted.
+    """The parts of a job that are fixed when it is submitted.
 
     Args:
         graph: the job; takes over from the checkpoint what the program leaves open.

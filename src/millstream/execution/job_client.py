@@ -144,7 +144,7 @@ class JobStatus(Enum):
 
 @dataclass(frozen=True)
 class JobExecutionResult:
-    """What a finished job leaves."""
+    """The result of a finished job."""
 
     job_id: str
     job_name: str
@@ -192,7 +192,7 @@ class JobExecutionResult:
 
 
 class JobHandle(Protocol):
-    """What an engine gives for a job that it runs; calls return when there is an answer.
+    """Control of a running job, given by its engine; calls return when there is an answer.
 
     They do and raise what ``JobClient`` says of its futures.
     """

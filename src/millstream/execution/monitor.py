@@ -42,7 +42,7 @@ Outcome = Literal["restored", "new", "dropped"]
 
 @dataclass(frozen=True, slots=True)
 class StartedOperator:
-    """What becomes of an operator, and of the states that it keeps, at the start of a run."""
+    """An operator at the start of a run, and what becomes of its states."""
 
     uid: str
     #: ``operator 'count' (job.py:14)``.

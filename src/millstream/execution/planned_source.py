@@ -80,7 +80,7 @@ class SeenSplits:
 
 @dataclass(slots=True)
 class SplitTable:
-    """What a driver holds of one source's splits."""
+    """The splits of one source, as the driver keeps them."""
 
     #: How many are logged; the number of the next.
     count: int = 0

@@ -480,7 +480,10 @@ class SourcePlanner:
     # -- turning offsets into work -------------------------------------------------------------
 
     def assignments(self, start: Offset, stop: Offset) -> list[SplitAssignment]:
-        """What the epoch from ``start`` to ``stop`` reads; a pure function of its arguments."""
+        """Return what the epoch from ``start`` to ``stop`` reads.
+
+        A pure function of its arguments.
+        """
         result: list[SplitAssignment] = []
         for planned in self._sources:
             if planned.source is None:

@@ -102,7 +102,7 @@ def require_savepoints(graph: JobGraph, directory: str | None) -> str:
 def starting_point(
     graph: JobGraph, storage: LocalStorage | None, last: Manifest | None
 ) -> StartingPoint | None:
-    """What a job starts from; None: from its own checkpoints, or from scratch.
+    """Return what a job starts from; None: from its own checkpoints, or from scratch.
 
     Cases (whether a path is given, and what the checkpoint directory of the job has):
 

@@ -46,7 +46,7 @@ class SplitEnd:
 
 @dataclass(slots=True)
 class Question:
-    """What is asked of a source; it is asked in another thread."""
+    """A question to a source, asked in another thread."""
 
     source: Source
     #: To look for further ones; None: not now.
@@ -80,7 +80,7 @@ class Question:
 
 @dataclass(slots=True)
 class Answer:
-    """What a source has answered."""
+    """The answer of a source."""
 
     found: list[Split]
     #: Of those of them that are read at once, by id.

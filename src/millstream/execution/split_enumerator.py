@@ -68,7 +68,7 @@ class OpenSplit:
 
 @dataclass(slots=True)
 class SubtaskLoad:
-    """What a subtask of a source has to read of complete splits."""
+    """The complete splits that a subtask of a source has to read."""
 
     splits: int = 0
     #: How many it may have.
@@ -185,7 +185,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Triggered:
-    """What the slots know when they take a checkpoint."""
+    """The splits that the slots know when they take a checkpoint."""
 
     #: All below this were assigned.
     channels: int
@@ -315,7 +315,7 @@ _SELDOM: Final = 1000
 
 @dataclass(slots=True)
 class Update:
-    """What is new, to be told to the slots."""
+    """News of splits, to be told to the slots."""
 
     #: Slot -> splits that it reads from now on.  The slot's number is that of the subtask.
     assigned: dict[int, list[SplitAssignment]] = field(default_factory=dict)

@@ -353,7 +353,7 @@ def _to_text(source: LogicalType, target: CharType | VarCharType, zone: str) -> 
 
 
 def sized_bytes(target: BinaryType | VarBinaryType) -> Cast:
-    """What cuts bytes to the length of a type, and fills up those of BINARY with zeros."""
+    """Return what cuts bytes to the length of a type, and fills up those of BINARY with zeros."""
     length = target.length
     if isinstance(target, BinaryType):
         return lambda value: value[:length].ljust(length, b"\0")
@@ -520,7 +520,10 @@ def local_column(column: Any, zone: str) -> Any:
 
 
 def has_plain_years(column: Any) -> bool:
-    """Whether all years of dates or timestamps are from 1 to 9999; Arrow errs beyond some."""
+    """Return whether all years of dates or timestamps are from 1 to 9999.
+
+    Arrow errs beyond some.
+    """
     if isinstance(column, pa.Scalar):
         column = pa.repeat(column, 1)
     is_date = pa.types.is_date(column.type)

@@ -27,7 +27,7 @@ class AsyncCalls:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """What expressions of one batch are evaluated with.
+    """Time, zone and options that the expressions of one batch are evaluated with.
 
     Args:
         time_zone: the session's time zone (``table.local-time-zone``), a name or an offset such

@@ -329,7 +329,7 @@ class _Step(ABC):
 
     @abstractmethod
     def values(self, value: Any, *, strict: bool) -> Iterator[Any]:
-        """What the step finds in a value.
+        """Return what the step finds in a value.
 
         Args:
             value: any JSON value.
@@ -477,7 +477,7 @@ class Path:
         return all(step.definite for step in self.steps)
 
     def read(self, root: Any) -> Any:
-        """What the path finds: a value, or a list if the path is indefinite.
+        """Return what the path finds: a value, or a list if the path is indefinite.
 
         Raises:
             PathError: it finds nothing.
@@ -615,7 +615,7 @@ class _PathParser:
 
 
 def _value_at(path: str, value: Any) -> Sequence[Any]:
-    """What a path within a filter finds: one value or none."""
+    """Return what a path within a filter finds: one value or none."""
     try:
         return (compile_path(path).read(value),)
     except InvalidPathError:

@@ -142,7 +142,7 @@ _NO_ROW: Final = "the function gives None, but map() takes a row of each row"
 
 
 class FunctionContext:
-    """What a function may ask when it is opened."""
+    """The context of a function that is opened: metrics, files, parameters."""
 
     def __init__(
         self, job_parameters: Mapping[str, str], runtime: RuntimeContext | None = None
@@ -215,7 +215,7 @@ class _Opened:
 
 @dataclass(frozen=True, eq=False)
 class _Code:
-    """What the evaluator calls: picklable, and opened where it runs."""
+    """The callable for the evaluator: picklable, and opened where it runs."""
 
     function: Any
 
@@ -462,7 +462,7 @@ def one_row_definition(
 
 
 def user_signature(input_types: Sequence[LogicalType] | None, result: LogicalType) -> Signature:
-    """What a function of a user takes and gives; None: any number of any types."""
+    """Return what a function of a user takes and gives; None: any number of any types."""
     if input_types is None:
         arguments, repeats = [any_type()], True
     else:

@@ -47,7 +47,7 @@ class OperatorStateStore(ABC):
 
 
 class FunctionInitializationContext(ABC):
-    """What ``initialize_state`` is given.  Not to be kept."""
+    """The argument of ``initialize_state``.  Not to be kept."""
 
     @abstractmethod
     def is_restored(self) -> bool:
@@ -67,7 +67,7 @@ class FunctionInitializationContext(ABC):
 
 
 class FunctionSnapshotContext(ABC):
-    """What ``snapshot_state`` is given.  Not to be kept."""
+    """The argument of ``snapshot_state``.  Not to be kept."""
 
     @abstractmethod
     def get_checkpoint_id(self) -> int:

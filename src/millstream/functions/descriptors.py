@@ -179,7 +179,10 @@ class StateTtlConfig:
         return self._ttl_time_characteristic
 
     def get_cleanup_strategies(self) -> _CleanupStrategies:
-        """What was said of cleaning up; of it counts whether that happens in the background."""
+        """Return what was said of cleaning up.
+
+        Of it counts whether that happens in the background.
+        """
         return self._cleanup_strategies
 
     def is_enabled(self) -> bool:

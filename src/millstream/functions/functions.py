@@ -478,7 +478,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
     """For a keyed stream: its records have keyed state and timers, those broadcast have not."""
 
     class Context(BaseBroadcastProcessFunction.Context):
-        """What a record of the broadcast stream comes with."""
+        """The context of a record of the broadcast stream."""
 
         @abstractmethod
         def apply_to_keyed_state(

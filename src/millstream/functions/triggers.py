@@ -42,7 +42,7 @@ class TriggerResult(Enum):
 
 
 class _TimeAndMetrics(ABC):
-    """What the contexts of triggers and evictors have in common."""
+    """Base of the contexts of triggers and evictors."""
 
     @abstractmethod
     def get_current_processing_time(self) -> int:

@@ -126,7 +126,7 @@ def write_frames(
 def read_frames(
     handle: FramesInFlight, storage: CheckpointStorage
 ) -> tuple[list[ChannelInFlight], list[FrameInFlight]]:
-    """What ``write_frames`` was given.
+    """Return what ``write_frames`` was given.
 
     Raises:
         CorruptCheckpointError: the file is missing or is not what was written.
@@ -217,7 +217,7 @@ def _described(value: object, depth: int) -> Iterator[str]:
 
 
 def _attributes(value: object) -> Iterator[tuple[str, object]]:
-    """What an object of Millstream's own has: windows and aggregates are told apart by it."""
+    """Yield what an object of Millstream's own has: windows and aggregates are told apart by it."""
     names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     yield from ((name, getattr(value, name)) for name in names if hasattr(value, name))
     yield from getattr(value, "__dict__", {}).items()
@@ -278,7 +278,7 @@ class RestoredFrame(NamedTuple):
 
 
 class RestoredFrames:
-    """What was in flight to one task.
+    """The frames that were in flight to one task.
 
     Contract:
       1. Made before time is restored, which has to know ``channels``.  (``TaskState``)

@@ -217,7 +217,7 @@ def refresh_time(instance: StageInstance) -> None:
 
 
 class SourceChain:
-    """What the splits of a source reach in stage 0; the same for all of them."""
+    """The operators that the splits of a source reach in stage 0; the same for all of them."""
 
     def __init__(self, instance: StageInstance, source: StreamNode) -> None:
         self.source = source

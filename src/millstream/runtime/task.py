@@ -221,7 +221,7 @@ def this_worker() -> tuple[str, int]:
 
 
 class TaskState:
-    """What one subtask of one stage keeps, operator by operator.
+    """The state of one subtask of one stage, operator by operator.
 
     Operators of stage 0 that keep time per split are not among them: they are restored with each
     split, and their state lies with it.

@@ -36,7 +36,7 @@ _INTERVAL: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunningMetrics:
-    """What a task has counted and measured since a checkpoint, by "uid.metric"."""
+    """The counts and measurements of a task since a checkpoint, by "uid.metric"."""
 
     #: The last checkpoint that the task knows to be complete: what it has is not in ``metrics``.
     after: int

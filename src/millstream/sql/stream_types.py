@@ -35,12 +35,15 @@ def _external_field(kind: lt.LogicalType) -> TypeInformation:
 
 
 def _has_objects(kind: lt.LogicalType) -> bool:
-    """Whether pickled objects are in values of a type."""
+    """Return whether pickled objects are in values of a type."""
     return isinstance(kind, lt.RawType) or any(map(_has_objects, kind.children))
 
 
 def _has_empty_row(kind: lt.LogicalType) -> bool:
-    """Whether there are rows without fields in values of a type; to Arrow these are dicts."""
+    """Return whether there are rows without fields in values of a type.
+
+    To Arrow these are dicts.
+    """
     is_empty = isinstance(kind, lt.RowType) and not kind.fields
     return is_empty or any(map(_has_empty_row, kind.children))
 

@@ -37,7 +37,7 @@ _ARROW_REFUSALS: Final = (pa.ArrowException, ValueError, TypeError, OverflowErro
 
 
 class _ScalarTypeInfo(TypeInformation):
-    """What types of one scalar column share."""
+    """Base of types of one scalar column."""
 
     #: The Python types that Arrow takes without a change of value.
     _exact: frozenset[type]

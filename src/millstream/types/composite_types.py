@@ -41,7 +41,7 @@ def _fields(count: int) -> str:
 
 
 class CompositeTypeInfo(TypeInformation):
-    """What types of several named fields share."""
+    """Base of types of several named fields."""
 
     def __init__(self, names: Sequence[str], types: Sequence[TypeInformation]) -> None:
         self.types = list(types)

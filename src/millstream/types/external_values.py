@@ -300,7 +300,7 @@ def _timestamp_taker(type_: TimestampType | LocalZonedTimestampType) -> Callable
 
 
 def _taker(accepted: Any, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What converts values of some classes, and refuses others."""
+    """Return what converts values of some classes, and refuses others."""
 
     def take(value: Any) -> Any:
         if not isinstance(value, accepted):

@@ -32,7 +32,7 @@ _set_class: Final = object.__dict__["__class__"].__set__
 
 
 class RowKind(Enum):
-    """What a row says about a changing table."""
+    """The kind of change that a row is to a table."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -110,7 +110,10 @@ class Row(list[Any]):
             _fill(self, args)
 
     def __contains__(self, item: object) -> bool:
-        """Whether a field has this name; of a row without names, whether a value is equal."""
+        """Return whether a field has this name.
+
+        Of a row without names, whether a value is equal.
+        """
         names = self._fields
         return list.__contains__(self, item) if names is None else item in names
 
@@ -134,7 +137,7 @@ class Row(list[Any]):
         return dict(zip(self._fields, self, strict=False))
 
     def get_row_kind(self) -> RowKind:
-        """What the row says about a changing table; INSERT unless set."""
+        """Return what the row says about a changing table; INSERT unless set."""
         return self._kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
@@ -332,7 +335,7 @@ _KINDS: Final = tuple(RowKind)
 
 
 def kinds_of(values: Sequence[object]) -> NDArray[np.int8] | None:
-    """What rows say of themselves; values that are no rows are inserts.
+    """Return what rows say of themselves; values that are no rows are inserts.
 
     A row's kind is held by its class, so that inserts cost one look at the classes.
     """

@@ -358,7 +358,7 @@ class PickledBytesTypeInfo(TypeInformation):
 
 
 class _SequenceTypeInfo(TypeInformation):
-    """What arrays and lists share: a Python list whose elements have one type."""
+    """Base of arrays and lists: a Python list whose elements have one type."""
 
     #: Whether an element may be None.
     _nullable_elements: bool = True

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class TypeFamily(Enum):
-    """What types have in common."""
+    """A family of types."""
 
     PREDEFINED = auto()
     CONSTRUCTED = auto()

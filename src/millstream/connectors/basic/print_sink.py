@@ -66,7 +66,7 @@ class PrintSink(Sink):
         return _PrintCommitter(to_stderr=self.to_stderr)
 
     def prefix(self, subtask: int, parallelism: int) -> str:
-        """What Flink puts before a line: identifier and subtask, if there are several."""
+        """Return what Flink puts before a line: identifier and subtask, if there are several."""
         number = str(subtask + 1) if parallelism > 1 else ""
         parts = [part for part in (self.sink_identifier or "", number) if part]
         return ":".join(parts) + "> " if parts else ""

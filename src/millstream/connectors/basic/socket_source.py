@@ -123,7 +123,7 @@ class SocketTextStreamSource(Source):
         return max((start + path.stat().st_size for start, path in segments), default=0)
 
     def is_final(self, split: Split) -> bool:
-        """Whether the split's connection is over."""
+        """Return whether the split's connection is over."""
         reader = self._reader
         return reader is None or reader.split.id != split.id or reader.finished
 

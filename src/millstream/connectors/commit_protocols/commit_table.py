@@ -157,7 +157,7 @@ class CommitTableCommitter(Committer):
 
 
 class CommittedEpoch:
-    """What the target holds of a job and sink, as one commit of an epoch sees it.
+    """The row that the target keeps of a job and sink, as one commit of an epoch reads it.
 
     Args:
         held: what the target holds, part -> epoch.
@@ -172,7 +172,7 @@ class CommittedEpoch:
         self._repeats = not all(request.published for request in requests)
 
     def holds(self, part: OutputPart, epoch: int) -> bool:
-        """Whether a part is in the table already.
+        """Return whether a part is in the table already.
 
         Raises:
             SinkError: it is not, but output of a later epoch is, or other output of this one.
@@ -253,7 +253,7 @@ def quoted_parts(parts: Sequence[str]) -> str:
 
 
 def dot_advice(name: str) -> str:
-    """What to say if there is no table of a name: that a dot in it has a meaning."""
+    """Return what to say if there is no table of a name: that a dot in it has a meaning."""
     if "." not in name or '"' in name:
         return ""
     return f" (a dot separates schema and table; write '\"{name}\"' if it is part of the name)"

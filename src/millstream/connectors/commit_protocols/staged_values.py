@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class StagedPart(TypedDict):
-    """What one subtask staged in one epoch."""
+    """The values that one subtask staged in one epoch."""
 
     #: In the checkpoint directory.
     name: str
@@ -260,7 +260,7 @@ class CheckpointCommitter(ABC):
 
     @abstractmethod
     def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
-        """Whether a checkpoint, or a later one, was marked."""
+        """Return whether a checkpoint, or a later one, was marked."""
 
 
 class GenericWriteAheadSink(Sink):

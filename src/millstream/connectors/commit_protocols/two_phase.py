@@ -51,7 +51,7 @@ TXN = TypeVar("TXN")
 
 @dataclass(slots=True)
 class SinkContext:
-    """What ``invoke`` is given beside the record (Flink's ``SinkFunction.Context``)."""
+    """Time and watermark of the record given to ``invoke`` (Flink's ``SinkFunction.Context``)."""
 
     _timestamp: int | None
     _watermark: int

@@ -117,7 +117,7 @@ def refuse_null_keys(rows: pa.Table, key: Sequence[str], target: str) -> None:
 def last_rows(
     rows: Iterable[tuple[Any, ...]], places: Sequence[int]
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """What counts of rows whose last value says whether they are gone.
+    """Return what counts of rows whose last value says whether they are gone.
 
     Args:
         rows: in order.
@@ -209,7 +209,7 @@ class EmbeddedDatabase(ABC):
 
     @abstractmethod
     def refuses(self, error: Exception) -> bool:
-        """Whether the database would raise this error again."""
+        """Return whether the database would raise this error again."""
 
     @abstractmethod
     def open(self) -> EmbeddedSession:

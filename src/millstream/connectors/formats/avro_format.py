@@ -381,7 +381,7 @@ def _collect(schema: Any, known: dict[str, Any]) -> None:
 
 
 def _misfits(schema: Any, kind: lt.LogicalType, name: str, known: dict[str, Any]) -> Iterator[str]:
-    """What does not fit in values of a schema that are to be of a type."""
+    """Yield what does not fit in values of a schema that are to be of a type."""
     where = f"column '{name}' {kind.as_summary_string()}" if name else "the record"
     branches = schema if isinstance(schema, list) else [schema]
     others = [each for each in branches if each != "null"]
@@ -451,7 +451,7 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 def value_reader(kind: lt.LogicalType) -> Callable[[Any], Any]:
-    """What makes a value for pyarrow of one that fastavro gives.
+    """Return what makes a value for pyarrow of one that fastavro gives.
 
     Times are numbers, and decimals bytes, where the schema names no logical types.
     """
@@ -522,7 +522,7 @@ def _time_reader(precision: int) -> Callable[[Any], int]:
 
 
 def _writer(kind: lt.LogicalType) -> Callable[[Any], Any]:
-    """What makes a value to be written of one of pyarrow's."""
+    """Return what makes a value to be written of one of pyarrow's."""
     plain = _plain_writer(kind)
     return lambda value: None if value is None else plain(value)
 

@@ -219,7 +219,7 @@ Change = tuple[int, "Sequence[Any]"]
 
 
 class _ChangeDecoder(RowDecoder):
-    """What the three share: reading rows, and what becomes of messages that do not parse."""
+    """Base of the three: reads rows, and judges messages that do not parse."""
 
     dialect: ClassVar[Dialect]
     #: Key of metadata -> type, and where it stands in a message.
@@ -387,7 +387,7 @@ class _NamedDecoder(_ChangeDecoder):
 
     @staticmethod
     def is_changed(value: Any, old: Mapping[str, Any], name: str) -> bool:
-        """Whether ``old`` says what a field was."""
+        """Return whether ``old`` says what a field was."""
         return value is not None or name in old
 
 

@@ -312,7 +312,7 @@ class CsvFormat(SchemaFormat, LineFormat):
     def _table_reader(
         self, names: list[str], parse_options: pacsv.ParseOptions
     ) -> Callable[[bytes], pa.Table]:
-        """What reads a block whose columns have these names into those of the schema."""
+        """Return what reads a block whose columns have these names into those of the schema."""
         schema = columns_of(self.produced_type)
         separators = self._separators(schema)
         decimals = [column.name for column in schema if wide(column.type) != column.type]
@@ -426,11 +426,11 @@ class CsvFormat(SchemaFormat, LineFormat):
         return super()._blank_lines(self._without_comments(block), known)
 
     def is_blank(self, record: bytes) -> bool:
-        """Whether the record is an empty line or a comment."""
+        """Return whether the record is an empty line or a comment."""
         return super().is_blank(self._without_comments(record))
 
     def suspicious(self, last_record: bytes) -> bool:
-        """Whether a quote may be open at the end of the block."""
+        """Return whether a quote may be open at the end of the block."""
         if self.multi_line or self.quote is None:
             return False
         return last_record.count(self.quote.encode()) % 2 == 1
@@ -657,12 +657,12 @@ class CsvWriterFactory(BulkWriterFactory):
         return (_ArrowWriter if plain else _TextWriter)(stream, self, schema)
 
     def separator_of(self, name: str) -> str | None:
-        """What stands between the elements of a list column; None: it is written as JSON."""
+        """Return what stands between the elements of a list column; None: it is written as JSON."""
         return self.array_separators.get(name, self.array_separator)
 
 
 class _ColumnWriter(BulkWriter):
-    """What both writers of typed batches share: the texts of nested columns."""
+    """Base of both writers of typed batches: makes the texts of nested columns."""
 
     def __init__(self, stream: IO[bytes], options: CsvWriterFactory, schema: pa.Schema) -> None:
         self._stream = stream
@@ -816,7 +816,7 @@ class _RowWriter(BulkWriter):
 
 
 def _has_java_texts(kind: pa.DataType) -> bool:
-    """Whether the texts of values are not those that Arrow makes, with ``as_java``."""
+    """Return whether the texts of values are not those that Arrow makes, with ``as_java``."""
     if pa.types.is_list(kind):
         return _has_java_texts(kind.value_type)
     return bool(pa.types.is_floating(kind) or pa.types.is_binary(kind))

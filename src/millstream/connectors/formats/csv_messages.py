@@ -338,7 +338,10 @@ def typed_columns(texts: pa.RecordBatch, row: lt.RowType, *, lenient: bool) -> p
 def _padded(
     parse: Callable[[bytes], Any], record: bytes, delimiter: str, width: int
 ) -> tuple[Any, int]:
-    """What a record parses as once it has all values, and how many it lacks; None: it does not."""
+    """Return what a record parses as once it has all values, and how many it lacks.
+
+    None: it does not.
+    """
     for missing in range(1, width):
         try:
             return parse(record.rstrip(b"\r\n") + delimiter.encode() * missing), missing

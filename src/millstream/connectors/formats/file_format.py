@@ -43,7 +43,7 @@ BATCH_SIZE: Final = 16_384
 
 
 class MalformedPolicy(Enum):
-    """What happens to a record that does not parse."""
+    """The treatment of records that do not parse."""
 
     FAIL = "fail"
     DEAD_LETTER = "dead-letter"
@@ -140,7 +140,7 @@ def split_path(split: Split) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path or URI is on a file system of this machine's."""
+    """Return whether a path or URI is on a file system of this machine's."""
     return "://" not in path or path.startswith("file:/")
 
 

@@ -440,7 +440,7 @@ class JsonColumns:
 
 
 def read_json(block: bytes, columns: pa.Schema | None) -> pa.Table:
-    """What pyarrow reads of a block; None lets it find out the columns.
+    """Return what pyarrow reads of a block; None lets it find out the columns.
 
     Raises:
         ValueError: it is no JSON, or not of those types.
@@ -461,7 +461,10 @@ def read_json(block: bytes, columns: pa.Schema | None) -> pa.Table:
 
 
 def _has_word(block: bytes) -> bool:
-    """Whether a block has what is no number of JSON; one letter is found 100 times as fast."""
+    """Return whether a block has what is no number of JSON.
+
+    One letter is found 100 times as fast.
+    """
     return (b"N" in block and b"NaN" in block) or (b"I" in block and b"Inf" in block)
 
 

@@ -475,7 +475,7 @@ _CUT = (lt.IntType, lt.BigIntType, lt.YearMonthIntervalType, lt.DayTimeIntervalT
 
 
 def _is_fast(kind: lt.LogicalType) -> bool:
-    """Whether pyarrow reads such values, those that are the usual ones."""
+    """Return whether pyarrow reads such values, those that are the usual ones."""
     if isinstance(kind, lt.RowType):
         return bool(kind.fields) and all(map(_is_fast, kind.children))
     return _is_fast(kind.element) if isinstance(kind, lt.ArrayType) else isinstance(kind, _FAST)
@@ -647,7 +647,7 @@ class _Readers:
 
 
 def row_reader(row: lt.RowType, options: JsonOptions) -> Callable[[Any], dict[str, Any]]:
-    """What converts a parsed object to a row.
+    """Return what converts a parsed object to a row.
 
     Raises:
         ValidationError: JSON holds no values of a type.
@@ -656,7 +656,10 @@ def row_reader(row: lt.RowType, options: JsonOptions) -> Callable[[Any], dict[st
 
 
 def readable_fields(row: lt.RowType) -> list[pa.Field] | None:
-    """What pyarrow reads of objects for ``typed_arrays``; None: it does not read such rows."""
+    """Return what pyarrow reads of objects for ``typed_arrays``.
+
+    None: it does not read such rows.
+    """
     if not row.fields or not all(
         _is_fast(each) or isinstance(each, _TEXTS) for each in row.children
     ):

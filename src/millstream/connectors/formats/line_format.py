@@ -132,12 +132,12 @@ class LineFormat(StreamFormat):
     header_records: int = 0
 
     def is_comment(self, record: bytes) -> bool:
-        """Whether a record at the beginning of a file does not count as its header."""
+        """Return whether a record at the beginning of a file does not count as its header."""
         del record
         return False
 
     def is_blank(self, record: bytes) -> bool:
-        """Whether a record is passed over (an empty line)."""
+        """Return whether a record is passed over (an empty line)."""
         return not record.strip(b"\r\n")
 
     #: Whether empty lines are records (of text), and so counted.
@@ -149,7 +149,7 @@ class LineFormat(StreamFormat):
         return False
 
     def hint(self) -> str:
-        """What else a user may do about a malformed record."""
+        """Return what else a user may do about a malformed record."""
         return ""
 
     @property
@@ -374,7 +374,7 @@ class LineFormat(StreamFormat):
         yield FaultyRecord(offset, record, reason)
 
     def problem_of_row(self, row: pa.Table) -> str | None:
-        """What is wrong with a single record that the parser lets pass."""
+        """Return what is wrong with a single record that the parser lets pass."""
         del row
         return None
 

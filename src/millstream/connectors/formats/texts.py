@@ -128,7 +128,7 @@ def _base64(text: str) -> bytes:
 def text_parser(  # noqa: C901, PLR0911 - a table
     kind: lt.LogicalType, *, iso: bool | None = False
 ) -> Callable[[str], Any] | None:
-    """What makes values of texts; None for types that no text holds.
+    """Return what makes values of texts; None for types that no text holds.
 
     Args:
         kind: the type.
@@ -308,7 +308,7 @@ def _bytes_of(texts: pa.Array) -> bytes:
 def _pattern(  # noqa: PLR0911 - a table
     kind: lt.LogicalType, *, iso: bool | None
 ) -> str | None:
-    """What all texts must match so that Arrow may read them."""
+    """Return what all texts must match so that Arrow may read them."""
     if isinstance(kind, lt.FloatType | lt.DoubleType):
         return _PLAIN_REAL
     if isinstance(kind, lt.DecimalType):

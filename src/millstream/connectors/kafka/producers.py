@@ -382,7 +382,7 @@ class PooledProducer:
             raise failure
 
     def is_free(self, epoch: int) -> bool:
-        """Whether it can begin a transaction in ``epoch``."""
+        """Return whether it can begin a transaction in ``epoch``."""
         return self.prepared is None or self.epoch < epoch
 
     def settle(self) -> Outcome:
@@ -600,7 +600,7 @@ def _configuration(properties: Mapping[str, str], forced: Mapping[str, Any]) -> 
 
 
 def _linger(properties: Mapping[str, str], *, in_transaction: bool) -> str:
-    """What records wait for others: half of what their delivery may take, if that is less.
+    """Return what records wait for others: half of what their delivery may take, if that is less.
 
     librdkafka refuses more than the whole, and with the whole nothing would ever arrive in time.
     """

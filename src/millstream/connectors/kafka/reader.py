@@ -79,7 +79,7 @@ def stuck(
 
 
 def is_end(error: Any) -> bool:
-    """Whether this "error" says that the consumer is at the end of a partition."""
+    """Return whether this "error" says that the consumer is at the end of a partition."""
     from confluent_kafka import KafkaError
 
     return bool(error.code() == KafkaError._PARTITION_EOF)  # noqa: SLF001 - its public name
@@ -201,7 +201,7 @@ _LONG: Final = 1.0
 
 
 class Received:
-    """What has arrived of a partition and was not handed out."""
+    """Records of a partition that have arrived and were not handed out."""
 
     def __init__(self) -> None:
         self._runs: deque[list[Any]] = deque()
@@ -579,7 +579,7 @@ class RangeConsumer:
         return reading
 
     def _next(self, partition: KafkaTopicPartition, reading: _Reading, stop: int) -> list[Any]:
-        """What comes next below ``stop``; moves the position."""
+        """Return what comes next below ``stop``; moves the position."""
         received = reading.received
         if not received.count:
             if received.paused:

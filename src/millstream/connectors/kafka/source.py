@@ -81,7 +81,10 @@ class KafkaOffsetsInitializer:
     def committed_offsets(
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
     ) -> KafkaOffsetsInitializer:
-        """What the consumer group committed; where it did not, as the reset strategy says."""
+        """Return what the consumer group committed.
+
+        Where it did not, as the reset strategy says.
+        """
         return KafkaOffsetsInitializer("committed", reset=offset_reset_strategy)
 
     @staticmethod

@@ -62,7 +62,7 @@ _ENDED: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
 class Outcome(Enum):
-    """What became of a prepared transaction."""
+    """The end of a prepared transaction."""
 
     #: Records and marker are in the topics.
     COMMITTED = "committed"
@@ -76,7 +76,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """What it takes to end a transaction, and to recognise that it was."""
+    """All that is needed to end a transaction, and to recognise that it was ended."""
 
     transactional_id: str
     producer_id: int
@@ -197,7 +197,7 @@ class TransactionControl:
         return found
 
     def describe(self, transactional_id: str) -> TransactionInfo | None:
-        """What the broker knows of an id; None if it does not know it."""
+        """Return what the broker knows of an id; None if it does not know it."""
         from kafka.errors import TransactionalIdNotFoundError
 
         def ask(admin: Any) -> Any:
@@ -210,7 +210,7 @@ class TransactionControl:
         return None if found is None else _info(transactional_id, found)
 
     def describe_all(self, transactional_ids: Collection[str]) -> dict[str, TransactionInfo]:
-        """What the brokers know of ids, in one question; nothing at all if they lack one."""
+        """Return what the brokers know of ids, in one question; nothing at all if they lack one."""
         from kafka.errors import TransactionalIdNotFoundError
 
         def ask(admin: Any) -> Mapping[str, Any]:
@@ -271,7 +271,7 @@ class TransactionControl:
         first: bool = False,
         known: TransactionInfo | None = None,
     ) -> Outcome:
-        """What became of a transaction.
+        """Return what became of a transaction.
 
         Args:
             prepared: the transaction.
@@ -708,7 +708,7 @@ class HangingTransaction:
     producer: OpenProducer | None
 
     def remedy(self, servers: str) -> str:
-        """What an administrator of the cluster can do, as a command."""
+        """Return what an administrator of the cluster can do, as a command."""
         topic, number = self.partition.topic, self.partition.partition
         start = self.stable if self.producer is None else self.producer.start
         text = (

@@ -181,7 +181,7 @@ def _query(source: PostgresLookup, as_texts: Mapping[str, str]) -> str:
 
 
 def _equal(column: str, key: str, kind: str | None) -> str:
-    """Whether a column has the key; ``kind`` is its type if its text is compared."""
+    """Return whether a column has the key; ``kind`` is its type if its text is compared."""
     if kind is None:
         return f"{column} = {key}"
     if kind == "uuid":  # as such: there may be an index

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class TableSettings(TypedDict, total=False):
-    """What all sinks of ``PostgresSink`` have in common, beside server and table."""
+    """Settings that all sinks of ``PostgresSink`` have, beside server and table."""
 
     #: The table's columns in the order of the records' fields; None: found by name.
     columns: Sequence[str] | None

@@ -448,7 +448,7 @@ class PostgresSource(Source):
             raise MalformedRecordError(message) from error
 
     def _unreadable(self, lines: list[bytes]) -> str:
-        """What is wrong with the first row that cannot be read by itself; empty if none."""
+        """Return what is wrong with the first row that cannot be read by itself; empty if none."""
         names = list(self._described())
         for line in lines:
             try:

@@ -316,7 +316,7 @@ class TableCommitter(Committer):
 
 
 def _is_alive(session: Session) -> bool:
-    """Whether a session was not cut while nothing was under way; it is closed if it was."""
+    """Return whether a session was not cut while nothing was under way; it is closed if it was."""
     try:
         session.execute("SELECT 1")
     except driver().OperationalError:

@@ -195,7 +195,10 @@ def _require_wanted(stops: Sequence[threading.Event]) -> None:
 
 
 def _ends(connection: Connection) -> bool:
-    """Whether the process behind a connection ends in time; what it still says is dropped."""
+    """Return whether the process behind a connection ends in time.
+
+    What it still says is dropped.
+    """
     with contextlib.suppress(EOFError, OSError):
         while connection.poll(_PATIENCE):
             connection.recv_bytes()

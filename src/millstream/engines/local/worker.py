@@ -239,7 +239,7 @@ class TaskRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """What a task leaves."""
+    """The output of one task."""
 
     frames: Path
     acks: list[bytes]

@@ -371,7 +371,7 @@ _END: Final = None
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What became of a checkpoint: its manifest, or the error."""
+    """The result of a checkpoint: its manifest, or the error."""
 
     epoch: int
     manifest: Manifest | None = None
@@ -380,7 +380,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """What stopped tasks of a region have left in the sinks is dropped, or the error."""
+    """The result of dropping what stopped tasks of a region have left in the sinks."""
 
     region: int
     attempt: int

@@ -55,7 +55,7 @@ _MOST_JOBS: Final = 5
 
 
 class TaskSlots:
-    """What room a session has for tasks."""
+    """The tasks that a session can run at once."""
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
@@ -250,7 +250,10 @@ class SparkSlotHost(SlotHost):
         self._job.start(self._timeout)
 
     def lost(self) -> BaseException | None:
-        """What Spark says of the job that has ended; that slots do not come; that one has gone."""
+        """Return what Spark says of the job that has ended.
+
+        That slots do not come; that one has gone.
+        """
         job = self._job
         if job is None:
             return None
@@ -440,7 +443,10 @@ class _BarrierJob:
 
 
 def _slot_error(error: BaseException) -> BaseException:
-    """What a task raised; of Spark's hundreds of lines about anything else, the one to read."""
+    """Return what a task raised.
+
+    Of Spark's hundreds of lines about anything else, the one to read.
+    """
     cause = original_error(error)
     if isinstance(cause, MillstreamError):
         return cause

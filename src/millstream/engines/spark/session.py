@@ -236,7 +236,7 @@ def why_never(configuration: Configuration, slots: int) -> str | None:
 
 
 class SlotLimits:
-    """What master and options of a session allow.
+    """The limits that master and options of a session set.
 
     Args:
         master: Spark's.

@@ -95,7 +95,7 @@ def _map_type(type_: LogicalType) -> MapType:
 
 
 def _of_key_or_index(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
-    """What ``container[...]`` is: an element of an array, a value of a map."""
+    """Return what ``container[...]`` is: an element of an array, a value of a map."""
     return types[0].value if isinstance(types[0], MapType) else _inner(types[0])
 
 
@@ -128,7 +128,7 @@ _ELEMENT: Final = of_first(_inner)
 
 
 def _key(value: Any) -> Any:
-    """What an element is found by in a set."""
+    """Return what an element is found by in a set."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN", None
     if isinstance(value, dict):
@@ -139,7 +139,7 @@ def _key(value: Any) -> Any:
 
 
 def _order(value: Any) -> Any:
-    """What elements are sorted by."""
+    """Return what elements are sorted by."""
     if isinstance(value, float):
         return math.isnan(value), 0.0 if math.isnan(value) else value
     return value
@@ -266,7 +266,7 @@ functions.total(
     ),
 )
 def array_contains(values: tuple[Any, ...] | None, wanted: Any) -> bool | None:
-    """Whether an array has an element, which may be NULL."""
+    """Return whether an array has an element, which may be NULL."""
     if values is None:
         return None
     key = _key(wanted)
@@ -443,7 +443,7 @@ functions.total(
     examples=(("ARRAY_INTERSECT(ARRAY[1, 1, 2, 3], ARRAY[3, 1])", "[1, 3]"),),
 )
 def array_intersect(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is in both of two arrays, each element once, in the order of the first."""
+    """Return what is in both of two arrays, each element once, in the order of the first."""
     others = set(map(_key, second))
     return _first_ones(value for value in first if _key(value) in others)
 
@@ -455,7 +455,7 @@ def array_intersect(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[An
     examples=(("ARRAY_EXCEPT(ARRAY[1, 2, 2, 3, 1], ARRAY[2])", "[1, 3]"),),
 )
 def array_except(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is in the first of two arrays and not in the second, each element once."""
+    """Return what is in the first of two arrays and not in the second, each element once."""
     others = set(map(_key, second))
     return _first_ones(value for value in first if _key(value) not in others)
 

@@ -54,7 +54,7 @@ _CLASSES: Final = {
 
 
 def matches(pattern: re.Pattern[str], string: str) -> bool:
-    """Whether the whole string matches."""
+    """Return whether the whole string matches."""
     return pattern.fullmatch(string) is not None
 
 
@@ -207,7 +207,7 @@ _LIKENESS: Final = (
 
 
 def comparison_types(left: LogicalType, right: LogicalType) -> tuple[LogicalType, ...] | None:
-    """What two arguments are cast to so that they can be compared; None if they cannot."""
+    """Return what two arguments are cast to so that they can be compared; None if they cannot."""
     if left.root is TypeRoot.NULL or right.root is TypeRoot.NULL:
         other = right if left.root is TypeRoot.NULL else left
         known = BooleanType() if other.root is TypeRoot.NULL else other

@@ -315,7 +315,7 @@ _INCOMPARABLE: Final = frozenset(
 
 
 def _comparable(name: str) -> Argument:
-    """What can be put in an order."""
+    """Return what can be put in an order."""
     return Argument(name, lambda t: None if t.root in _INCOMPARABLE else t, "COMPARABLE")
 
 
@@ -370,7 +370,7 @@ NOT_CONSTANT: Final = _NotConstant()
 
 
 class FunctionKind(Enum):
-    """What a function is applied to."""
+    """The kind of input of a function: rows, groups, or whole tables."""
 
     SCALAR = "scalar"
     AGGREGATE = "aggregate"
@@ -380,7 +380,7 @@ class FunctionKind(Enum):
 
 
 class NullBehaviour(Enum):
-    """What a function does where an argument is NULL."""
+    """The treatment of NULL arguments by a function."""
 
     #: The result is NULL; the reference is not called for that row.
     STRICT = "strict"
@@ -390,7 +390,7 @@ class NullBehaviour(Enum):
 
 @dataclass(slots=True)
 class CallInfo:
-    """What a function's code may know about the call.
+    """The facts about a call that a function's code may use.
 
     Args:
         argument_types: the types of the arguments, after implicit casts.

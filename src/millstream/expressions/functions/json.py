@@ -68,7 +68,7 @@ _LEAST_INT, _MOST_INT = -(2**31), 2**31 - 1
 
 
 class _JsonError(ValueError):
-    """What ON ERROR is about."""
+    """An error that the ON ERROR clause is about."""
 
 
 def _fail(what: str) -> NoReturn:
@@ -82,7 +82,7 @@ def _mode_and_path(text: str) -> tuple[bool, str]:
 
 
 def _at_path(text: str, path_text: str) -> tuple[bool, Any]:
-    """Whether the mode is lax, and what is at the path; None where nothing is.
+    """Return whether the mode is lax, and what is at the path; None where nothing is.
 
     Raises:
         _JsonError: there is an error: strict mode and nothing there, or a wrong path or text.
@@ -121,7 +121,7 @@ def _at_path(text: str, path_text: str) -> tuple[bool, Any]:
     ),
 )
 def json_exists(text: str, path: str, on_error: str = "FALSE") -> bool | None:
-    """Whether there is something at a path of a JSON text.
+    """Return whether there is something at a path of a JSON text.
 
     In strict mode, which is the default, nothing there (or a null) is an error; in lax mode it is
     just not there.  FALSE ON ERROR is the default.
@@ -366,7 +366,7 @@ _JSON_VALUE: Final = Argument(
 
 
 def _on_null(word: str) -> tuple[bool, frozenset[int]]:
-    """Whether NULLs are written, and which values are JSON already."""
+    """Return whether NULLs are written, and which values are JSON already."""
     behaviour, _, positions = word.partition(":")
     raw = frozenset(int(position) for position in positions.split(",") if position)
     return behaviour == "NULL", raw

@@ -686,7 +686,7 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
     examples=(("REGEXP('foobar', 'o+')", "TRUE"), ("REGEXP('foobar', '')", "FALSE")),
 )
 def regexp(text: str, pattern: str) -> bool:
-    """Whether a part of a string matches a regular expression; FALSE for an empty one."""
+    """Return whether a part of a string matches a regular expression; FALSE for an empty one."""
     compiled = _compiled(pattern) if pattern else None
     return compiled is not None and compiled.search(text) is not None
 
@@ -720,7 +720,10 @@ def regexp_replace(text: str, pattern: str, replacement: str) -> str | None:
     ),
 )
 def regexp_extract(text: str, pattern: str, group: int = 0) -> str | None:
-    """What a group of a regular expression matches first in a string; group 0 is all of it."""
+    """Return what a group of a regular expression matches first in a string.
+
+    Group 0 is all of it.
+    """
     compiled = _compiled(pattern)
     if compiled is None or not 0 <= group <= compiled.groups:
         return None

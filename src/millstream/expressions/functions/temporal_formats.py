@@ -139,7 +139,7 @@ def _default_timestamp(text: str) -> int | None:
 
 
 def _sql_timestamp(text: str) -> int | None:
-    """What ``java.sql.Timestamp`` and ``Date`` read, on which Flink falls back."""
+    """Return what ``java.sql.Timestamp`` and ``Date`` read, on which Flink falls back."""
     date, blank, time = text.strip("".join(map(chr, range(33)))).partition(" ")
     match = _SQL_DATE.fullmatch(date)
     if match is None:

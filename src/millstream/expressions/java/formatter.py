@@ -38,7 +38,7 @@ _GENERAL_LEAST: Final = Decimal("0.0001")
 
 
 class FormatError(ValueError):
-    """What ``java.util.Formatter`` refuses; PRINTF gives NULL for it."""
+    """A format that ``java.util.Formatter`` refuses; PRINTF gives NULL for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ def named_set(name: str) -> CharacterSet | None:
 
 
 class InvalidPatternError(ValueError):
-    """What Java would refuse as well."""
+    """A pattern that Java would refuse as well."""
 
 
 class UnsupportedPatternError(ValueError):
@@ -200,7 +200,7 @@ _FLAG_LETTERS: Final = "idmsuxU"
 
 @dataclass(frozen=True, slots=True)
 class _Flags:
-    """What is on at a place of the pattern: the letters of ``(?idmsuxU)``."""
+    """The flags that are on at a place of the pattern: the letters of ``(?idmsuxU)``."""
 
     letters: frozenset[str] = frozenset()
 

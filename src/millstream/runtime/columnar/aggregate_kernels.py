@@ -557,7 +557,7 @@ class BitmapCounts:
 
 @dataclass(slots=True)
 class _Bitmaps:
-    """What is kept of a key: how many bitmaps came, and all in one or their ``BitmapCounts``."""
+    """Bitmaps of a key: how many came, and all in one or their ``BitmapCounts``."""
 
     count: int
     bitmaps: list[BitMap]
@@ -822,7 +822,7 @@ class _PandasKernel(UserKernel):
 
 @dataclass(frozen=True)
 class _Call:
-    """What decides which kernel computes an aggregate."""
+    """The facts by which the kernel of an aggregate is chosen."""
 
     arguments: Sequence[pa.DataType]
     result: pa.DataType

@@ -156,7 +156,7 @@ _LARGEST: Final = 2**62
 
 @dataclass(frozen=True)
 class Rows:
-    """What an aggregate sees of a batch: the rows of all segments, in their order."""
+    """The rows of all segments of a batch, in their order, as an aggregate reads them."""
 
     arguments: Sequence[pa.Array]
     #: Rows that count: not filtered out, and not seen before by a DISTINCT aggregate.

@@ -246,7 +246,7 @@ def _abort_and_close(writer: SinkWriter) -> None:
 
 
 class _Output:
-    """What a writer has of an epoch that is over; nobody writes to it any more.
+    """The output of a writer for an epoch that is over; nobody writes to it any more.
 
     Args:
         writer: None: there were no records.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """What is in flight to one task in one checkpoint.
+    """The frames in flight to one task in one checkpoint.
 
     Args:
         number: of the checkpoint.

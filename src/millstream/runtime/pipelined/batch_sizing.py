@@ -57,7 +57,7 @@ _SHORTEST: Final = 1e-9
 
 @dataclass(slots=True)
 class _Cost:
-    """What batches of about one length have taken."""
+    """The time that batches of about one length have taken."""
 
     records: float
     seconds: float

@@ -77,7 +77,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SlotSettings:
-    """What a slot's process is begun with."""
+    """The settings that a slot's process is started with."""
 
     slot: int
     #: How many there are.

@@ -68,7 +68,7 @@ class Link(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What is said of a frame on the wire."""
+    """The head of a frame on the wire."""
 
     kind: int
     link: Link
@@ -102,7 +102,7 @@ class Header(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What lies in a link."""
+    """A unit in a link: a batch, a watermark, a barrier or an end."""
 
     kind: int
     edge: int
@@ -115,7 +115,7 @@ class Frame(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """What a barrier says."""
+    """The content of a barrier."""
 
     #: The producer's, of all that lies before it.
     attempt: str

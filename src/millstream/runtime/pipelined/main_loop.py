@@ -118,7 +118,7 @@ _FIRST_CREDIT: Final = 4 << 10
 
 
 class _Times:
-    """What a task has done with its time since it was asked last."""
+    """The time of a task since it was asked last, by what it did."""
 
     __slots__ = ("_feeds", "_left", "_stuck", "backpressured", "busy", "since")
 
@@ -169,7 +169,7 @@ class _Times:
 
 @dataclass(slots=True)
 class _Region:
-    """What is in one region, as a slot has it."""
+    """The part of one region that a slot runs."""
 
     stages: list[Stage]
     attempt: int = 0

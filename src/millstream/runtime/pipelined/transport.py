@@ -54,7 +54,7 @@ _MOST_BUFFERS: Final = 64
 
 
 class Transport(Protocol):
-    """What a slot's main loop asks of the connections with all other slots.
+    """The connections to all other slots, as a slot's main loop uses them.
 
     Contract, which ``tests/pipelined/test_transport.py`` checks for each implementation:
 
@@ -442,7 +442,7 @@ _LEAST_TOKEN_SIZE: Final = 16
 
 
 class Role(IntEnum):
-    """What an end of a connection is."""
+    """The end of a connection: who reads and who writes."""
 
     DRIVER = 1
     SLOT = 2

@@ -298,7 +298,7 @@ _PARTS: Final = Parts(_select, _relation)
 
 
 def query_binder(context: BindingContext) -> QueryBinder:
-    """What binds the queries of a statement."""
+    """Return what binds the queries of a statement."""
     return QueryBinder(context, _PARTS)
 
 

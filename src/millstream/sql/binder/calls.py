@@ -279,7 +279,7 @@ _NAMES: Final = {"MINUS": "-"}
 
 
 class Binds(Protocol):
-    """What clauses of calls need of the binder of expressions."""
+    """The part of the binder of expressions that clauses of calls use."""
 
     context: BindingContext
 
@@ -304,12 +304,12 @@ def resolve(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a built-in scalar function of that name, or an aggregate."""
+    """Return whether there is a built-in scalar function of that name, or an aggregate."""
     return find_function(name) is not None
 
 
 def is_aggregate(name: str) -> bool:
-    """Whether it is a built-in aggregate."""
+    """Return whether it is a built-in aggregate."""
     return name in AGGREGATES
 
 
@@ -403,7 +403,7 @@ def user_call(
 def user_definition(
     context: BindingContext, node: Node, function: CatalogFunction
 ) -> FunctionDefinition:
-    """What a function of a catalog is.
+    """Return what a function of a catalog is.
 
     Raises:
         ValidationError: it is not in Python, cannot be imported, or is no function for tables.
@@ -468,7 +468,7 @@ def inline_call(
 
 
 def _imported(context: BindingContext, node: Node, path: str) -> object:
-    """What ``CREATE FUNCTION ... AS 'module.name'`` names."""
+    """Return what ``CREATE FUNCTION ... AS 'module.name'`` names."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)

@@ -117,7 +117,7 @@ _NINETEEN_DIGITS: Final = lt.DecimalType(19, 0, nullable=False)
 
 
 def is_time_attribute(kind: object) -> bool:
-    """Whether a type is that of an event time or processing time attribute."""
+    """Return whether a type is that of an event time or processing time attribute."""
     return bool(getattr(kind, "is_time_attribute", False))
 
 

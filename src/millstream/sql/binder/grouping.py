@@ -70,7 +70,7 @@ class GroupWindow:
 
 
 def is_group_window(node: Node) -> bool:
-    """Whether it is TUMBLE, HOP or SESSION of a time."""
+    """Return whether it is TUMBLE, HOP or SESSION of a time."""
     return _name(node) in _KINDS
 
 
@@ -198,7 +198,7 @@ _GROUPING = frozenset({"GROUPING", "GROUPING_ID", "GROUP_ID"})
 
 
 def has_aggregate(context: BindingContext, node: Node) -> bool:
-    """Whether an aggregate that is no OVER call stands in an expression."""
+    """Return whether an aggregate that is no OVER call stands in an expression."""
     inner: list[Node] = [node]
     while inner:
         each = inner.pop()

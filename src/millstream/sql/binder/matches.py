@@ -50,7 +50,7 @@ _MOST_ARGUMENTS: Final = 2
 
 
 class Slots:
-    """What conditions and measures read, each once."""
+    """The values that conditions and measures read, each once."""
 
     def __init__(self, variables: Sequence[str]) -> None:
         self.variables = list(variables)

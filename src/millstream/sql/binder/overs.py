@@ -268,7 +268,7 @@ class OverCalls:
         return self._placeholder(_Call(name, columns, None, False, kind, whole))  # noqa: FBT003
 
     def _default(self, node: Any, name: str, given: Expression, kind: lt.LogicalType) -> Expression:
-        """What LAG and LEAD give where there is no row, in the type of their value.
+        """Return what LAG and LEAD give where there is no row, in the type of their value.
 
         Batch mode casts as Flink's does.  Streams take what casts itself, Flink's not even that.
         """

@@ -40,14 +40,14 @@ _KNOWN: Final = ("table", "async", *_OF_ASYNC, *_OF_RETRY)
 
 
 def name_of(relation: object) -> str | None:
-    """What hints call a relation of FROM: its alias, if it has one; None: it has no name."""
+    """Return what hints call a relation of FROM: its alias, if it has one; None: it has no name."""
     if isinstance(relation, AliasedRelation):
         return relation.alias.value
     return relation.name.last if isinstance(relation, TableReference) else None
 
 
 class NamedHints(ABC, Generic[_T]):
-    """What hints of one SELECT say of relations of FROM, by the names that they have there."""
+    """The hints of one SELECT on relations of FROM, by the names that they have there."""
 
     def __init__(self) -> None:
         """Know of none."""
@@ -55,7 +55,7 @@ class NamedHints(ABC, Generic[_T]):
         self._names: set[str] = set()
 
     def of(self, relation: object) -> _T | None:
-        """What is said of a relation of FROM; None: nothing.
+        """Return what is said of a relation of FROM; None: nothing.
 
         A table has the name of its alias, if it has one; a join has none.
         """
@@ -77,7 +77,7 @@ class NamedHints(ABC, Generic[_T]):
 
     @abstractmethod
     def unknown(self, name: str, near: str) -> str:
-        """What is said of a name that no relation has; ``near``: of one that is like it."""
+        """Return what is said of a name that no relation has; ``near``: of one that is like it."""
 
 
 class LookupHints(NamedHints[lp.LookupHint]):
@@ -124,7 +124,7 @@ class _Reader:
         self._options = options
 
     def read(self) -> lp.LookupHint:
-        """What the options say."""
+        """Return what the options say."""
         is_async = self._choice("async", ("true", "false")) == "true"
         given = [key for key in _OF_ASYNC if key in self._options]
         if given and not is_async:

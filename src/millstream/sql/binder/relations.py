@@ -107,7 +107,7 @@ def scan(
 
 
 def _read_type(column: Column, said: Mapping[str, lt.LogicalType]) -> lt.LogicalType:
-    """What the connector gives for a column."""
+    """Return what the connector gives for a column."""
     if not column.is_metadata():
         return column.type
     kind = said[column.key]
@@ -167,7 +167,7 @@ def _computed(
 
 
 def is_source_watermark(expression: str) -> bool:
-    """Whether watermarks are declared to be those that the source gives."""
+    """Return whether watermarks are declared to be those that the source gives."""
     node = parse_expression(expression)
     if not isinstance(node, nodes.FunctionCall) or node.arguments:
         return False
@@ -517,7 +517,7 @@ class RelationBinder:
     def _correlated_condition(
         self, node: Any, plan: lp.LogicalNode, scope: Scope
     ) -> lp.LogicalNode:
-        """What ON says of the rows that UNNEST, a table function or LATERAL makes."""
+        """Return what ON says of the rows that UNNEST, a table function or LATERAL makes."""
         if node.using or node.natural:
             message = (
                 "UNNEST, table functions and LATERAL are joined by ON, not by USING or NATURAL."

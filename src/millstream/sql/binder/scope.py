@@ -285,7 +285,7 @@ def walk_nodes(node: Node) -> Iterator[Node]:
 
 
 def conjuncts(node: Node) -> Iterator[Node]:
-    """What AND connects."""
+    """Yield what AND connects."""
     if isinstance(node, nodes.BinaryOperation) and node.operator == "AND":
         yield from conjuncts(node.left)
         yield from conjuncts(node.right)

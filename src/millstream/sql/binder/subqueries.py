@@ -66,12 +66,12 @@ def joined(expression: Expression, width: int) -> Expression:
 
 
 def is_outer(expression: Expression) -> bool:
-    """Whether an expression names columns of a query around."""
+    """Return whether an expression names columns of a query around."""
     return any(isinstance(each, OuterReference) for each in walk(expression))
 
 
 def mentions_outer(plan: lp.LogicalNode) -> bool:
-    """Whether a plan names columns of a query around."""
+    """Return whether a plan names columns of a query around."""
     own: list[Expression] = []
     if isinstance(plan, lp.ProjectNode):
         own += plan.expressions
@@ -124,7 +124,7 @@ def _pull(plan: lp.LogicalNode) -> tuple[lp.LogicalNode, list[Expression]]:
 
 
 def _sorted(condition: Expression | None) -> tuple[Expression | None, list[Expression]]:
-    """What a condition says of the sub-query alone, and the parts on outer columns."""
+    """Return what a condition says of the sub-query alone, and the parts on outer columns."""
     parts = conjuncts(condition)
     kept = all_of([each for each in parts if not is_outer(each)])
     return kept, [each for each in parts if is_outer(each)]
@@ -242,7 +242,7 @@ def _pull_distinct(
 
 
 def has_repeated(plan: lp.LogicalNode, found: Sequence[Expression]) -> bool:
-    """Whether rows come several times where conditions were pulled out of DISTINCT."""
+    """Return whether rows come several times where conditions were pulled out of DISTINCT."""
     while isinstance(plan, lp.ProjectNode | lp.FilterNode):
         plan = plan.input
     return isinstance(plan, lp.DistinctNode) and any(_sides(each) is None for each in found)
@@ -376,7 +376,7 @@ class SubqueryValue:
 def subquery_value(
     queries: QueryBinder, binder: ExpressionBinder, scope: Scope, node: Any
 ) -> SubqueryValue:
-    """What a sub-query is worth.
+    """Return what a sub-query is worth.
 
     Args:
         queries: of the query around.
@@ -412,12 +412,12 @@ def is_row_of_outer(plan: lp.LogicalNode) -> bool:
 
 
 def is_one_row(plan: lp.LogicalNode) -> bool:
-    """Whether a plan is an aggregate of all rows that is always there: it has no HAVING."""
+    """Return whether a plan is an aggregate of all rows that is always there: it has no HAVING."""
     return _is_group_of_all(plan, always=True)
 
 
 def _is_group_of_all(plan: lp.LogicalNode, *, always: bool = False) -> bool:
-    """Whether a plan is an aggregate without keys: one row, or none if HAVING says so.
+    """Return whether a plan is an aggregate without keys: one row, or none if HAVING says so.
 
     Args:
         plan: of a sub-query.
@@ -689,7 +689,7 @@ def _single(plan: lp.LogicalNode) -> lp.LogicalNode:
 
 
 def is_predicate(node: Node) -> bool:
-    """Whether it is IN, EXISTS, ``= ANY`` or ``<> ALL`` with a sub-query, or NOT of that."""
+    """Return whether it is IN, EXISTS, ``= ANY`` or ``<> ALL`` with a sub-query, or NOT of that."""
     if isinstance(node, nodes.UnaryOperation) and node.operator == "NOT":
         return is_predicate(node.operand)
     return isinstance(node, nodes.InQuery | nodes.Exists) or _as_in(node) is not None

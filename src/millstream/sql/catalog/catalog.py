@@ -75,7 +75,7 @@ class Catalog(FactsOfTables):
         """A database; CatalogError if there is none of that name."""
 
     def database_exists(self, database_name: str) -> bool:
-        """Whether there is a database of that name."""
+        """Return whether there is a database of that name."""
         return database_name in self.list_databases()
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Catalog(FactsOfTables):
 
     @abstractmethod
     def table_exists(self, table_path: ObjectPath) -> bool:
-        """Whether there is a table or view."""
+        """Return whether there is a table or view."""
 
     @abstractmethod
     def create_table(
@@ -178,7 +178,7 @@ class Catalog(FactsOfTables):
 
     @abstractmethod
     def function_exists(self, function_path: ObjectPath) -> bool:
-        """Whether there is a function."""
+        """Return whether there is a function."""
 
     @abstractmethod
     def create_function(
@@ -295,7 +295,7 @@ class KeptCatalog(CreatedCatalog):
 
     @abstractmethod
     def _has(self, kind: str, path: ObjectPath) -> bool:
-        """Whether there is an object."""
+        """Return whether there is an object."""
 
     @abstractmethod
     def _get(self, kind: str, path: ObjectPath) -> Any:
@@ -574,7 +574,7 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class CatalogDescription:
-    """What a statement has said of a catalog."""
+    """A catalog as a statement has described it."""
 
     kind: str | None
     #: Without its type.
@@ -606,7 +606,7 @@ class CatalogManager:
         return sorted(self._catalogs)
 
     def has_catalog(self, name: str) -> bool:
-        """Whether there is a catalog of that name."""
+        """Return whether there is a catalog of that name."""
         return name in self._catalogs
 
     def catalog(self, name: str) -> Catalog:
@@ -632,7 +632,7 @@ class CatalogManager:
             self._described[name] = described
 
     def description(self, name: str) -> CatalogDescription | None:
-        """What a statement has said of a catalog; None: a program has registered it."""
+        """Return what a statement has said of a catalog; None: a program has registered it."""
         return self._described.get(name)
 
     def describe(self, name: str, described: CatalogDescription) -> None:
@@ -702,7 +702,7 @@ class CatalogManager:
         return FoundTable(identifier, catalog.get_table(identifier.path), is_temporary=False)
 
     def suggest_table(self, parts: Sequence[str]) -> str:
-        """What to add to "not found" of a table."""
+        """Return what to add to "not found" of a table."""
         if len(parts) == 1:
             return did_you_mean(parts[0], self.table_names())
         names = self.table_names(*self.qualify(parts).parts[:2])

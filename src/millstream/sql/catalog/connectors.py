@@ -43,7 +43,7 @@ METADATA_PREFIX: Final = "$metadata$"
 
 @dataclass(frozen=True)
 class FactoryContext:
-    """What a factory is given."""
+    """The argument of a factory: name, schema and options of a table."""
 
     identifier: ObjectIdentifier
     table: CatalogTable
@@ -67,7 +67,7 @@ class FactoryContext:
 
 @dataclass(frozen=True)
 class TableLookup:
-    """What a table is to those who ask it for rows by keys."""
+    """A table that is asked for rows by keys."""
 
     source: LookupSource
     #: None: every key is asked for every time.
@@ -83,7 +83,7 @@ class TableLookup:
 
 
 class TableSource(ABC):
-    """What a table is as a source."""
+    """A table as a source."""
 
     #: Which kinds of changes it gives.
     changes: frozenset[str] = INSERT_ONLY
@@ -93,7 +93,7 @@ class TableSource(ABC):
         """The source.  Its columns are found by name: physical ones, and ``$metadata$`` + key."""
 
     def metadata(self) -> Mapping[str, LogicalType]:
-        """What it can say of each record, by key."""
+        """Return what it can say of each record, by key."""
         return {}
 
     def lookup(self, keys: Sequence[str]) -> TableLookup | None:
@@ -125,7 +125,7 @@ class TableSource(ABC):
 
 
 class TableSink(ABC):
-    """What a table is as a sink."""
+    """A table as a sink."""
 
     @abstractmethod
     def accepts(self, given: frozenset[str]) -> frozenset[str]:
@@ -157,7 +157,7 @@ class TableSink(ABC):
     remedy: str = ""
 
     def metadata(self) -> Mapping[str, LogicalType]:
-        """What it can write of each record beside its columns, by key."""
+        """Return what it can write of each record beside its columns, by key."""
         return {}
 
 

@@ -262,7 +262,7 @@ class ChosenFormat:
         }
 
     def decoder(self, row: RowType, options: Options, metadata: Sequence[str] = ()) -> RowDecoder:
-        """What reads messages; ValidationError if it does not read such rows."""
+        """Return what reads messages; ValidationError if it does not read such rows."""
         found: RowDecoder = self.made(
             lambda: self._format.decoder(row, self.values(options), metadata)
         )
@@ -286,12 +286,12 @@ class ChosenFormat:
         return advice
 
     def encoder(self, row: RowType, options: Options) -> RowEncoder:
-        """What writes messages; ValidationError if it does not write such rows."""
+        """Return what writes messages; ValidationError if it does not write such rows."""
         found: RowEncoder = self.made(lambda: self._format.encoder(row, self.values(options)))
         return found
 
     def made(self, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives; its errors name the format."""
+        """Return what ``make`` gives; its errors name the format."""
         try:
             return make()
         except MillstreamError as error:

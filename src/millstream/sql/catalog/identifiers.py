@@ -60,7 +60,7 @@ class ObjectPath:
         return (one > two) - (one < two)
 
     def __lt__(self, other: ObjectPath) -> bool:
-        """Whether the full name is before another."""
+        """Return whether the full name is before another."""
         return self.compare_to(other) < 0
 
     def get_full_name(self) -> str:

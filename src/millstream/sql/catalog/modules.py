@@ -29,7 +29,7 @@ class ModuleEntry:
         return self._name
 
     def used(self) -> bool:
-        """Whether it is used."""
+        """Return whether it is used."""
         return self._used
 
     def __repr__(self) -> str:

@@ -22,7 +22,7 @@ def _resolved(schema: Schema | ResolvedSchema) -> ResolvedSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogBaseTable:
-    """What tables and views share."""
+    """Base of tables and views."""
 
     schema: ResolvedSchema
     comment: str | None = None
@@ -107,7 +107,7 @@ class CatalogBaseTable:
         return {}
 
     def get_comment(self) -> str:
-        """What CREATE has behind COMMENT; empty if nothing."""
+        """Return what CREATE has behind COMMENT; empty if nothing."""
         return self.comment or ""
 
     def copy(self) -> CatalogBaseTable:
@@ -182,11 +182,11 @@ class CatalogFunction:
         return replace(self)
 
     def get_description(self) -> str | None:
-        """What it is, for people."""
+        """Return what it is, for people."""
         return "This is a user-defined function"
 
     def get_detailed_description(self) -> str | None:
-        """What it is, for people."""
+        """Return what it is, for people."""
         return self.get_description()
 
     def get_function_language(self) -> str:

@@ -350,7 +350,7 @@ LOOKUP_OPTIONS: Final[tuple[Option, ...]] = (
 
 
 def caching_of(options: Options) -> LookupCaching | None:
-    """What a table's options say of the cache; None: there is none.
+    """Return what a table's options say of the cache; None: there is none.
 
     Raises:
         ValidationError: it would grow for good, or a number makes no sense.

@@ -53,7 +53,7 @@ class PartitionDirectories:
 
     @staticmethod
     def are_of(table: CatalogTable) -> bool:
-        """Whether the partitions of a table are directories."""
+        """Return whether the partitions of a table are directories."""
         return table.options.get("connector") == "filesystem"
 
     def name_of(self, spec: CatalogPartitionSpec) -> str:
@@ -77,7 +77,10 @@ class PartitionDirectories:
         return [CatalogPartitionSpec(values_of(each)) for each in self.names()]
 
     def has(self, spec: CatalogPartitionSpec) -> bool:
-        """Whether there is a partition; of a name that no directory can have there is none."""
+        """Return whether there is a partition.
+
+        Of a name that no directory can have there is none.
+        """
         try:
             return (self.base / self.name_of(spec)).is_dir()
         except OSError as error:
@@ -166,7 +169,7 @@ class CatalogTableStatistics:
         return _known(self.raw_data_size)
 
     def get_properties(self) -> dict[str, str]:
-        """What else was said."""
+        """Return what else was said."""
         return dict(self.properties or {})
 
     def copy(self) -> CatalogTableStatistics:
@@ -180,7 +183,7 @@ def _known(value: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CatalogColumnStatistics:
-    """What the columns of a table, or of a partition of one, hold.
+    """Statistics of the columns of a table, or of a partition of one.
 
     Args:
         column_statistics_data: by column, figures by name: ``min``, ``max``, ``ndv`` (different
@@ -212,7 +215,7 @@ class CatalogColumnStatistics:
         return {name: dict(each) for name, each in (self.column_statistics_data or {}).items()}
 
     def get_properties(self) -> dict[str, str]:
-        """What else was said."""
+        """Return what else was said."""
         return dict(self.properties or {})
 
     def copy(self) -> CatalogColumnStatistics:
@@ -225,7 +228,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What is kept of one table; of what is not there nothing is known."""
+    """The partitions and statistics kept of one table."""
 
     statistics: CatalogTableStatistics | None = None
     columns: CatalogColumnStatistics | None = None
@@ -264,10 +267,13 @@ class FactsOfTables(ABC):
 
     @abstractmethod
     def table_exists(self, table_path: ObjectPath) -> bool:
-        """Whether there is a table or view."""
+        """Return whether there is a table or view."""
 
     def facts_of(self, table_path: ObjectPath) -> TableFacts:
-        """What is kept of a table that is there; nothing, if the catalog keeps no such things."""
+        """Return what is kept of a table that is there.
+
+        Nothing, if the catalog keeps no such things.
+        """
         del table_path
         return TableFacts()
 
@@ -313,7 +319,7 @@ class FactsOfTables(ABC):
     def partition_exists(
         self, table_path: ObjectPath, partition_spec: CatalogPartitionSpec
     ) -> bool:
-        """Whether a table has a partition; of what cannot be its partition it has none."""
+        """Return whether a table has a partition; of what cannot be its partition it has none."""
         if not self.table_exists(table_path):
             return False
         table = self.get_table(table_path)
@@ -327,7 +333,7 @@ class FactsOfTables(ABC):
     def get_partition(
         self, table_path: ObjectPath, partition_spec: CatalogPartitionSpec
     ) -> CatalogPartition:
-        """What is said of a partition; CatalogError if there is none."""
+        """Return what is said of a partition; CatalogError if there is none."""
         self._is_there(table_path, partition_spec, ignore=False)
         kept = self.facts_of(table_path).partitions
         return kept.get(partition_spec, CatalogPartition())
@@ -436,7 +442,7 @@ class FactsOfTables(ABC):
         return self.facts_of(table_path).statistics or CatalogTableStatistics()
 
     def get_table_column_statistics(self, table_path: ObjectPath) -> CatalogColumnStatistics:
-        """What the columns of a table hold; of no column anything if nobody has said it."""
+        """Return what the columns of a table hold; of no column anything if nobody has said it."""
         self.get_table(table_path)
         return self.facts_of(table_path).columns or CatalogColumnStatistics()
 
@@ -457,7 +463,7 @@ class FactsOfTables(ABC):
     def get_partition_column_statistics(
         self, table_path: ObjectPath, partition_spec: CatalogPartitionSpec
     ) -> CatalogColumnStatistics:
-        """What the columns of a partition hold, as ``get_table_column_statistics``."""
+        """Return what the columns of a partition hold, as ``get_table_column_statistics``."""
         self._is_there(table_path, partition_spec, ignore=False)
         kept = self.facts_of(table_path).partition_columns
         return kept.get(partition_spec, CatalogColumnStatistics())
@@ -465,7 +471,7 @@ class FactsOfTables(ABC):
     def bulk_get_partition_column_statistics(
         self, table_path: ObjectPath, partition_specs: Sequence[CatalogPartitionSpec]
     ) -> list[CatalogColumnStatistics]:
-        """What the columns of several partitions hold."""
+        """Return what the columns of several partitions hold."""
         return [self.get_partition_column_statistics(table_path, each) for each in partition_specs]
 
     def alter_table_statistics(

@@ -35,7 +35,7 @@ class ResolvedExpression:
         return self.expression
 
     def get_output_data_type(self) -> LogicalType:
-        """What it gives."""
+        """Return what it gives."""
         return self.data_type
 
     def as_serializable_string(self) -> str:
@@ -83,20 +83,20 @@ class Column(ABC):
         return MetadataColumn(name, data_type, metadata_key, virtual=is_virtual)
 
     def is_physical(self) -> bool:
-        """Whether the connector's records hold it."""
+        """Return whether the connector's records hold it."""
         return False
 
     def is_computed(self) -> bool:
-        """Whether it is an expression over other columns."""
+        """Return whether it is an expression over other columns."""
         return False
 
     def is_metadata(self) -> bool:
-        """Whether the connector adds it."""
+        """Return whether the connector adds it."""
         return False
 
     @abstractmethod
     def is_persisted(self) -> bool:
-        """Whether it can be written."""
+        """Return whether it can be written."""
 
     @property
     def key(self) -> str:
@@ -104,7 +104,7 @@ class Column(ABC):
         return self.name
 
     def explain_extras(self) -> str | None:
-        """What there is to say beside name and type; None if nothing."""
+        """Return what there is to say beside name and type; None if nothing."""
         return None
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ class Column(ABC):
         return self.type
 
     def get_comment(self) -> str | None:
-        """What CREATE has behind COMMENT; None if nothing."""
+        """Return what CREATE has behind COMMENT; None if nothing."""
         return self.comment
 
     def as_summary_string(self) -> str:
@@ -205,7 +205,7 @@ class MetadataColumn(Column):
         return True
 
     def is_virtual(self) -> bool:
-        """Whether it is only read."""
+        """Return whether it is only read."""
         return self.virtual
 
     def copy(self, new_data_type: LogicalType) -> Self:
@@ -278,12 +278,12 @@ class WatermarkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a table promises of its rows; nobody checks it."""
+    """A constraint that a table promises of its rows; nobody checks it."""
 
     name: str
 
     class ConstraintType(Enum):
-        """What is promised."""
+        """The kind of a constraint."""
 
         PRIMARY_KEY = 0
         UNIQUE_KEY = 1
@@ -297,7 +297,7 @@ class Constraint:
         return False
 
     def get_type(self) -> Constraint.ConstraintType:
-        """What is promised."""
+        """Return what is promised."""
         return self.ConstraintType.PRIMARY_KEY
 
     def as_summary_string(self) -> str:
@@ -340,7 +340,7 @@ PrimaryKey = UniqueConstraint
 
 @dataclass(frozen=True, init=False)
 class ResolvedSchema:
-    """What a table looks like.
+    """The columns, watermarks and keys of a table.
 
     Args:
         columns: in their order.

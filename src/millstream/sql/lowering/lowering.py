@@ -325,7 +325,7 @@ class Lowering(pp.Lowers):
         of: PhysicalNode | None,
         operator: str = OPERATOR,
     ) -> dict[str, Any]:
-        """What all transformations have; with a uid if they are of a node."""
+        """Return what all transformations have; with a uid if they are of a node."""
         kind = stream_type(output) if isinstance(output, RowType) else output
         found = {
             "id": self._next_id(),

@@ -106,7 +106,7 @@ class Places:
         return [node.kind if table is None else f"{node.kind} {table}"]
 
     def are_times_read(self, node: PhysicalNode, timeless: Collection[int]) -> bool:
-        """Whether anybody who reads a node's rows may look at the timestamps beside them.
+        """Return whether anybody who reads a node's rows may look at the timestamps beside them.
 
         Operators with state go by columns, and what they give has no timestamps.  A stream of a
         program and some sinks do look.
@@ -226,11 +226,11 @@ class Places:
     # -- texts -----------------------------------------------------------------------------------
 
     def _words(self, node: PhysicalNode) -> str:
-        """What a node is; nothing for one that only filters, computes or deals out rows."""
+        """Return what a node is; nothing for one that only filters, computes or deals out rows."""
         return str(self._once("words", node, lambda node: node.words(self)))
 
     def columns(self, node: PhysicalNode) -> list[str]:
-        """What the columns of a node are made of."""
+        """Return what the columns of a node are made of."""
 
         def make(node: PhysicalNode) -> list[str]:
             made = node.made_of(self)[: len(node.row)]

@@ -64,7 +64,7 @@ class OperandParser(TypeParser):
         """Take a query, with its WITH, ORDER BY and LIMIT."""
 
     def at_query(self) -> bool:
-        """Whether a query begins here, rather than an expression or a relation."""
+        """Return whether a query begins here, rather than an expression or a relation."""
         return self.words[self.index] in QUERY_STARTS
 
     def parenthesized_query(self) -> n.Query:

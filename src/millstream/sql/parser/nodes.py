@@ -45,19 +45,19 @@ class Node(_Frozen):
 
 
 class Expression(Node):
-    """What has a value, or stands where a value may stand (symbols, descriptors)."""
+    """A node that has a value, or stands where a value may stand (symbols, descriptors)."""
 
 
 class Relation(Node):
-    """What may stand in FROM."""
+    """A node that may stand in FROM."""
 
 
 class Statement(Node):
-    """What may stand between two semicolons."""
+    """A node that may stand between two semicolons."""
 
 
 class Query(Statement):
-    """What gives a table: a statement by itself, or a part of one."""
+    """A node that gives a table: a statement by itself, or a part of one."""
 
 
 class Name(Node):
@@ -377,7 +377,7 @@ class WindowFrame(Node):
 
 
 class WindowSpecification(Node):
-    """What stands in the parentheses of OVER, or of a named window."""
+    """The content of the parentheses of OVER, or of a named window."""
 
     #: A window of the WINDOW clause that this one adds to.
     base: Name | None = None
@@ -444,7 +444,7 @@ class MatchSemantics(Expression):
 
 
 class JsonBehavior(Node):
-    """What stands before ON EMPTY, ON ERROR or ON NULL."""
+    """The behaviour before ON EMPTY, ON ERROR or ON NULL."""
 
     #: NULL, ERROR, EMPTY ARRAY, EMPTY OBJECT, TRUE, FALSE, UNKNOWN or DEFAULT.
     kind: str
@@ -566,7 +566,7 @@ class Select(Query):
 
 
 class SetOperator(StrEnum):
-    """What stands between two queries; MINUS is EXCEPT."""
+    """The operator between two queries; MINUS is EXCEPT."""
 
     UNION = "UNION"
     INTERSECT = "INTERSECT"

@@ -203,7 +203,7 @@ _OUTER: Final = frozenset({"LEFT", "RIGHT", "FULL"})
 
 
 class RelationParser(MatchParser):
-    """What stands in FROM."""
+    """Parser of the relations in FROM."""
 
     __slots__ = ()
 

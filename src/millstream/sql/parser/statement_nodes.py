@@ -78,7 +78,7 @@ class Distribution(n.Node):
 
 
 class MergingStrategy(StrEnum):
-    """What LIKE does with a feature of the other table."""
+    """The treatment by LIKE of a feature of the other table."""
 
     INCLUDING = "INCLUDING"
     EXCLUDING = "EXCLUDING"
@@ -143,7 +143,7 @@ class DropTable(n.Statement):
 
 
 class AlterAction(n.Node):
-    """What ALTER does: one of the actions below."""
+    """The change that ALTER makes: one of the actions below."""
 
 
 class Rename(AlterAction):
@@ -517,7 +517,7 @@ class NamePattern(n.Node):
 
 
 class ShowKind(StrEnum):
-    """What SHOW lists."""
+    """The things that SHOW lists."""
 
     CATALOGS = "CATALOGS"
     CURRENT_CATALOG = "CURRENT CATALOG"

@@ -27,7 +27,7 @@ _FEATURES: Final = (
 
 @dataclass(slots=True)
 class _Schema:
-    """What has been taken of a table's columns so far."""
+    """The columns and constraints of a table that have been read so far."""
 
     columns: list[s.ColumnChange] = field(default_factory=list)
     #: Names without a type, of AS SELECT.

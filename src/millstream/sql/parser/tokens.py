@@ -420,7 +420,7 @@ class TokenStream:
     # --- looking
 
     def at(self, *words: str) -> bool:
-        """Whether these words or signs come next."""
+        """Return whether these words or signs come next."""
         index = self.index
         return self.words[index : index + len(words)] == list(words)
 
@@ -435,7 +435,7 @@ class TokenStream:
         return self.kinds[index] if index < len(self.kinds) else END
 
     def at_end(self) -> bool:
-        """Whether all tokens have been taken."""
+        """Return whether all tokens have been taken."""
         return self.kinds[self.index] == END
 
     def at_name(self, distance: int = 0) -> bool:
@@ -513,7 +513,7 @@ class TokenStream:
         return Identifier(tuple(parts), position=self.span(start))
 
     def at_string(self) -> bool:
-        """Whether a string comes next."""
+        """Return whether a string comes next."""
         return self.kinds[self.index] in _STRINGS
 
     def string(self) -> str:
@@ -681,7 +681,7 @@ def split_statements(script: str) -> tuple[StatementText, ...]:
 
 
 def is_complete(text: str) -> bool:
-    """Whether all statements of a text have their semicolons.
+    """Return whether all statements of a text have their semicolons.
 
     Args:
         text: What has been typed so far.

@@ -288,7 +288,7 @@ _NATURAL: Final[dict[type, type[lt.LogicalType]]] = {
 
 
 def _is_natural(value: object, type_: lt.LogicalType) -> bool:
-    """Whether the parser gives the text of this value this type."""
+    """Return whether the parser gives the text of this value this type."""
     if isinstance(value, str):
         return type_ == lt.CharType(len(value), nullable=False)
     if isinstance(value, bytes):
@@ -369,7 +369,7 @@ def _function_name(name: n.Identifier) -> str:
 
 
 def _form(name: str, arguments: Sequence[n.Expression]) -> str | None:
-    """What stands in the parentheses of a function with a grammar of its own."""
+    """Return what stands in the parentheses of a function with a grammar of its own."""
     words = _FORM_WORDS.get(name)
     if name == "TRIM" and isinstance(arguments[0], n.Symbol):
         words = (" FROM ",) if len(arguments) == len(("BOTH", "x")) else (" ", " FROM ")

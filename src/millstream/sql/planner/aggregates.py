@@ -66,7 +66,7 @@ class TwoPhaseAggregate(pp.PhysicalNode):
 
     @abstractmethod
     def splits(self, *, mini_batch: bool) -> bool:
-        """Whether it should run in two phases, if it can be split."""
+        """Return whether it should run in two phases, if it can be split."""
 
     @abstractmethod
     def local(self) -> pp.PhysicalNode:
@@ -108,7 +108,7 @@ class TwoPhaseAggregate(pp.PhysicalNode):
         return [*made, *(origins.call(self, call) for call in self.calls)]
 
     def ahead(self, lowering: pp.Lowers, factory: Any, output: Any) -> Transformation:
-        """What is aggregated of each batch, its keys first, and the exchange behind it."""
+        """Return what is aggregated of each batch, its keys first, and the exchange behind it."""
         below = lowering.stream(self.input.input)
         local = lowering.one(f"Local{self.kind}", factory, below, output)
         return lowering.keyed(range(len(self.keys)), local)
@@ -374,7 +374,7 @@ def aggregate_of_nothing(node: Any, context: EvaluationContext) -> lp.ValuesNode
 
 
 def _is_empty(plan: lp.LogicalNode, context: EvaluationContext) -> bool:
-    """Whether a condition that is never true stands above all rows."""
+    """Return whether a condition that is never true stands above all rows."""
     while isinstance(plan, lp.ProjectNode | lp.FilterNode):
         if isinstance(plan, lp.FilterNode):
             condition = fold(plan.condition, context)

@@ -236,7 +236,7 @@ class Union(pp.PhysicalNode):
 
 
 class Converts(Protocol):
-    """What the rules need of the converter."""
+    """The part of the converter that the rules use."""
 
     #: Whether all input has an end, behind which rows are sorted.
     is_batch: bool
@@ -259,7 +259,7 @@ def places_of(expressions: Sequence[Expression]) -> dict[int, list[int]]:
 
 
 def conjuncts(expression: Expression | None) -> list[Expression]:
-    """What AND connects."""
+    """Return what AND connects."""
     if isinstance(expression, Call) and expression.function == "AND":
         return [part for each in expression.arguments for part in conjuncts(each)]
     return [] if expression is None else [expression]
@@ -287,7 +287,7 @@ def substituted(expression: Expression, columns: Sequence[Expression]) -> Expres
 
 
 def is_deterministic(expression: Expression) -> bool:
-    """Whether it gives the same for the same row, whenever it is asked."""
+    """Return whether it gives the same for the same row, whenever it is asked."""
     for each in walk(expression):
         if isinstance(each, Call):
             definition = each.definition or find_function(each.function)
@@ -299,7 +299,7 @@ def is_deterministic(expression: Expression) -> bool:
 def reads_once(
     readers: Sequence[Expression], columns: Sequence[Expression], *, most: int = 1
 ) -> bool:
-    """Whether columns can be put into the place of those who read them.
+    """Return whether columns can be put into the place of those who read them.
 
     One that is not deterministic would have another value for each reader.
 
@@ -339,12 +339,12 @@ def exchange(below: pp.PhysicalNode, keys: tuple[int, ...] | None) -> pp.Physica
 
 
 def is_rowtime(kind: object) -> bool:
-    """Whether a type is that of an event time attribute."""
+    """Return whether a type is that of an event time attribute."""
     return getattr(kind, "kind", None) is lt.TimestampKind.ROWTIME
 
 
 def keeps_time(call: Call) -> bool:
-    """Whether a call is a cast that leaves each point in time as it is."""
+    """Return whether a call is a cast that leaves each point in time as it is."""
     if call.function != "CAST":
         return False
     before, after = call.arguments[0].type, call.type

@@ -196,7 +196,7 @@ class _DeterminismCheck:
         return any(self._differs(each) for each in walk(expression) if isinstance(each, Call))
 
     def _differs(self, call: Call) -> bool:
-        """Whether a function gives something else at another time."""
+        """Return whether a function gives something else at another time."""
         definition = call.definition or find_function(call.function)
         if definition is None:
             return False

@@ -46,7 +46,7 @@ _NOT_SURE: Final = (
 
 @dataclass
 class Advice:
-    """What is to be said of a plan."""
+    """Advice about a plan."""
 
     texts: list[str] = field(default_factory=list)
     #: ``id`` of a node -> numbers of the texts that are about it, from 1.
@@ -67,7 +67,7 @@ class Advice:
 
 
 def advice_on(plans: Sequence[PhysicalNode], *, mini_batch: bool, one_phase: bool) -> Advice:
-    """What is to be said of plans.
+    """Return what is to be said of plans.
 
     Args:
         plans: with their changes and phases.
@@ -87,7 +87,7 @@ def advice_on(plans: Sequence[PhysicalNode], *, mini_batch: bool, one_phase: boo
 
 
 def _unsure(node: PhysicalNode) -> list[str]:
-    """What a node that gets updates computes otherwise at another time."""
+    """Return what a node that gets updates computes otherwise at another time."""
     if not node.inputs or all(each.is_insert_only for each in node.inputs):
         return []
     if isinstance(node, LookupJoin):
@@ -162,7 +162,7 @@ _SELECTIVITIES: Final[dict[str, float]] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a node and all below it cost; in no unit."""
+    """The cost of a node and all below it; in no unit."""
 
     rows: float = 0.0
     cpu: float = 0.0
@@ -237,7 +237,7 @@ def _joined_rows(node: TwoInputs, left: float, right: float) -> float:
 
 
 def _selectivity(condition: Expression | None) -> float:
-    """What part of the rows meets a condition."""
+    """Return what part of the rows meets a condition."""
     if condition is None:
         return 1.0
     part = 1.0

@@ -35,7 +35,7 @@ def aggregate_text(call: AggregateCall, row: RowType, suffix: str) -> str:
 
 
 def partial_name(call: AggregateCall, number: int) -> str:
-    """What the partial aggregate of a call is called: ``sum$0``."""
+    """Return what the partial aggregate of a call is called: ``sum$0``."""
     return f"{call.function.lower()}${number}"
 
 
@@ -47,7 +47,7 @@ def order_text(row: RowType, order: Iterable[SortKey]) -> str:
 
 
 class _Ranked(Protocol):
-    """What both kinds of ``ROW_NUMBER`` have."""
+    """The text that both kinds of ``ROW_NUMBER`` share."""
 
     function: str
     start: int

@@ -97,7 +97,7 @@ class Join(pp.TwoInputs):
         return planner.made(self, inputs, required, side_texts=tuple(texts))
 
     def _may_leave(self, side: int) -> bool:
-        """Whether an update of a side may end a pair: without -U nobody would know."""
+        """Return whether an update of a side may end a pair: without -U nobody would know."""
         if self.condition is None:
             return False
         is_one_row = self.join is lp.JoinType.LEFT and any(
@@ -309,7 +309,7 @@ class Sides:
         self.filter_nulls: list[bool] = []
 
     def take(self, part: Expression) -> bool:
-        """Whether a condition is an equality of keys; then they are noted."""
+        """Return whether a condition is an equality of keys; then they are noted."""
         if not isinstance(part, Call) or part.function not in {"=", "IS NOT DISTINCT FROM"}:
             return False
         one, other = part.arguments
@@ -355,7 +355,7 @@ class Sides:
         return calc(below, columns, lp.row_of(names, [each.type for each in columns]))
 
     def keep_times(self, columns: Sequence[int]) -> bool:
-        """Whether a column of each side is a time attribute still."""
+        """Return whether a column of each side is a time attribute still."""
         pairs = zip(self.nodes, columns, strict=True)
         return all(each.keeps_time(column) for each, column in pairs)
 
@@ -691,7 +691,7 @@ def _equal_column(part: Expression, width: int) -> int | None:
 
 
 def _widened(expression: Expression) -> Expression:
-    """What a cast to a larger integer is made of: it has as many values."""
+    """Return what a cast to a larger integer is made of: it has as many values."""
     if isinstance(expression, Call) and expression.function == "CAST":
         before = expression.arguments[0]
         kinds = type(before.type), type(expression.type)
@@ -732,5 +732,5 @@ def _versions(node: pp.PhysicalNode) -> pp.PhysicalNode:
 
 
 def _read(node: pp.PhysicalNode) -> pp.PhysicalNode:
-    """What an exchange reads."""
+    """Return what an exchange reads."""
     return node.input if isinstance(node, Exchange) else node

@@ -56,7 +56,7 @@ def references(row: RowType) -> list[InputReference]:
 
 
 class JoinType(Enum):
-    """What a join keeps; the value is Flink's name in plans."""
+    """The rows that a join keeps; the value is Flink's name in plans."""
 
     INNER = "InnerJoin"
     LEFT = "LeftOuterJoin"
@@ -159,7 +159,7 @@ class ValuesNode(LogicalNode):
 
 
 class OneInput(LogicalNode):
-    """What nodes with one input have in common."""
+    """Base of nodes with one input."""
 
     input: LogicalNode
 

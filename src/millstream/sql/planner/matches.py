@@ -102,7 +102,7 @@ class Match(pp.PhysicalNode):
 
 
 def _slot_texts(node: Match, origins: pp.Origins) -> list[str]:
-    """What each slot is made of, by what the columns of the input are made of."""
+    """Return what each slot is made of, by what the columns of the input are made of."""
     below = origins.columns(node.input)
 
     def variable(slot: Any) -> str:

@@ -152,7 +152,7 @@ def _over(
 
 
 def _is_updating(node: OverNode, below: pp.PhysicalNode) -> bool:
-    """Whether the rows in front of a row may still change when it is given.
+    """Return whether the rows in front of a row may still change when it is given.
 
     Raises:
         ValidationError: frames of time are only over inserts, in the order of time.

@@ -94,7 +94,7 @@ class LoweringOptions:
 
 
 class Lowers(Protocol):
-    """What nodes need of the lowering to make their operators."""
+    """The part of the lowering that nodes use to make their operators."""
 
     options: LoweringOptions
     evaluation: EvaluationContext
@@ -153,11 +153,11 @@ class Lowers(Protocol):
         """The rows of one key in one task; without keys all rows in one."""
 
     def are_times_read(self, node: PhysicalNode) -> bool:
-        """Whether anybody who reads a node's rows may read the timestamps beside them."""
+        """Return whether anybody who reads a node's rows may read the timestamps beside them."""
 
 
 class Origins(Protocol):
-    """What columns are made of, down to the columns of tables."""
+    """The origins of columns, down to the columns of tables."""
 
     def columns(self, node: PhysicalNode) -> list[str]:
         """The columns of a node."""
@@ -176,7 +176,7 @@ class Origins(Protocol):
 
 
 class PlansChanges(Protocol):
-    """What nodes need of the pass that plans updates."""
+    """The part of the pass that plans updates that nodes use."""
 
     def visit(self, node: PhysicalNode, required: str) -> PhysicalNode | None:
         """The node with its change types; None if it cannot give updates that way."""
@@ -265,7 +265,7 @@ class PhysicalNode(_Relation):
     # -- EXPLAIN ---------------------------------------------------------------------------------
 
     def details(self) -> str:
-        """What EXPLAIN shows between the parentheses."""
+        """Return what EXPLAIN shows between the parentheses."""
         return ""
 
     @property
@@ -329,7 +329,7 @@ class PhysicalNode(_Relation):
         return replace(self, row=row, inputs=inputs, kinds=None, **changed), shown
 
     def keeps_time(self, column: int) -> bool:
-        """Whether a column, which was a time attribute when it was bound, is one still."""
+        """Return whether a column, which was a time attribute when it was bound, is one still."""
         del column
         return True
 
@@ -389,7 +389,7 @@ class PhysicalNode(_Relation):
     # -- operators -------------------------------------------------------------------------------
 
     def words(self, origins: Origins) -> str:
-        """What its operator is, of which the uid is made; empty: nothing of its own."""
+        """Return what its operator is, of which the uid is made; empty: nothing of its own."""
         return f"{self.kind} {self.place.format_map(Said(self, origins))}" if self.place else ""
 
     def all_words(self, origins: Origins) -> str:
@@ -397,7 +397,7 @@ class PhysicalNode(_Relation):
         return self.words(origins)
 
     def recorded(self, origins: Origins) -> dict[str, tuple[str, ...]]:
-        """What its state is made of, part by part."""
+        """Return what its state is made of, part by part."""
         said = Said(self, origins, is_state=True)
         found = {}
         for name, parts in self.state.items():
@@ -408,7 +408,7 @@ class PhysicalNode(_Relation):
         return found
 
     def made_of(self, origins: Origins) -> list[str]:
-        """What its columns are made of, as far as it does not add them itself."""
+        """Return what its columns are made of, as far as it does not add them itself."""
         if self.inputs:
             return [*origins.columns(self.input)]
         return [f"{each.name} {type_text(each.type)}" for each in self.row.fields]
@@ -578,7 +578,7 @@ def given_changes(kinds: frozenset[str], updates: str) -> frozenset[str]:
 
 
 def only_adds(node: PhysicalNode) -> bool:
-    """Whether all inputs of a node give inserts alone."""
+    """Return whether all inputs of a node give inserts alone."""
     return all(kinds_of(each) == INSERTS for each in node.inputs)
 
 
@@ -617,7 +617,7 @@ def maker_of(node: PhysicalNode, unwanted: frozenset[str]) -> PhysicalNode:
 
 
 class TwoInputs(PhysicalNode):
-    """What joins of two streams have in common."""
+    """Base of joins of two streams."""
 
     join: JoinType
     left_keys: Columns

@@ -139,7 +139,7 @@ class FunctionNames:
 
 
 def omitted(each: Field[Any], value: Any) -> bool:
-    """Whether a field is as it is when nothing is said."""
+    """Return whether a field is as it is when nothing is said."""
     default = each.default if each.default_factory is MISSING else each.default_factory()
     return type(default) is type(value) and bool(default == value)
 
@@ -259,7 +259,7 @@ class PlanValues:
             raise ValidationError(message)
 
     def _fitting(self, made: Any) -> Any:
-        """What was read, if functions of users in it still take and give what they did.
+        """Return what was read, if functions of users in it still take and give what they did.
 
         Raises:
             ValidationError: one does not.

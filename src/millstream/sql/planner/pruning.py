@@ -81,7 +81,7 @@ class _Sharing:
         return found  # type: ignore[return-value]
 
     def _key(self, node: PhysicalNode) -> Hashable | None:
-        """What nodes are equal by; None: it equals no other."""
+        """Return what nodes are equal by; None: it equals no other."""
         if not node.is_shared or _reads_partitions(node):
             return None
         names = [each.name for each in fields(node) if each.name not in _NOT_COMPARED]
@@ -105,12 +105,12 @@ class _Sharing:
 
 
 def _reads_partitions(node: PhysicalNode) -> bool:
-    """Whether a filter may spare it files, which another reader's filter wants."""
+    """Return whether a filter may spare it files, which another reader's filter wants."""
     return isinstance(node, TableSourceScan) and bool(node.table.partition_keys)
 
 
 def _is_certain(value: Any) -> bool:
-    """Whether a property gives the same for the same rows."""
+    """Return whether a property gives the same for the same rows."""
     if isinstance(value, tuple):
         return all(map(_is_certain, value))
     return not isinstance(value, Call) or is_deterministic(value)

@@ -146,7 +146,7 @@ class Rank(pp.PhysicalNode):
         return planner.made(self, [below], required, strategy="retract")
 
     def _moves_up(self) -> bool:
-        """Whether updates of a row only ever move it forward in the order."""
+        """Return whether updates of a row only ever move it forward in the order."""
         return bool(self.order) and all(
             _direction(self.input, each.column, nulls_first=each.nulls_first)
             == ("down" if not each.descending else "up")
@@ -166,7 +166,7 @@ class Rank(pp.PhysicalNode):
 
 
 def _direction(node: pp.PhysicalNode, column: int, *, nulls_first: bool) -> str | None:
-    """Whether the values of a column of a key only grow or only shrink.
+    """Return whether the values of a column of a key only grow or only shrink.
 
     MIN and MAX of nothing are NULL, and become values later: that is only a way forward if NULL
     stands behind all values.
@@ -428,7 +428,7 @@ def time_order(node: OverNode) -> tuple[TimestampKind, bool] | None:
 
 
 def _is_by_time(node: OverNode) -> bool:
-    """Whether rows are in the order of a time attribute."""
+    """Return whether rows are in the order of a time attribute."""
     time = time_order(node)
     return time is not None and not time[1]
 

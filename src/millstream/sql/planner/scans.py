@@ -359,7 +359,7 @@ def _prune(scan: TableSourceScan, calc: Calc) -> None:
 
 
 def _is_about(condition: Expression, keys: set[int]) -> bool:
-    """Whether some columns decide a condition, and a function of a user is not asked."""
+    """Return whether some columns decide a condition, and a function of a user is not asked."""
     columns = pp.columns_of(condition)
     of_user = any(isinstance(e, Call) and e.definition is not None for e in walk(condition))
     return bool(columns) and columns <= keys and not of_user and is_constant(condition)

@@ -67,13 +67,13 @@ class SinkNode(pp.PhysicalNode):
         return every if self.upsert_key is None else self.upsert_key
 
     def materializer_words(self, origins: pp.Origins) -> str:
-        """What the operator before it is whose key is not the query's."""
+        """Return what the operator before it is whose key is not the query's."""
         name = "SinkConflicts" if self.checks_conflicts else "SinkMaterializer"
         columns = ", ".join(origins.columns(self.input))
         return f"{name} {self.key} {self.upsert_key} [{columns}]"
 
     def materializer_recorded(self, origins: pp.Origins) -> dict[str, tuple[str, ...]]:
-        """What the state of that operator is made of."""
+        """Return what the state of that operator is made of."""
         names = origins.columns(self.input)
         return {"keys": tuple(names[each] for each in self.key), "columns": tuple(names)}
 
@@ -116,7 +116,7 @@ class SinkNode(pp.PhysicalNode):
 
 @dataclass(frozen=True)
 class SinkRules:
-    """What the options say of sinks.
+    """The options about sinks.
 
     Args:
         materialize: AUTO: rows are kept where the sink's key is not the query's; FORCE: for each
@@ -129,7 +129,7 @@ class SinkRules:
 
 
 def takes_updates(sink: SinkNode) -> bool:
-    """Whether a sink takes updates."""
+    """Return whether a sink takes updates."""
     every = pp.given_changes(pp.ALL_CHANGES, pp.BOTH)
     return sink.sink is not None and "UA" in sink.sink.accepts(every)
 

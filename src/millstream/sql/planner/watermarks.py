@@ -107,7 +107,7 @@ class DelayedWatermarks(WatermarkGenerator):
 
 
 def is_of_source(expression: Expression) -> bool:
-    """Whether watermarks are those that come with the rows: SOURCE_WATERMARK()."""
+    """Return whether watermarks are those that come with the rows: SOURCE_WATERMARK()."""
     return isinstance(expression, Call) and expression.function == SOURCE_WATERMARK
 
 

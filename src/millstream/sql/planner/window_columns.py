@@ -84,7 +84,7 @@ class WindowColumns:
         )
 
     def are_grouped_by(self, columns: set[int], *, exactly: bool = False) -> bool:
-        """Whether rows with one value of these columns and one window are of one session.
+        """Return whether rows with one value of these columns and one window are of one session.
 
         Sessions of several keys may have the same bounds.  Other windows always are.
 

@@ -780,7 +780,7 @@ def window_aggregate(converter: Converts, node: Any) -> pp.PhysicalNode | None:
 def _has_whole_sessions(
     node: Any, window: lp.WindowNode, indexes: list[int | None], plain: list[int]
 ) -> bool:
-    """Whether each group, of every set, is a session.
+    """Return whether each group, of every set, is a session.
 
     The aggregation makes such sessions: of the rows that pass the filters, as in Flink's plans.
     """

@@ -96,7 +96,7 @@ class _Partitions:
         return [each for each in found if said <= set(each.values.items())]
 
     def has(self, spec: CatalogPartitionSpec) -> bool:
-        """Whether there is a partition."""
+        """Return whether there is a partition."""
         if self._catalog is not None:
             return self._catalog.partition_exists(self._path, spec)
         return PartitionDirectories(self.table).has(spec)

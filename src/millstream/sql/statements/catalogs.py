@@ -85,7 +85,7 @@ def _made(name: str, described: CatalogDescription) -> Catalog:
 def _described(
     session: Session, name: str, node: Any, text: str | None
 ) -> CatalogDescription | None:
-    """What is known of a catalog; None of one that a program has registered.
+    """Return what is known of a catalog; None of one that a program has registered.
 
     Raises:
         ValidationError: there is no such catalog.

@@ -62,7 +62,7 @@ def expanded_view(
 
 
 def _means(context: BindingContext, text: str, plan: LogicalNode) -> bool:
-    """Whether a text gives columns of the same types."""
+    """Return whether a text gives columns of the same types."""
     try:
         found = query_binder(replace(context, text=text, stars=None)).bind(parse_query(text))
     except ValidationError:
@@ -208,7 +208,7 @@ def _selected(context: Any, node: Any, schema: ResolvedSchema, plan: LogicalNode
 def _like(
     session: Session, node: Any, text: str | None
 ) -> tuple[ResolvedSchema, dict[str, str], tuple[str, ...]]:
-    """What LIKE takes from the other table."""
+    """Return what LIKE takes from the other table."""
     found = session.catalogs.find_table(node.table.names)
     if found is None or not isinstance(found.table, CatalogTable):
         hint = session.catalogs.suggest_table(node.table.names)

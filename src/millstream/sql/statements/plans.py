@@ -150,7 +150,7 @@ def _is_named(identifier: ObjectIdentifier) -> bool:
 
 
 def _shape(table: Any) -> str:
-    """What must be the same in a plan and in a catalog."""
+    """Return what must be the same in a plan and in a catalog."""
     schema = table.schema
     columns = [
         f"{each.name} {each.type.as_serializable_string()} {each.explain_extras() or ''}".rstrip()
@@ -288,7 +288,7 @@ def run_plan(session: Session, plan: Plan) -> JobResult:
 
 
 def explained(session: Session, plan: Plan, details: Sequence[str] = ()) -> str:
-    """What a plan is, in the words of EXPLAIN.
+    """Return what a plan is, in the words of EXPLAIN.
 
     Raises:
         UnsupportedSqlError: the plan does not say that detail.

@@ -230,7 +230,7 @@ class Session:
         return name
 
     def context(self, text: str | None) -> BindingContext:
-        """What the binder knows."""
+        """Return what the binder knows."""
         return BindingContext(self.catalogs, self.configuration, text, self.inline)
 
     def bind(self, query: Query, text: str | None) -> LogicalNode:
@@ -372,7 +372,7 @@ class Session:
         return self.is_batch or self.configuration.get(options.MINI_BATCH)
 
     def converter(self) -> Converter:
-        """What makes physical plans of logical ones."""
+        """Return what makes physical plans of logical ones."""
         split = not self.is_batch and self.configuration.get(options.SPLIT_DISTINCT)
         buckets = self.configuration.get(options.DISTINCT_BUCKETS) if split else None
         zone = self.configuration.get(options.LOCAL_TIME_ZONE)
@@ -417,7 +417,7 @@ class Session:
         return self.configuration.get(options.JOB_NAME) or "collect"
 
     def lowering(self) -> Lowering:
-        """What makes transformations, with the options of now."""
+        """Return what makes transformations, with the options of now."""
         chosen = self.lowering_options()
         return Lowering(self.program.next_id, caller_location(), chosen)
 

@@ -90,7 +90,7 @@ class SkipTo(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowPattern:
-    """What to look for: variables one after another."""
+    """The pattern to look for: variables one after another."""
 
     variables: tuple[PatternVariable, ...]
     skip: SkipTo = SkipTo.NEXT_ROW
@@ -676,7 +676,7 @@ class MatchOperator(LateRowsOperator):
 
 @dataclass(slots=True)
 class _KeyState:
-    """What is kept of a key, and where its rows are in a pool."""
+    """The state of a key, and where its rows are in a pool."""
 
     times: list[int] = field(default_factory=list)
     partials: list[Partial] = field(default_factory=list)

@@ -528,7 +528,7 @@ class UpdatingOverOperator(KeyedTableOperator):
 
 
 class _UpdateSteps:
-    """What a batch does: rows, runs of them to aggregate, and changes with their results."""
+    """The steps of a batch: rows, runs of them to aggregate, and changes with their results."""
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []

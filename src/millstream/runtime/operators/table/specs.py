@@ -77,7 +77,7 @@ class RankStrategy(Enum):
 
 
 class JoinKind(Enum):
-    """What a join gives of rows without a match."""
+    """The treatment of rows without a match by a join."""
 
     INNER = "inner"
     LEFT = "left"

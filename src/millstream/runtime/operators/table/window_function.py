@@ -65,7 +65,7 @@ class WindowFunctionFactory(WindowParameters):
 
 
 def has_zone(kind: pa.DataType) -> bool:
-    """Whether windows over such a column go by the clock of a time zone."""
+    """Return whether windows over such a column go by the clock of a time zone."""
     return pa.types.is_timestamp(kind) and kind.tz is not None
 
 

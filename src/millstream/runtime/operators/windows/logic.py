@@ -86,7 +86,7 @@ WindowSpec = ReduceSpec | AggregateSpec | ApplySpec | ProcessSpec | BuiltInSpec
 
 @dataclass
 class DeclaredWindows:
-    """What a program says of windows."""
+    """The windows of a program: assigner, trigger, evictor, lateness."""
 
     assigner: Any
     spec: WindowSpec
@@ -111,7 +111,7 @@ class DeclaredWindows:
 
 
 class WindowHost(Protocol):
-    """What the context of a window function needs of its operator."""
+    """The part of an operator that the context of a window function uses."""
 
     context: OperatorContext
     keyed_state: KeyedState

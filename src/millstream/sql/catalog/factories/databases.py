@@ -77,7 +77,7 @@ _UNREADABLE: Final = (lt.ArrayType, lt.MapType, lt.MultisetType, lt.RowType, lt.
 
 
 def connection_string(options: Options) -> str:
-    """What libpq takes, of a URL of JDBC's or PostgreSQL's own.
+    """Return what libpq takes, of a URL of JDBC's or PostgreSQL's own.
 
     Raises:
         ValidationError: the URL is of another database, or says what libpq does not know.

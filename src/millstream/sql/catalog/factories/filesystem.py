@@ -271,7 +271,7 @@ def _reader(
     options: Options,
     read: frozenset[str] | None,
 ) -> FileFormat:
-    """What reads files with such rows, or some of their columns.
+    """Return what reads files with such rows, or some of their columns.
 
     Raises:
         ValidationError: the format does not read them.
@@ -288,7 +288,7 @@ def _reader(
 
 
 def _writer(row: lt.RowType, chosen: ChosenFormat | None, options: Options) -> BulkWriterFactory:
-    """What writes files with such rows.
+    """Return what writes files with such rows.
 
     Raises:
         ValidationError: the format does not write them.

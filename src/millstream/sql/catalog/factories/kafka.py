@@ -425,7 +425,7 @@ class _KafkaTable(TableSource):
         return TableRecords(plan)
 
     def _value(self, said: Sequence[str]) -> tuple[RowDecoder, tuple[int, ...]]:
-        """What reads values, and the columns that these have of those that are wanted."""
+        """Return what reads values, and the columns that these have of those that are wanted."""
         layout, columns = self._layout, self._layout.value_columns
         row = layout.value_row
         whole = layout.value.decoder(row, layout.options, said)
