@@ -15,9 +15,9 @@ from millstream.common import Configuration, Types
 from millstream.connectors.basic.collect import CollectSink
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.runtime.pipelined import task
-from millstream.runtime.pipelined.barrier_alignment import Recording
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.task import PipelinedTask
+from millstream.runtime.pipelined.unaligned_checkpoints import Recording
 from millstream.testing.mini_cluster import MiniCluster
 from millstream.testing.sources import EPOCH, ScriptedSource
 

@@ -192,7 +192,9 @@ def test_an_unknown_cut_loses_nothing(
     *,
     pipelined: bool,
 ) -> None:
-    monkeypatch.setattr("millstream.runtime.pipelined.barrier_alignment.cut_of", lambda *_: UNKNOWN)
+    monkeypatch.setattr(
+        "millstream.runtime.pipelined.unaligned_checkpoints.cut_of", lambda *_: UNKNOWN
+    )
     take(exchanging_job(tmp_path, "first"), tmp_path)
     finish(exchanging_job(tmp_path, "first", parallelism), tmp_path, pipelined=pipelined)
     assert numbers(tmp_path) == NUMBERS

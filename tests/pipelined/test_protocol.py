@@ -14,9 +14,9 @@ from tests.pipelined.simulation import InconsistentCutError, Simulation
 from tests.support.tiers import sampled
 
 from millstream.runtime.frames_in_flight import RestoredFrames
-from millstream.runtime.pipelined.barrier_alignment import Recording
 from millstream.runtime.pipelined.links import BARRIER
 from millstream.runtime.pipelined.task import PipelinedTask
+from millstream.runtime.pipelined.unaligned_checkpoints import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,12 +16,12 @@ manifest.  So it is deleted only
   task of this run has acknowledged it since, and with it all that the task had uploaded or was
   uploading at the first sweep:
 
-- Where tasks end with each epoch, those that ran at the first sweep are over.  - Where tasks are
-long-running, several checkpoints may have been pending at the first sweep, some of them with long
-uploads.  A task uploads in order: uploads begun before the barrier of a checkpoint have ended when
-it acknowledges that one (``KeyValueStore``, contract 5).  So the file was uploaded whole, or never
-will be.  If the store still needs it, the checkpoint names it, also if it was uploaded for one that
-has failed.  If not, no later one does (contract 6).
+  - Where tasks end with each epoch, those that ran at the first sweep are over.
+  - Where tasks are long-running, several checkpoints may have been pending at the first sweep, some
+    of them with long uploads.  A task uploads in order: uploads begun before the barrier of a
+    checkpoint have ended when it acknowledges that one (``KeyValueStore``, contract 5).  So the
+    file was uploaded whole, or never will be.  If the store still needs it, the checkpoint names
+    it, also if it was uploaded for one that has failed.  If not, no later one does (contract 6).
 
 **When a file of an old checkpoint is deleted.**  As soon as no kept manifest names it, also while
 later checkpoints are pending: by contract 6 they name it only if the newest manifest does.

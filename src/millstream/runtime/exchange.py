@@ -1,8 +1,8 @@
-"""The exchange between stages: frames, the writers that send them and the valves that read time.
+"""The exchange between stages: frames, their writers, and the valves that combine watermarks.
 
-A *frame* is one row that Spark shuffles; its payload is a whole batch, a watermark or an
-acknowledgement.  All that a stage-0 task reads of one source split is one channel; all that a later
-subtask sends is one channel.  Frames of a channel stay in order.
+A *frame* is the unit that engines move, on Spark one row of a shuffle; its payload is a whole
+batch, a watermark or an acknowledgement.  All that a stage-0 task reads of one source split is one
+channel; all that a later subtask sends is one channel.  Frames of a channel stay in order.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Destination(NamedTuple):
 
 
 class Outbox:
-    """Frames made by a task and not yet handed to Spark."""
+    """Frames made by a task and not yet handed to the engine."""
 
     def __init__(self) -> None:
         self._columns: tuple[list[object], ...] = tuple([] for _ in FRAME_SCHEMA)

@@ -1,4 +1,4 @@
-"""Canonical bytes of keys: equal keys have equal bytes in every process and on every machine.
+"""Key groups, and canonical bytes of keys: equal in every process and on every machine.
 
 The first byte is the type, so 1, True and 1.0 are three keys.  Lists, dicts and rows may be keys as
 well: equality of keys is that of their bytes.  Numpy scalars count as the Python value they hold.

@@ -5,7 +5,7 @@ whose barrier has come is *blocked*: later frames wait until the barriers of all
 Then the task takes its snapshot and sends barrier N, after all output of the records before it.  So
 the snapshots of all tasks are one consistent cut.
 
-A barrier that waits no longer *overtakes* (``runtime/pipelined/barrier_alignment.py``): the
+A barrier that waits no longer *overtakes* (``runtime/pipelined/unaligned_checkpoints.py``): the
 snapshot is taken ahead of the frames before it in the links, which the checkpoint stores as frames
 in flight.
 
@@ -36,7 +36,6 @@ from millstream.runtime.exchange import (
     encode_long,
     runs,
 )
-from millstream.runtime.pipelined.barrier_alignment import Alignment
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
 from millstream.runtime.pipelined.links import (
     BARRIER,
@@ -49,6 +48,7 @@ from millstream.runtime.pipelined.links import (
     TaskId,
 )
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitScheduler
+from millstream.runtime.pipelined.unaligned_checkpoints import Alignment
 from millstream.runtime.pipelined.uploader import PendingAck
 from millstream.runtime.stage import is_per_channel
 from millstream.runtime.task import FrameReader, TaskState, attempt_name, this_worker
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from millstream.contracts.metrics import MetricValue
     from millstream.contracts.operator import PendingOutput
     from millstream.runtime.frames_in_flight import RestoredFrame
-    from millstream.runtime.pipelined.barrier_alignment import Recording
     from millstream.runtime.pipelined.control import TakeCheckpoint
     from millstream.runtime.pipelined.links import CreditLimits, InLink, Link
+    from millstream.runtime.pipelined.unaligned_checkpoints import Recording
     from millstream.runtime.plan import EpochPlan
     from millstream.runtime.stage import StageInstance
     from millstream.state.operator_state import PendingStates

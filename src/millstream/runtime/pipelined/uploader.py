@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import PendingSnapshot
     from millstream.contracts.operator import PendingOutput
-    from millstream.runtime.pipelined.barrier_alignment import Recording
+    from millstream.runtime.pipelined.unaligned_checkpoints import Recording
     from millstream.state.operator_state import PendingStates
 
 

@@ -3,10 +3,10 @@
 A barrier has a *deadline*.  Until then the links of a task are aligned
 (``runtime/pipelined/task.py``).  Then it overtakes: the task takes its snapshot at once, as if all
 barriers had come before the frames that wait.  The checkpoint also stores those: from each link the
-frames before its barrier::
+frames before its barrier.  Frames enter on the left and are processed from the right::
 
-    link 1:   b a | 7           the barrier has come: a, b are in flight, the link is recorded
-    link 2:   d c               it has not: c, d are, and what comes until it does (e)
+    link 1:   7 | b a           the barrier has arrived: a, b are in flight, the link is recorded
+    link 2:   d c               it has not: c, d are in flight, and all that arrives before it (e)
     link 2:   f | 7 | e d c     now it has: link 2 is recorded, and the checkpoint has a to e
 
 Processing continues meanwhile, and belongs to the next checkpoint.  The task sends its own barrier
