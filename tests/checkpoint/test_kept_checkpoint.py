@@ -34,9 +34,12 @@ def _run(
     limits: list[int],
     backend: str = "hashmap",
     changed: dict[str, str] | None = None,
+    max_parallelism: int | None = None,
 ) -> Counter[str]:
     """Run the program to its end; returns all results."""
     env = kept.build(parallelism, directory / "results", changed)
+    if max_parallelism is not None:
+        env.set_max_parallelism(max_parallelism)
     limits = [parallelism * limit for limit in limits]
     graph = env.get_job_graph(kept.JOB)
     MiniCluster(graph, directory / "checkpoint", limits=limits, state_backend=backend).run()
@@ -203,12 +206,27 @@ def test_what_functions_kept_of_windows_outlasts_an_epoch_that_keeps_nothing(
     assert fired == dict.fromkeys("abc", 2)  # once before the checkpoint
 
 
-def test_another_max_parallelism_is_refused(tmp_path: Path, release: str) -> None:
+@pytest.mark.both_engines
+@pytest.mark.parametrize(
+    ("groups", "backend"),
+    [((50, 300), "hashmap"), pytest.param((200, 3), "rocksdb", marks=pytest.mark.extended)],
+)
+def test_all_state_is_found_after_two_changes_of_max_parallelism(
+    tmp_path: Path, whole: Counter[str], release: str, groups: tuple[int, int], backend: str
+) -> None:
     unpack(tmp_path, release)
-    env = kept.build(2, tmp_path / "results")
-    env.set_max_parallelism(64)
-    with pytest.raises(IncompatibleProgramError, match=r"max parallelism 64.* 128 key groups"):
-        MiniCluster(env.get_job_graph(kept.JOB), tmp_path / "checkpoint")
+    first = kept.build(3, tmp_path / "results")
+    first.set_max_parallelism(groups[0])
+    cluster = MiniCluster(
+        first.get_job_graph(kept.JOB),
+        tmp_path / "checkpoint",
+        limits=[3 * BEHIND] * 2,
+        state_backend=backend,
+    )
+    cluster.run(1)
+    cluster.coordinator.close()
+    found = _run(tmp_path, 2, limits=[BEHIND] * 3, backend="hashmap", max_parallelism=groups[1])
+    assert found == whole, _difference(found, whole)
 
 
 def test_the_command_inspects_it(

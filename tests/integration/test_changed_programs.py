@@ -144,7 +144,7 @@ def test_max_parallelism_is_taken_from_the_checkpoint(job: Job, stored: Any) -> 
 @pytest.mark.extended
 def test_max_parallelism_that_was_derived_from_another_parallelism_stays(job: Job) -> None:
     def wide(env: StreamExecutionEnvironment) -> DataStream:
-        return counting()(env).set_parallelism(86)
+        return counting()(env).set_parallelism(300)
 
     hashmap = {"state.backend.type": "hashmap"}
     cluster = job.start(wide, 1, hashmap)
@@ -153,27 +153,42 @@ def test_max_parallelism_that_was_derived_from_another_parallelism_stays(job: Jo
     manifest = job.start(counting(), 1, hashmap).run()
     assert manifest is not None
     assert manifest.operators["counts"][-1].state is not None
-    assert manifest.operators["counts"][-1].state["key_groups"][1] == 256
+    assert manifest.operators["counts"][-1].state["key_groups"][1] == 512
     assert Counter(collected(job.directory)) == expected()
 
 
 @pytest.mark.both_engines
 @pytest.mark.parametrize("changed", [counting(64), counting(of_operator=64)])
-def test_another_max_parallelism_is_refused_with_both_numbers(job: Job, changed: Any) -> None:
+def test_keys_are_hashed_again_at_another_max_parallelism(job: Job, changed: Any) -> None:
     job.stop(counting())
-    message = job.refusal(changed)
-    assert "'counts' (test_changed_programs.py:" in message
-    assert "max parallelism 64" in message
-    assert "128 key groups" in message
-    job.start(counting(128)).run()
+    cluster = job.start(changed, 3)
+    manifest = cluster.run()
+    assert manifest is not None
+    assert [ack.state["key_groups"] for ack in manifest.operators["counts"] if ack.state] == [
+        (0, 22),
+        (22, 43),
+        (43, 64),
+    ]
     assert Counter(collected(job.directory)) == expected()
 
 
 @pytest.mark.both_engines
-def test_more_subtasks_than_stored_key_groups_are_refused(job: Job) -> None:
-    job.stop(counting(3))
-    assert "parallelism 4" in job.refusal(counting(), 4)
+def test_a_failure_before_the_first_checkpoint_hashes_again(job: Job) -> None:
+    """The checkpoint is still that of the other max parallelism."""
+    job.stop(counting())
+    job.start(counting(20)).coordinator.close()  # nothing ran
+    job.stop(counting(300))
     job.start(counting(), 3).run()
+    assert Counter(collected(job.directory)) == expected()
+
+
+@pytest.mark.both_engines
+def test_more_subtasks_than_stored_key_groups_hash_keys_again(job: Job) -> None:
+    job.stop(counting(3))
+    manifest = job.start(counting(), 4).run()
+    assert manifest is not None
+    assert manifest.operators["counts"][-1].state is not None
+    assert manifest.operators["counts"][-1].state["key_groups"][1] == 128
     assert Counter(collected(job.directory)) == expected()
 
 

@@ -204,6 +204,15 @@ RUNS: dict[str, tuple[Run, Run]] = {
     "rocksdb, rescaled": (Run(parallelism=3), Run(backend="rocksdb")),
     "more subtasks": (Run(parallelism=1), Run(parallelism=3)),
     "fewer subtasks": (Run(parallelism=3), Run(parallelism=1)),
+    "fewer key groups": (Run(), Run(options=(("pipeline.max-parallelism", "7"),))),
+    "more key groups, rocksdb": (
+        Run(backend="rocksdb"),
+        Run(parallelism=3, backend="rocksdb", options=(("pipeline.max-parallelism", "300"),)),
+    ),
+    "fewer key groups, another backend": (
+        Run(parallelism=3, backend="rocksdb"),
+        Run(options=(("pipeline.max-parallelism", "50"),)),
+    ),
     "batch size": (Run(), Run(options=(("millstream.batch-size", "7"),))),
     "backend option": (Run(), Run(options=(("state.backend.type", "rocksdb"),))),
     "at least once": (Run(), Run(options=(("execution.checkpointing.mode", "AT_LEAST_ONCE"),))),

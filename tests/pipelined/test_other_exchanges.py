@@ -115,6 +115,19 @@ def test_records_in_flight_come_to_the_state_of_their_keys(
 
 
 @both_engines
+def test_records_in_flight_and_state_come_together_at_another_max_parallelism(
+    tmp_path: Path, take: Take, *, pipelined: bool
+) -> None:
+    take(exchanging_job(tmp_path, "group", counts=True), tmp_path)
+    graph = exchanging_job(tmp_path, "group", 3, groups=50, counts=True)
+    finish(graph, tmp_path, pipelined=pipelined)
+    out = results(tmp_path, "out")
+    for key in range(KEYS):
+        counts = sorted(count for number, count in out if number // 7 % KEYS == key)
+        assert counts == list(range(1, 36))
+
+
+@both_engines
 @pytest.mark.parametrize("parallelism", [2, 3])
 @pytest.mark.parametrize("groups", [32, 200])
 def test_another_number_of_key_groups(

@@ -83,9 +83,8 @@ class OperatorRecord:
     details: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: State that the program does not ask for may be left behind; only of one that is to run.
     ignores_unclaimed: bool = False
-    #: Key groups, and whether the program says how many; only of a program that is to run.
+    #: Number of key groups, and of subtasks; only of a program that is to run.
     max_parallelism: int = 0
-    max_parallelism_is_set: bool = False
     parallelism: int = 0
 
     @property

@@ -224,7 +224,7 @@ def require_fit(
     if lost:
         lines += changes.describe(held)
     for uid in sorted(stored.keys() & program.keys()):
-        lines += _changed(manifest, stored[uid], program[uid], held.get(uid), refusal)
+        lines += _changed(stored[uid], program[uid], held.get(uid), refusal)
     lines += _foreign_frames(stored, program)
     if not lines:
         return
@@ -296,7 +296,6 @@ _UNPUBLISHED: Final = "Nothing of the new program's run was published."
 
 
 def _changed(
-    manifest: Manifest,
     old: OperatorRecord,
     new: OperatorRecord,
     held: str | None,
@@ -318,31 +317,9 @@ def _changed(
             f" the checkpoint was made, which holds {held} of it, for that connector to understand;"
             f" put it back, or {_START_FROM_SCRATCH}"
         )
-    lines += _key_groups(manifest, new)
     for section in old.sections:
         lines += _section(old, new, section, refusal)
     return lines
-
-
-def _key_groups(manifest: Manifest, new: OperatorRecord) -> list[str]:
-    stored = stored_max_parallelism(manifest, new.uid)
-    if stored is None:
-        return []
-    if new.max_parallelism_is_set and new.max_parallelism != stored:
-        line = (
-            f"  ~ {new.title} has max parallelism {new.max_parallelism}, but its state in the"
-            f" checkpoint is cut into {stored} key groups, in which most keys lie elsewhere; set it"
-            f" to {stored}, or leave it out: then it is taken from the checkpoint"
-        )
-        return [line]
-    if new.parallelism > stored:
-        line = (
-            f"  ~ {new.title} has parallelism {new.parallelism}, but its state in the checkpoint is"
-            f" cut into {stored} key groups (its max parallelism), and a subtask needs one at"
-            f" least; set its parallelism to {stored} or less"
-        )
-        return [line]
-    return []
 
 
 def _section(

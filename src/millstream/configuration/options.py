@@ -421,8 +421,9 @@ MAX_PARALLELISM: Final = ConfigOption(
     "pipeline.max-parallelism",
     parse_max_parallelism,
     -1,
-    "number of key groups; fixed for the life of a job's state. -1: derived from the parallelism "
-    "of each operator, 1.5 times as many, rounded up to a power of two, at least 128",
+    "number of key groups; if a checkpoint has another one, the keys of its state are hashed again "
+    "at the start. -1: that of the checkpoint, or derived from the parallelism of each operator, "
+    "1.5 times as many, rounded up to a power of two, at least 128",
 )
 IGNORE_UNCLAIMED_STATE: Final = boolean(
     "execution.state-recovery.ignore-unclaimed-state",

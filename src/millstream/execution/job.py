@@ -156,7 +156,7 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
 
     Args:
         graph: the job; operators whose max parallelism the program leaves open get that of their
-            state.
+            state, if it is enough for their parallelism.  Keys of others are hashed again.
         storage: the checkpoint directory.
         last: the checkpoint; None if there is none.
 
@@ -177,7 +177,9 @@ def fit(graph: JobGraph, storage: CheckpointStorage, last: Manifest | None) -> N
     _require_edges(graph, storage.location, last)
     for number, node in graph.nodes.items():
         groups = stored_max_parallelism(last, node.uid)
-        if groups is not None and groups != node.max_parallelism:
+        if groups is None or node.max_parallelism_is_set or node.parallelism > groups:
+            continue
+        if groups != node.max_parallelism:
             graph.nodes[number] = replace(node, max_parallelism=groups)
 
 
@@ -290,7 +292,6 @@ def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
         sections=tuple(sections_of(node.factory)),
         details=node.details,
         max_parallelism=node.max_parallelism,
-        max_parallelism_is_set=node.max_parallelism_is_set,
         parallelism=node.parallelism,
         ignores_unclaimed=graph.configuration.get(options.IGNORE_UNCLAIMED_STATE),
     )

@@ -7,7 +7,12 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from millstream.checkpoint.program import accumulators, holdings, labelled
+from millstream.checkpoint.program import (
+    accumulators,
+    holdings,
+    labelled,
+    stored_max_parallelism,
+)
 from millstream.configuration import options
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.metrics import added, shown
@@ -57,6 +62,8 @@ class StartedOperator:
     dropped: tuple[str, ...] = ()
     #: State that the checkpoint has and keeps, and that the program did not ask for.
     unused: tuple[str, ...] = ()
+    #: The max parallelism of the checkpoint and of the run, if they differ.
+    key_groups: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         """Outcome, operator and states in one line."""
@@ -71,6 +78,9 @@ class StartedOperator:
             parts.append(head + ", ".join(self.dropped))
         if self.unused:
             parts.append("kept unused: " + ", ".join(self.unused))
+        if self.key_groups is not None:
+            before, now = self.key_groups
+            parts.append(f"max parallelism {before} -> {now}: keys are hashed again")
         return f"{self.outcome}: {self.title}" + "".join(f"; {each}" for each in parts)
 
 
@@ -239,7 +249,12 @@ def _operators(last: Manifest, stored: Records, program: Records) -> Iterator[St
         if old.kind == "source" and not kept:
             kept = (held[uid],)
         if kept or fresh or left:  # else it is a sink, of which all is committed
-            yield StartedOperator(uid, new.title, "restored", kept, fresh, left)
+            groups = stored_max_parallelism(last, uid)
+            hashed = None
+            if groups is not None and groups != new.max_parallelism:
+                hashed = (groups, new.max_parallelism)
+            title = new.title
+            yield StartedOperator(uid, title, "restored", kept, fresh, left, key_groups=hashed)
     for uid, old in stored.items():
         if uid not in program and uid in held:
             states = tuple(_contents(last, old)) or (held[uid],)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.exchange import WatermarkValve
 from millstream.runtime.stage import is_per_channel
+from millstream.state.rescale import Rehash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -159,6 +160,14 @@ class EpochPlan:
         """Return where the keyed state of an operator lies."""
         restore = self.operators.get(uid)
         return [] if restore is None else [handle for handle in restore.handles if handle]
+
+    def rehash(self, uid: str, max_parallelism: int) -> Rehash | None:
+        """Return how the keys of an operator's state are hashed again; None if they are not."""
+        # The key groups of all subtasks together are all there are.
+        stored = max((handle["key_groups"][1] for handle in self.handles(uid)), default=None)
+        if stored is None or stored == max_parallelism:
+            return None
+        return Rehash(stored, max_parallelism)
 
 
 #: (edge, channel) -> watermark and idleness.

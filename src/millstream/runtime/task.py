@@ -315,6 +315,7 @@ class TaskState:
             Path(plan.local_root),
             plan.fsync,
             node.name,
+            plan.rehash(node.uid, node.max_parallelism),
         )
         self.stores[node.id] = store
         return store

@@ -1,7 +1,8 @@
 """Opening the store of an operator subtask, restored to a checkpoint.
 
 ``open_store`` takes the quickest way from the handles of the last checkpoint: nothing, the local
-copy, a download, or copying key groups from the stores of another parallelism or backend.
+copy, a download, or copying key groups from the stores of another parallelism, max parallelism or
+backend.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
     from millstream.state.backends.place import OpenStore
+    from millstream.state.rescale import Rehash
 
 
 def open_store(
@@ -34,6 +36,7 @@ def open_store(
     local_root: Path,
     fsync: bool = True,  # noqa: FBT001, FBT002 - part of the fixed signature
     name: str = "",
+    rehash: Rehash | None = None,
 ) -> KeyValueStore:
     """Open the store of one subtask.
 
@@ -44,11 +47,12 @@ def open_store(
         subtask: number of the subtask.
         key_groups: ``[first, stop)`` that the subtask holds.
         handles: where the operator's state lies, of all subtasks or at least of those that held
-            any of these key groups; none at the first epoch.
+            any of its keys; none at the first epoch.
         attempt: unique name of this attempt of the task.
         local_root: directory on this machine for copies.
         fsync: whether what is uploaded must survive a crash of the machine; the storage sees to it.
         name: of the operator, for messages.
+        rehash: from the max parallelism of the handles to that of the operator; None: it is one.
 
     Returns:
         The store; ``close`` it in any case.
@@ -61,33 +65,41 @@ def open_store(
     del fsync
     copies = LocalCopies(local_root, uid, subtask, name)
     place = StorePlace(storage, uid, key_groups, attempt, copies)
-    first, stop = key_groups
-    wanted = [
-        handle
-        for handle in handles
-        if handle["key_groups"][0] < stop and handle["key_groups"][1] > first
-    ]
+    wanted = _wanted(handles, key_groups, rehash)
     for handle in wanted:
         if handle["backend"] not in STATE_BACKENDS:
             message = f"operator {uid}: state of unknown backend {handle['backend']!r}"
             raise UnknownFormatError(message)
-    if len(wanted) == 1 and wanted[0]["backend"] == backend:
+    if len(wanted) == 1 and wanted[0]["backend"] == backend and rehash is None:
         store = _open(backend, place, wanted[0])
         source_groups = wanted[0]["key_groups"]
         if tuple(source_groups) != key_groups:
             _or_close(store, lambda: drop_other_key_groups(store, source_groups, key_groups))
         return store
     store = _open(backend, place, None)
-    _or_close(store, lambda: _copy_all(wanted, store, place))
+    _or_close(store, lambda: _copy_all(wanted, store, place, rehash))
     return store
 
 
-def _copy_all(handles: list[StateHandle], target: KeyValueStore, place: StorePlace) -> None:
+def _wanted(
+    handles: list[StateHandle], key_groups: tuple[int, int], rehash: Rehash | None
+) -> list[StateHandle]:
+    """The snapshots that may hold keys of ``key_groups``."""
+    if rehash is None:
+        first, stop = key_groups
+        return [h for h in handles if h["key_groups"][0] < stop and first < h["key_groups"][1]]
+    sources = rehash.sources(key_groups)
+    return [each for each in handles if not sources.isdisjoint(range(*each["key_groups"]))]
+
+
+def _copy_all(
+    handles: list[StateHandle], target: KeyValueStore, place: StorePlace, rehash: Rehash | None
+) -> None:
     """Copy the key groups of a subtask out of several snapshots."""
     for handle in handles:
         source = _open(handle["backend"], place, handle)
         try:
-            copy_key_groups(source, handle["key_groups"], target, place.key_groups)
+            copy_key_groups(source, handle["key_groups"], target, place.key_groups, rehash)
         finally:
             source.close()
 

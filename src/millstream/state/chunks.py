@@ -45,19 +45,22 @@ def decoded_chunk(
 
     Args:
         name: of the entry.
-        length: of the name as the owner wrote it; each change of parallelism added to it.
+        length: of the name as the owner wrote it; each change of parallelism, or of max
+            parallelism, added to it.
         stored: the entry.
         ours: max parallelism and key groups of the subtask.
     """
     table = pa.ipc.open_stream(stored).read_all()
     groups, first, stop = map(int, table.schema.metadata[_GROUPS].split(b":"))
     table = table.replace_schema_metadata(None)
-    max_parallelism, key_groups = ours
     if (groups, (first, stop)) == ours and len(name) == length:
         return table, None
-    first, stop = chunk_key_groups(name, length, key_groups)
-    found = key_groups_of_column(table.column(KEY).combine_chunks(), max_parallelism)
-    return table, (found >= first) & (found < stop)
+    keys = table.column(KEY).combine_chunks()
+    counts = np.ones(table.num_rows, dtype=np.bool_)
+    for max_parallelism, (first, stop) in chunk_key_groups(name, length, ours):
+        found = key_groups_of_column(keys, max_parallelism)
+        counts &= (found >= first) & (found < stop)
+    return table, counts
 
 
 def counted_rows(table: pa.Table, counts: NDArray[np.bool_] | None) -> Iterator[dict[str, Any]]:

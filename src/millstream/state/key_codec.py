@@ -345,6 +345,13 @@ def key_group_of_cache_key(key: CacheKey, max_parallelism: int) -> int:
     return zlib.crc32(encoded) % max_parallelism
 
 
+def key_group_of_encoded(encoded: bytes, max_parallelism: int) -> int:
+    """The key group of a key, from the bytes that ``encode_key`` has made of it."""
+    if encoded[0] == INT_TAG:
+        return key_group_of_cache_key(INT.unpack(encoded)[1], max_parallelism)
+    return zlib.crc32(encoded) % max_parallelism
+
+
 def key_groups_of_ints(keys: NDArray[np.int64], max_parallelism: int) -> NDArray[np.int32]:
     """The key groups of an array of 64-bit integers; agrees with ``key_group``."""
     mixed = keys.astype(np.int64, copy=False).view(np.uint64)

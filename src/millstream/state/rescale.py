@@ -1,24 +1,28 @@
-"""Restoring state that was written at another parallelism, or by another backend.
+"""Restoring state that was written at another parallelism, max parallelism or backend.
 
 The key groups of a subtask are copied from the stores that held them; states may be numbered
-differently in each store, so they are matched by name.
+differently in each store, so they are matched by name.  With another max parallelism, the key group
+of each entry is computed again from the bytes of its key (``Rehash``).
 
 A ``C`` entry mixes key groups, so its copy records which of them count: the source's range (first
-and stop, 2 bytes each) is added to the end of its key, one more at each change of parallelism.
-Readers of such entries ask ``chunk_key_groups`` which rows to take; without it, 1 -> 3 -> 2
-subtasks would count rows twice.
+and stop, 2 bytes each) is added to the end of its key, one more at each change of parallelism, and
+at a change of max parallelism ``_OUT_OF`` and the number of key groups that the ranges before it
+are out of.  Readers of such entries ask ``chunk_key_groups`` which rows to take; without it, 1 -> 3
+-> 2 subtasks would count rows twice.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
+from math import gcd
 from typing import TYPE_CHECKING, Final
 
 from millstream.contracts.operator import OperatorStateKind, StatePart
 from millstream.errors import StateError
+from millstream.state.key_codec import key_group_of_encoded
 from millstream.state.registry import is_section
 
 if TYPE_CHECKING:
@@ -35,21 +39,50 @@ _RANGE: Final = struct.Struct(">HH")
 _TIME_GROUP_AT: Final = 11
 
 
-def chunk_key_groups(key: bytes, length: int, key_groups: tuple[int, int]) -> tuple[int, int]:
-    """Which key groups count in the ``C`` entry at ``key``.
+#: No range begins here: there are 32768 key groups at most.
+_OUT_OF: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Rehash:
+    """Another max parallelism than the one of a checkpoint: all keys are hashed again."""
+
+    #: Number of key groups in the checkpoint.
+    before: int
+    now: int
+
+    def sources(self, groups: tuple[int, int]) -> frozenset[int]:
+        """Return the key groups of the checkpoint that may hold keys of ``groups``."""
+        # Hashes are reduced by modulo: what two numbers have in common stays of the remainder.
+        common = gcd(self.before, self.now)
+        remainders = {group % common for group in range(*groups)}
+        return frozenset(each for each in range(self.before) if each % common in remainders)
+
+
+def chunk_key_groups(
+    key: bytes, length: int, ours: tuple[int, tuple[int, int]]
+) -> list[tuple[int, tuple[int, int]]]:
+    """Return the key groups that count in the ``C`` entry at ``key``.
 
     Args:
         key: the whole key in the store.
         length: of the key as its owner wrote it.
-        key_groups: ``[first, stop)`` of the subtask.
+        ours: max parallelism of the operator, and key groups ``[first, stop)`` of the subtask.
 
     Returns:
-        ``[first, stop)``; rows of other key groups are to be left out.
+        A max parallelism and ``[first, stop)``, for each max parallelism that there was: a row
+        counts if its key is in the key groups of all of them.
     """
-    first, stop = key_groups
+    found = []
+    first, stop = 0, _OUT_OF
     for low, high in _RANGE.iter_unpack(key[length:]):
-        first, stop = max(first, low), min(stop, high)
-    return first, stop
+        if low == _OUT_OF:
+            found.append((high, (first, stop)))
+            first, stop = 0, _OUT_OF
+        else:
+            first, stop = max(first, low), min(stop, high)
+    number, (low, high) = ours
+    return [*found, (number, (max(first, low), min(stop, high)))]
 
 
 def copy_key_groups(
@@ -57,25 +90,36 @@ def copy_key_groups(
     source_groups: tuple[int, int],
     target: KeyValueStore,
     target_groups: tuple[int, int],
+    rehash: Rehash | None = None,
 ) -> None:
     """Copy what ``source`` holds of ``target_groups`` into ``target``.
+
+    Args:
+        source: the store of a subtask of the checkpoint.
+        source_groups: ``[first, stop)`` that it holds.
+        target: the store that is restored.
+        target_groups: ``[first, stop)`` of its subtask.
+        rehash: the numbers of key groups that both are out of; None: one number.
 
     Raises:
         StateError: the stores have states of one name and different kinds.
     """
     numbers = _merge_metadata(source, target)
-    groups = (max(source_groups[0], target_groups[0]), min(source_groups[1], target_groups[1]))
-    entries = _entries(source, groups, source_groups, numbers)
+    if rehash is None:
+        entries = _entries(source, target_groups, source_groups, numbers)
+    else:
+        entries = _rehashed(source, target_groups, source_groups, numbers, rehash)
     while batch := list(islice(entries, _BATCH)):
         target.write(batch)
 
 
 def _entries(
     source: KeyValueStore,
-    groups: tuple[int, int],
+    target_groups: tuple[int, int],
     source_groups: tuple[int, int],
     numbers: dict[bytes, bytes],
 ) -> Iterator[tuple[bytes, bytes]]:
+    groups = (max(source_groups[0], target_groups[0]), min(source_groups[1], target_groups[1]))
     first, stop = (b"K" + _TWO.pack(group) for group in groups)
     for key, value in source.scan(first, stop):
         number = key[3:5]
@@ -84,7 +128,40 @@ def _entries(
         if groups[0] <= _TWO.unpack_from(key, _TIME_GROUP_AT)[0] < groups[1]:
             number = key[1:3]
             yield b"T" + numbers.get(number, number) + key[3:], value
-    suffix = _RANGE.pack(*source_groups)
+    yield from _chunks(source, numbers, _RANGE.pack(*source_groups))
+
+
+def _rehashed(
+    source: KeyValueStore,
+    target_groups: tuple[int, int],
+    source_groups: tuple[int, int],
+    numbers: dict[bytes, bytes],
+    rehash: Rehash,
+) -> Iterator[tuple[bytes, bytes]]:
+    wanted = rehash.sources(target_groups).intersection(range(*source_groups))
+    target_first, target_stop = target_groups
+    for old in sorted(wanted):
+        for name, value in source.scan(b"K" + _TWO.pack(old), b"K" + _TWO.pack(old + 1)):
+            group = key_group_of_encoded(key_and_rest(name)[0], rehash.now)
+            if target_first <= group < target_stop:
+                number = name[3:5]
+                yield b"K" + _TWO.pack(group) + numbers.get(number, number) + name[5:], value
+    for name, value in source.scan(b"T", b"U"):
+        if _TWO.unpack_from(name, _TIME_GROUP_AT)[0] not in wanted:
+            continue
+        group = key_group_of_encoded(timed_key_and_rest(name)[0], rehash.now)
+        if target_first <= group < target_stop:
+            number = numbers.get(name[1:3], name[1:3])
+            time = name[3:_TIME_GROUP_AT]
+            yield b"T" + number + time + _TWO.pack(group) + name[_TIMED_LENGTH_AT:], value
+    if wanted:
+        suffix = _RANGE.pack(*source_groups) + _RANGE.pack(_OUT_OF, rehash.before)
+        yield from _chunks(source, numbers, suffix)
+
+
+def _chunks(
+    source: KeyValueStore, numbers: dict[bytes, bytes], suffix: bytes
+) -> Iterator[tuple[bytes, bytes]]:
     for key, value in source.scan(b"C", b"D"):
         number = key[1:3]
         yield b"C" + numbers.get(number, number) + key[3:] + suffix, value

@@ -136,9 +136,15 @@ class Case:
         if half:
             harness.watermark(10_000)
 
-    def harness(self) -> TableHarness:
+    def harness(self, max_parallelism: int = 128) -> TableHarness:
         """An operator that has had nothing."""
-        return TableHarness(self.factory, self.row, self.output, long_lived=False)
+        return TableHarness(
+            self.factory,
+            self.row,
+            self.output,
+            long_lived=False,
+            max_parallelism=max_parallelism,
+        )
 
 
 def _call(function: str, *arguments: int, **options: Any) -> AggregateCall:
@@ -331,9 +337,9 @@ def halfway(case: Case) -> tuple[State, int]:
         return dict(entries), watermark
 
 
-def results(case: Case, state: State, watermark: int) -> Counter[Any]:
+def results(case: Case, state: State, watermark: int, max_parallelism: int = 128) -> Counter[Any]:
     """What the second half gives on a state."""
-    with case.harness() as harness:
+    with case.harness(max_parallelism) as harness:
         harness._committed = (state, 0, 0, 0, 0, watermark)
         harness.crash()
         case.run(harness, 1)

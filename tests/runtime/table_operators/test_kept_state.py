@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.runtime.table_operators.state_program import CASES, KEPT, halfway, read, results
 
+from millstream.state.key_codec import key_group_range
+from millstream.state.rescale import Rehash, copy_key_groups
+from millstream.testing.memory_store import MemoryStore
+
 _FILES = {path.name.removesuffix(".json.gz"): read(path) for path in sorted(KEPT.glob("*.json.gz"))}
 
 
@@ -24,3 +28,18 @@ def test_kept_state_goes_on(release: str, name: str) -> None:
     assert today
     assert results(case, state, watermark) == today
     assert results(case, {}, watermark) != today, "the state counts for nothing"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agree_after_two_changes_of_max_parallelism(name: str) -> None:
+    """128 key groups in one subtask, then 50 in three, then 400 in one."""
+    case = CASES[name]
+    state, watermark = halfway(case)
+    whole, thirds = MemoryStore(state), [MemoryStore() for _ in range(3)]
+    ranges = [key_group_range(subtask, 50, 3) for subtask in range(3)]
+    for third, groups in zip(thirds, ranges, strict=True):
+        copy_key_groups(whole, (0, 128), third, groups, Rehash(128, 50))
+    hashed = MemoryStore()
+    for third, groups in zip(thirds, ranges, strict=True):
+        copy_key_groups(third, groups, hashed, (0, 400), Rehash(50, 400))
+    assert results(case, hashed.entries, watermark, 400) == results(case, state, watermark)
