@@ -9,6 +9,7 @@ import pytest
 from tests.integration.job_runs import SplitsSource, collect, collected, environment, event_time
 
 from millstream.common import Duration, Row, Time, Types, WatermarkStrategy
+from millstream.connectors.basic.print_sink import BlackholeSink
 from millstream.datastream import (
     CountTrigger,
     EventTimeTrigger,
@@ -263,3 +264,25 @@ def test_a_large_closure_is_warned_of_once(
     assert "the function of operator 'look up' (test_silent_traps.py:" in found[0]
     assert "is 11 MB" in found[0]
     assert "variable 'table'" in found[0]
+
+
+@pytest.mark.parametrize("directory", ["checkpoints", ""])
+def test_state_that_is_found_by_its_place_is_warned_of(
+    directory: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = environment(1)
+    kept = str(tmp_path / directory) if directory else ""
+    env.get_configuration().set_string("execution.checkpointing.dir", kept)
+    source = SplitsSource([EVENTS])
+    events = env.from_source(source, None, "events").uid("events").map(lambda v: v).name("plain")
+    sums = events.key_by(lambda each: each[0])
+    sums.reduce(lambda a, b: a).name("without").sink_to(BlackholeSink())
+    sums.reduce(lambda a, b: a).name("with").uid("with").sink_to(BlackholeSink())
+    check_job(env.get_job_graph("uids"))
+    warnings = [each.getMessage() for each in caplog.records if "add .uid" in each.getMessage()]
+    if not directory:
+        assert warnings == [], "its checkpoints are temporary"
+        return
+    (warning,) = warnings
+    assert warning.startswith("operator 'without' (test_silent_traps.py:")
+    assert "its state is found by its place in the program" in warning

@@ -173,19 +173,6 @@ def _start(graph: JobGraph) -> list[str]:
         return f"refused: {error}".splitlines()
 
 
-def _without_uid(graph: JobGraph) -> list[str]:
-    """Describe operators whose state is found by their place in the program."""
-    from millstream.execution.job import program_of
-
-    return [
-        f"{each.title}: {'its position' if each.kind == 'source' else 'its state'} is found by its"
-        " place in the program, so it is lost if what it reads changes: add .uid('a-name')"
-        for each in program_of(graph).values()
-        if not (each.has_own_uid or each.details)
-        and (each.sections or each.commits or each.kind == "source")
-    ]
-
-
 def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool = False) -> int:
     """Print the plan of a program.
 
@@ -195,6 +182,7 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
         as_json: print JSON in place of text.
     """
     from millstream.engines.registry import describe_engine
+    from millstream.execution.job import operators_without_uid
     from millstream.graph.explain import execution_plan, explain, picture
 
     graph = capture_job_graph(options)
@@ -204,7 +192,7 @@ def show_plan(options: ProgramOptions, *, svg: str | None = None, as_json: bool 
         print(explain(graph))
         print(describe_engine(graph))
         print("\n".join(["\nStart", *(f"  {line}" for line in _start(graph))]))
-        missing = _without_uid(graph)
+        missing = operators_without_uid(graph)
         if missing:
             print("\n".join(["\nWithout a uid", *(f"  {line}" for line in missing)]))
     if svg is not None:

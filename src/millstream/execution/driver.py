@@ -36,7 +36,7 @@ from millstream.errors import (
     SourceError,
     UserFunctionError,
 )
-from millstream.execution.job import Job
+from millstream.execution.job import Job, warn_of_missing_uids
 from millstream.execution.job_client import JobExecutionResult, JobHandle, JobStatus
 from millstream.execution.monitor import JobMonitor
 from millstream.execution.run import Run, StopRequest
@@ -459,6 +459,7 @@ def check_job(graph: JobGraph) -> None:
         # Workers inherit it from what starts them, so it is set before that is.
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
     warn_of_missing_watermarks(graph)
+    warn_of_missing_uids(graph)
     check_directories(graph.configuration)
     job_files_of(graph.configuration)
 

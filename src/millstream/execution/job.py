@@ -297,6 +297,25 @@ def _record(graph: JobGraph, node: StreamNode) -> OperatorRecord:
     )
 
 
+def operators_without_uid(graph: JobGraph) -> list[str]:
+    """Describe operators whose state is found by their place in the program, with their lines."""
+    return [
+        f"{each.title}: {'its position' if each.kind == 'source' else 'its state'} is found by its"
+        " place in the program, so it is lost if what it reads changes: add .uid('a-name')"
+        for each in program_of(graph).values()
+        if not (each.has_own_uid or each.details)
+        and (each.sections or each.commits or each.kind == "source")
+    ]
+
+
+def warn_of_missing_uids(graph: JobGraph) -> None:
+    """Warn of operators without uid if the job has checkpoints from which it can be upgraded."""
+    if graph.batch_mode or not graph.configuration.get(options.CHECKPOINTS_DIRECTORY):
+        return
+    for each in operators_without_uid(graph):
+        _LOG.warning("%s", each)
+
+
 class Job:
     """The parts of a job that are fixed when it is submitted.
 
