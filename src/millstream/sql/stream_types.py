@@ -130,7 +130,7 @@ def partial_type(plan: LocalGroupAggregateFactory) -> RowTypeInfo:
 
 def partial_window_type(plan: LocalWindowAggregateFactory) -> RowTypeInfo:
     """The type of a stream of partial aggregates of slices of windows."""
-    fields = partial_fields(plan.aggregates, plan.input_type, retracts=False)
+    fields = partial_fields(plan.aggregates, plan.input_type, retracts=plan.retracts)
     return _partial(plan, [*fields, *(pa.field(name, pa.int64()) for name in ("start", "end"))])
 
 

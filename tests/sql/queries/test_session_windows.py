@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from tests.support.query_running import changelog, environment, materialised, table_of
 
-from millstream.errors import ValidationError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -200,14 +198,3 @@ def test_sessions_by_processing_time_end_with_their_input(tmp_path: Path) -> Non
     assert materialised(found) == {("a", 1): 2, ("b", 2): 1}
     query = f"SELECT k, SUM(DISTINCT v) AS s FROM {session} GROUP BY k, window_start, window_end"
     assert materialised(changelog(env, query, tmp_path, limit=9)) == {("a", 1): 1, ("b", 2): 1}
-
-
-def test_sessions_of_rows_that_are_updated_are_refused(tmp_path: Path) -> None:
-    env = environment()
-    table_of(env, "e", _COLUMNS, [], tmp_path)
-    newest = (
-        "(SELECT ts, k FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n "
-        "FROM e) WHERE n = 1)"
-    )
-    with pytest.raises(ValidationError, match="SESSION doesn't support consuming update and del"):
-        env.explain_sql(f"SELECT * FROM {_SESSION.replace('TABLE e', newest)}")

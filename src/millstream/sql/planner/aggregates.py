@@ -78,6 +78,11 @@ class TwoPhaseAggregate(pp.PhysicalNode):
         return f"groupBy=[{fmt.columns_text(self.input.row, self.keys)}], " if self.keys else ""
 
     @property
+    def suffix(self) -> str:
+        """What EXPLAIN adds to the names of aggregates whose rows may be retracted."""
+        return "" if self.input.is_insert_only else "_RETRACT"
+
+    @property
     def shown_kind(self) -> str:
         return f"Global{self.kind}" if self.two_phase else self.kind
 
@@ -135,7 +140,7 @@ class GroupAggregate(TwoPhaseAggregate):
         below = self.input.row
         names = self.row.names[len(self.keys) :]
         shown = [below.names[key] for key in self.keys]
-        suffix = "" if self.input.is_insert_only else "_RETRACT"
+        suffix = self.suffix
         calls = [fmt.aggregate_text(call, below, suffix) for call in self.calls]
         if self.two_phase:
             calls = [

@@ -49,7 +49,7 @@ from millstream.sql.stream_types import partial_window_type
 from millstream.types.logical_types import LocalZonedTimestampType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from millstream.expressions.nodes import Expression
     from millstream.graph.transformation import Transformation
@@ -105,12 +105,10 @@ class WindowTableFunction(pp.PhysicalNode):
     def goes_by_clock(self) -> bool:
         return not is_rowtime(self.input.row.fields[self.time].type)
 
-    def change_types(self) -> frozenset[str]:
-        found = super().change_types()
-        if self.window == "SESSION":
-            # A row that is retracted later may be of a session that was given.
-            pp.check_takes("SESSION", self.input, pp.INSERTS)
-        return found
+    def planned(self, planner: pp.PlansChanges, required: str) -> pp.PhysicalNode | None:
+        # A row that is updated may move to another session, which is over at another time.
+        wanted = pp.BOTH if self.window == "SESSION" else required
+        return planner.made(self, [planner.visit(self.input, wanted)], required)
 
     def unsure(
         self, below: Sequence[frozenset[int]], is_unsure: Callable[[Expression, Any], bool]
@@ -149,7 +147,7 @@ class WindowAggregate(TwoPhaseAggregate):
     attached: tuple[int, int] | None = None
     is_rowtime: bool = True
 
-    takes_inserts = True
+    needs_before = True
     place = "{window} {time} {size} {step} {offset} {is_attached} [{keys}] [{calls}]"
     state: ClassVar[pp.Parts] = {
         "window": "{window}({time}{lengths})",
@@ -197,11 +195,12 @@ class WindowAggregate(TwoPhaseAggregate):
         below = self.input.row
         shown = [below.names[key] for key in self.keys]
         names = self.row.names[len(self.keys) :]
-        calls = [fmt.aggregate_text(call, below, "") for call in self.calls]
+        suffix = self.suffix
+        calls = [fmt.aggregate_text(call, below, suffix) for call in self.calls]
         window = self.window_text()
         if self.two_phase:
             calls = [
-                f"{call.function}({fmt.partial_name(call, at)})"
+                f"{call.function}{suffix}({fmt.partial_name(call, at)})"
                 for at, call in enumerate(self.calls)
             ]
             if self.attached is None:
@@ -243,13 +242,24 @@ class WindowAggregate(TwoPhaseAggregate):
         width = len(self.keys) + len(self.calls)
         return pp.key_of([*range(len(self.keys)), *range(width, width + len(self.properties))])
 
+    def change_types(self) -> frozenset[str]:
+        # A window is given once, when it is over: changes that come later are late.
+        return pp.INSERTS
+
+    def kept_by(self, side: int) -> Iterable[int]:
+        del side
+        times = {self.time} if self.is_rowtime else set()
+        return {pp.ROW, *self.keys} | times | pp.named_columns(self.calls)
+
     def operator(self, lowering: pp.Lowers) -> Transformation:
         is_session = self.window == "SESSION" and self.attached is None
+        retracts = not self.input.is_insert_only
         factory = lowering.factory(
             WindowAggregateFactory,
             self,
             window=RowWindows(WindowKind[self.window], self.size, self.step, self.offset),
-            aggregates=lowering.aggregates(self.calls, merges=is_session),
+            aggregates=lowering.aggregates(self.calls, retracts=retracts, merges=is_session),
+            retracts=retracts,
             merges=self.two_phase,
         )
         below = None
@@ -278,7 +288,8 @@ class LocalWindowAggregate(pp.PhysicalNode):
         whole = self.aggregate
         shown = [self.row.names[key] for key in whole.keys]
         shown += [
-            f"{fmt.aggregate_text(call, self.row, '')} AS {fmt.partial_name(call, number)}"
+            f"{fmt.aggregate_text(call, self.row, whole.suffix)} AS "
+            f"{fmt.partial_name(call, number)}"
             for number, call in enumerate(whole.calls)
         ]
         end = "$slice_end" if whole.attached is None else "$window_end"

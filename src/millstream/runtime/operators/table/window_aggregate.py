@@ -103,6 +103,8 @@ class WindowAggregateParameters(KeyedWindowParameters):
             "windows": str(self.window),
             "attached": str(self.attached is not None).lower(),
         }
+        if self.retracts:
+            details["retracts"] = "true"
         layout = "packed accumulators by key and window"
         return [StateSection("windows", layout, details=details)]
 
@@ -815,6 +817,7 @@ class LocalWindowAggregateFactory:
     aggregates: tuple[AggregateCall, ...]
     attached: tuple[int, int] | None = None
     time_zone: str = "UTC"
+    retracts: bool = False
     keyed: ClassVar[bool] = False
 
     def create(self) -> Operator:
@@ -834,7 +837,7 @@ class LocalWindowAggregateOperator(TableOperator):
         """Take the windows, and what to compute of their slices."""
         super().__init__()
         self._plan = plan
-        self._aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=False)
+        self._aggregates = Aggregates(plan.aggregates, plan.input_type, retracts=plan.retracts)
         self.without_time = 0
         self._times = RowTimes(plan.input_type, plan.time, plan.time_zone)
         #: How many batches are still to be passed on as they are.
