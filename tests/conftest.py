@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.databases.server import PostgresServer
     from tests.kafka.broker import Broker
+    from tests.objects.server import S3Server
 
 #: Where Linux keeps files in memory, and bytes that must be free there: several times what is used.
 MEMORY: Final = Path("/dev/shm")
@@ -311,6 +312,26 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
     with running_broker(tmp_path_factory.mktemp("kafka")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server; each test takes a bucket of its own."""
+    from tests.objects.server import S3Server
+
+    started = S3Server()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A new bucket, as a URI; the environment has what is needed to open it."""
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    name = s3_server.new_bucket()
+    yield f"s3://{name}"
+    s3_server.drop(name)
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ Read next: ``docs/tutorials/getting-started.md``; to work on the code,
 
 from __future__ import annotations
 
-from millstream import not_offered, rocksdb_threads
+from millstream import fork_safety, not_offered
 
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
 
 not_offered.install()
-rocksdb_threads.install()
+fork_safety.install()

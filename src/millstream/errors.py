@@ -28,6 +28,7 @@
     │   └── StateStoreError             the store on the local disk fails: run again
     │       └── LocalCopyError          its local copy is damaged and was dropped: run again
     ├── DirectoryError                  a directory of Millstream's is full, read-only, not private
+    │   └── ObjectStoreError            an object store does not answer, or refuses a request
     ├── WorkerLostError                 a worker process died while it ran a task
     │   └── SlotLostError               another slot of a pipelined run cannot be reached
     ├── AuthenticationError             the other end of a connection is not of the run
@@ -258,6 +259,10 @@ class SignatureError(CorruptCheckpointError):
 
 class DirectoryError(MillstreamError):
     """A directory for checkpoints, local state or temporary files cannot be used."""
+
+
+class ObjectStoreError(DirectoryError):
+    """An object store does not answer, refuses a request, or lacks what checkpoints need."""
 
 
 class FencedError(CheckpointError):

@@ -150,7 +150,7 @@ def test_everything_is_made_for_the_owner_only(tmp_path: Path, umask: int) -> No
         storage.probe()
         storage.put_if_absent("log/1", b"")
         storage.write("sinks/a/b", b"")
-        storage.make_directory("spark")
+        storage.directory("spark")
         for backend in ("hashmap", "rocksdb"):
             store = open_store(
                 backend, storage, backend, 0, (0, 8), [], "attempt", tmp_path / "local"

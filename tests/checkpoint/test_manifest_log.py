@@ -13,10 +13,16 @@ from tests.support.examples import examples
 from millstream.checkpoint import LocalStorage, Manifest, ManifestLog, OperatorAck, SplitState
 from millstream.checkpoint.model import MANIFEST
 from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
-from millstream.errors import CorruptCheckpointError, FencedError, UnknownFormatError
+from millstream.errors import (
+    CorruptCheckpointError,
+    DirectoryError,
+    FencedError,
+    UnknownFormatError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 
@@ -47,6 +53,28 @@ class MemoryStorage:
 
     def bind(self, job_id: str) -> None:
         pass
+
+    def check(self) -> None:
+        pass
+
+    def probe(self) -> None:
+        pass
+
+    def is_there(self) -> bool:
+        return True
+
+    def gone(self) -> DirectoryError:
+        return DirectoryError(self.location)
+
+    def local_file(self, name: str) -> AbstractContextManager[Path]:
+        raise NotImplementedError(name)
+
+    def directory(self, name: str) -> Path | None:
+        del name
+        return None
+
+    def remove_empty(self, directories: Iterable[str]) -> None:
+        del directories
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         hook, self.before_put = self.before_put, lambda: None

@@ -17,7 +17,7 @@ importlib.import_module(sys.argv[2])
 def child() -> None:
     from millstream.common import Configuration
     from millstream.datastream import StreamExecutionEnvironment
-    from millstream.rocksdb_threads import _has_threads, has_rocksdb_threads
+    from millstream.fork_safety import _has_threads, has_threads_of_libraries
 
     configuration = Configuration()
     configuration.set_string("execution.target", "local")
@@ -28,7 +28,7 @@ def child() -> None:
     sums = records.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
     with sums.execute_and_collect() as results:  # type: ignore[union-attr]
         print(sorted(results))
-    print(_has_threads(), has_rocksdb_threads(), flush=True)
+    print(_has_threads(), has_threads_of_libraries(), flush=True)
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ def read_constants() -> frozenset[str]:
     """Return the constants of options that code outside their definitions reads."""
     files = Path(millstream.__file__).parent.rglob("*.py")
     texts = [each.read_text() for each in files if not _DEFINITIONS.search(each.name)]
-    words = set(re.findall(r"\b[A-Z][A-Z_]+\b", "\n".join(texts)))
+    words = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", "\n".join(texts)))
     return frozenset(words & constants().keys())
 
 

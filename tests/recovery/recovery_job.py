@@ -179,7 +179,7 @@ def main(arguments: list[str]) -> None:
         configuration.set_string("execution.checkpointing.interval", "20 ms")
     elif arguments[4] != "mini":
         configuration.set_string("millstream.spark.master", arguments[4])
-    configuration.set_string("millstream.local-directory", str(Path(checkpoints) / "local"))
+    configuration.set_string("millstream.local-directory", str(Path(output).parent / "local"))
     # A driver that is left without a JVM must not start again, whatever its strategy.
     lives_on = bool(os.environ.get(VICTIM_VARIABLE))
     configuration.set_string("restart-strategy.type", "exponential-delay" if lives_on else "none")

@@ -93,12 +93,14 @@ class Chain:
     job = JOB
     #: Further arguments of the job.
     more: Sequence[str] = ()
+    #: Whether starts that are killed may be forked from a process that has imported everything.
+    forked = True
 
-    def __init__(self, directory: Path, seed: int, master: str) -> None:
+    def __init__(self, directory: Path, seed: int, master: str, records: int = RECORDS) -> None:
         self.directory = directory
         self.seed = seed
         self.master = master
-        events = write_input(directory / "input", seed, RECORDS)
+        events = write_input(directory / "input", seed, records)
         self.running, self.windows = expected_running(events), expected_windows(events)
         self.starts = 0
 
@@ -125,7 +127,7 @@ class Chain:
         self.starts += 1
         arguments = self.arguments(slow=slow)
         directory = self.directory / "runs" / f"{self.starts}-{crash.replace(':', '-')}"
-        if self.master in {"mini", "pipelined"} and crash:
+        if self.forked and self.master in {"mini", "pipelined"} and crash:
             run = run_forked(
                 self.job, arguments, directory=directory, crash=crash, deadline=DEADLINE
             )

@@ -1,6 +1,6 @@
 """Nurseries forked from a process that never uses RocksDB.
 
-What it is: a process that has used RocksDB forks no workers (``millstream/rocksdb_threads.py``), so
+What it is: a process that has used RocksDB forks no workers (``millstream/fork_safety.py``), so
 each job that it starts begins with a new interpreter, and each process of the job imports what the
 test has imported: seconds, where a fork takes milliseconds.  One process runs thousands of tests,
 so most of them would come behind one that used RocksDB.  Therefore it forks a twin ahead of the
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from millstream.engines.local import fork_server
-from millstream.rocksdb_threads import has_rocksdb_threads
+from millstream.fork_safety import has_threads_of_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def fork_twin(directory: Path) -> None:
     Args:
         directory: where its socket may lie.
     """
-    if sys.platform != "linux" or has_rocksdb_threads():
+    if sys.platform != "linux" or has_threads_of_libraries():
         return
     address = str(directory / f"twin-{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX)

@@ -31,10 +31,8 @@ Invariant: no file is deleted that a manifest names or will name.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
 import queue
 import threading
 import time
@@ -42,7 +40,6 @@ import weakref
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.job_directories import JobIdentity
@@ -827,15 +824,5 @@ def delete_checkpoints(storage: CheckpointStorage, is_fenced: Callable[[], bool]
     storage.delete([IDENTITY])
     storage.delete(storage.list_names(_ENGINE))
     storage.delete([COMMITTED, PENDING_FILE, ORIGIN, *others])
-    for directory in (*_DIRECTORIES, _ENGINE, LOG_DIRECTORY):
-        _remove_empty(Path(storage.location) / directory)
-    with contextlib.suppress(OSError):
-        Path(storage.location).rmdir()  # unless somebody keeps something of his own there
+    storage.remove_empty((*_DIRECTORIES, _ENGINE, LOG_DIRECTORY))
     return True
-
-
-def _remove_empty(directory: Path) -> None:
-    """Remove the directories in it and itself, but those in which somebody has begun again."""
-    for each, _, _ in os.walk(directory, topdown=False):
-        with contextlib.suppress(OSError):
-            Path(each).rmdir()

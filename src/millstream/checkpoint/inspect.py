@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.commit import PendingCommits, read_pending, state_names
 from millstream.checkpoint.job_directories import JobIdentity
-from millstream.checkpoint.local_storage import HmacSeal, LocalStorage, is_sealed
+from millstream.checkpoint.local_storage import HmacSeal, is_sealed
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.checkpoint.model import OperatorRecord, difference
+from millstream.checkpoint.storages import open_storage
 from millstream.contracts.operator import OperatorStateKind
 from millstream.errors import CheckpointError, DirectoryError
 from millstream.types.time import MIN_TIMESTAMP
@@ -370,7 +371,7 @@ def sign_directory(directory: str, key_file: str) -> int:
         ConfigurationError: the key cannot be used.
         DirectoryError: the directory cannot be written to.
     """
-    storage = LocalStorage(directory, seal=_UnsignedToo(key_file))
+    storage = open_storage(directory, seal=_UnsignedToo(key_file))
     storage.check()
     problems = verify_checkpoints(storage).problems
     if problems:
@@ -383,7 +384,7 @@ def sign_directory(directory: str, key_file: str) -> int:
     return len(names)
 
 
-def _signed_names(storage: LocalStorage) -> Iterator[str]:
+def _signed_names(storage: CheckpointStorage) -> Iterator[str]:
     for name in storage.list_names(""):
         if name.startswith(_SIGNED) or ("/" not in name and name.endswith(".json")):
             yield name

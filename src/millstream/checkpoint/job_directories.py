@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import tempfile
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.checkpoint.local_storage import IDENTITY, LocalStorage, seal_of
+from millstream.checkpoint.local_storage import IDENTITY
 from millstream.checkpoint.model import FORMAT_VERSION, PROGRAM, OperatorRecord, require_format
+from millstream.checkpoint.storages import open_storage, open_storage_of
 from millstream.configuration import options
 from millstream.directories import (
-    CHECKPOINTS,
     LOCAL_STATE,
     TEMPORARY,
     default_local_directory,
-    directory_error,
     error_in_text,
     probe,
     require_private,
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
 class JobDirectories:
     """Where a job keeps things."""
 
-    storage: LocalStorage
+    storage: CheckpointStorage
     #: The checkpoint directory is a temporary one, which lives as long as the job.
     temporary: bool
     #: Of all jobs of this user on this machine; of this one if its checkpoints are temporary.
@@ -54,18 +51,19 @@ class JobDirectories:
         """The directories that a job's options name; without any, a new temporary one.
 
         Raises:
-            ConfigurationError: the checkpoint directory is none of a file system.
+            ConfigurationError: the checkpoint directory is at a place that is not supported.
         """
         directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
-        fsync = configuration.get(options.CHECKPOINT_FSYNC) and bool(directory)
-        made = directory or tempfile.mkdtemp(prefix="checkpoint-", dir=run_directory().path)
+        if directory:
+            storage = open_storage_of(configuration, directory)
+            return cls(storage, temporary=False, local=_local(configuration))
+        made = tempfile.mkdtemp(prefix="checkpoint-", dir=run_directory().path)
         # Nobody else can know of a temporary one before it is made, for its owner only.
-        key_file = configuration.get(options.CHECKPOINT_HMAC_KEY_FILE) if directory else ""
-        storage = LocalStorage(made, fsync=fsync, seal=seal_of(key_file))
-        if not directory and not configuration.get(options.LOCAL_DIRECTORY):
+        storage = open_storage(made, fsync=False)
+        if not configuration.get(options.LOCAL_DIRECTORY):
             # No other run can use it, so it goes with this one, however that ends.
             return cls(storage, temporary=True, local=Path(f"{made}-local"))
-        return cls(storage, not directory, _local(configuration))
+        return cls(storage, temporary=True, local=_local(configuration))
 
     def failure(self, error: BaseException) -> DirectoryError | None:
         """Which directory it was, if ``error`` tells in words that a disk is full or read-only.
@@ -103,8 +101,7 @@ def check_directories(configuration: Configuration) -> None:
         require_private(LOCAL_STATE, local)
         probe(LOCAL_STATE, local)
     if directory:
-        key_file = configuration.get(options.CHECKPOINT_HMAC_KEY_FILE)
-        storage = LocalStorage(directory, seal=seal_of(key_file))
+        storage = open_storage_of(configuration, directory)
         storage.check()
         storage.probe()
 
@@ -196,8 +193,7 @@ class JobIdentity:
         """
         found = cls.load(storage)
         if found is None or found.job_id != job_id:
-            missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            raise directory_error(CHECKPOINTS, Path(storage.location), missing)
+            raise storage.gone()
 
     def encode(self) -> bytes:
         """The content of ``job.json``."""

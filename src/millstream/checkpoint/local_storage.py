@@ -45,6 +45,8 @@ from millstream.errors import ConfigurationError, SignatureError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from millstream.errors import DirectoryError
+
 
 #: The blob that says which job it is; it is signed for no job, being read first.
 IDENTITY: Final = "job.json"
@@ -288,10 +290,21 @@ class LocalStorage:
         probe(CHECKPOINTS, self._root)
         self._seen = True
 
-    def make_directory(self, name: str) -> None:
+    def is_there(self) -> bool:
+        """Return whether the directory exists."""
+        return self._root.is_dir()
+
+    def gone(self) -> DirectoryError:
+        """Return the error for a directory that was used and is not there any more."""
+        missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return directory_error(CHECKPOINTS, self._root, missing)
+
+    def directory(self, name: str) -> Path:
         """Make a directory for somebody who writes files there himself."""
+        path = self._resolve(name)
         with self._explained():
-            self._make_directory(self._resolve(name))
+            self._make_directory(path)
+        return path
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create ``name``; False, and nothing written, if it exists."""
@@ -351,9 +364,10 @@ class LocalStorage:
         with self._explained():
             return self._resolve(name).is_file()
 
-    def path_of(self, name: str) -> Path:
-        """The file of a blob, which nobody may change."""
-        return self._resolve(name)
+    @contextlib.contextmanager
+    def local_file(self, name: str) -> Iterator[Path]:
+        """The file of the blob, which nobody may change."""
+        yield self._resolve(name)
 
     def list_names(self, prefix: str) -> Iterator[str]:
         """All names below the directory ``prefix``, sorted."""
@@ -377,6 +391,15 @@ class LocalStorage:
         with self._explained():
             for name in names:
                 self._resolve(name).unlink(missing_ok=True)
+
+    def remove_empty(self, directories: Iterable[str]) -> None:
+        """Remove these directories and the root, but those in which somebody keeps something."""
+        for name in directories:
+            for each, _, _ in os.walk(self._root / name, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(each).rmdir()
+        with contextlib.suppress(OSError):
+            self._root.rmdir()
 
     def _resolve(self, name: str) -> Path:
         parts = name.strip("/").split("/")
@@ -405,8 +428,7 @@ class LocalStorage:
     def _require_seen(self) -> None:
         """Raise DirectoryError if the directory was there and is not any more."""
         if self._seen and not self._root.is_dir():
-            missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-            raise directory_error(CHECKPOINTS, self._root, missing)
+            raise self.gone()
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[Path]:
@@ -493,8 +515,9 @@ def _path_of(directory: str) -> Path:
         return Path(unquote(parts.path)).absolute()
     if "://" in directory:
         message = (
-            f"checkpoint directory {directory!r}: only directories of a local or mounted file"
-            " system are supported; give a path or a file: URI"
+            f"checkpoint directory {directory!r}: this scheme is not supported. Give a path or a"
+            " file: URI of a local or mounted file system, or the URI of an object store (s3://,"
+            " gs://, az:// or abfss://)"
         )
         raise ConfigurationError(message)
     return Path(directory).expanduser().absolute()

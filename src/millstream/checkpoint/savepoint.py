@@ -17,29 +17,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 import uuid
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream import __version__
 from millstream.checkpoint.commit import ORIGIN, is_marked_committed, read_checkpoints
 from millstream.checkpoint.job_directories import JobIdentity
-from millstream.checkpoint.local_storage import (
-    IDENTITY,
-    TEMPORARY_DIRECTORY,
-    LocalStorage,
-    seal_of,
-)
+from millstream.checkpoint.local_storage import IDENTITY, TEMPORARY_DIRECTORY, seal_of
 from millstream.checkpoint.manifest_log import ManifestLog, encode
 from millstream.checkpoint.model import MANIFEST, PROGRAM, blocks_of, difference
+from millstream.checkpoint.storages import open_storage
 from millstream.crash_points import crash_point
 from millstream.errors import CheckpointError, CorruptCheckpointError, UnknownFormatError
+from millstream.object_stores import StoreOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
@@ -62,13 +58,21 @@ class SavepointSettings:
     key_file: str = ""
     fsync: bool = True
 
-    def storage(self, directory: str | Path) -> LocalStorage:
+    #: Of object stores.
+    store_options: StoreOptions = field(default_factory=StoreOptions)
+
+    def storage(self, directory: str | Path) -> CheckpointStorage:
         """The storage of a savepoint.
 
         Raises:
-            ConfigurationError: the directory is none of a file system.
+            ConfigurationError: the directory is at a place that is not supported.
         """
-        return LocalStorage(directory, fsync=self.fsync, seal=seal_of(self.key_file))
+        return open_storage(
+            directory,
+            seal=seal_of(self.key_file),
+            fsync=self.fsync,
+            store_options=self.store_options,
+        )
 
 
 def read_sources(storage: CheckpointStorage) -> dict[str, bytes]:
@@ -92,10 +96,10 @@ def new_directory(base: str, job_id: str) -> str:
 
 
 def write_savepoint(
-    target: LocalStorage,
+    target: CheckpointStorage,
     identity: JobIdentity,
     manifest: Manifest,
-    source: LocalStorage,
+    source: CheckpointStorage,
     splits: Mapping[str, bytes],
 ) -> str:
     """Write a savepoint of a checkpoint that is published and committed.
@@ -140,8 +144,7 @@ def write_savepoint(
         crash_point("savepoint.publish.before")
         target.write(DESCRIPTION, _encoded(_description(identity, manifest, files, checksum)))
         crash_point("savepoint.publish.after")
-        with contextlib.suppress(OSError):
-            (Path(target.location) / TEMPORARY_DIRECTORY).rmdir()
+        target.remove_empty((TEMPORARY_DIRECTORY,))
     except Exception:
         with contextlib.suppress(Exception):  # what went wrong before is to be told
             delete_savepoint(target)
@@ -150,7 +153,7 @@ def write_savepoint(
 
 
 def export_checkpoint(
-    source: LocalStorage, epoch: int, directory: str, settings: SavepointSettings
+    source: CheckpointStorage, epoch: int, directory: str, settings: SavepointSettings
 ) -> str:
     """Make a savepoint of a retained checkpoint, also while the job runs.
 
@@ -178,7 +181,7 @@ def export_checkpoint(
     version, manifest = chosen
     if chosen is found[-1]:  # older ones are committed: the next one waited for that
         _require_committed(source, version, manifest)
-    path = new_directory(LocalStorage(directory).location, identity.job_id)
+    path = new_directory(open_storage(directory).location, identity.job_id)
     identity = replace(identity, program=manifest.program)
     target = settings.storage(path)
     return write_savepoint(target, identity, manifest, source, read_sources(source))
@@ -229,19 +232,21 @@ def _distinct(files: Iterable[StateFile]) -> list[StateFile]:
     return list({file["remote"]: file for file in files}.values())
 
 
-def _copy(source: LocalStorage, target: LocalStorage, file: StateFile) -> None:
+def _copy(source: CheckpointStorage, target: CheckpointStorage, file: StateFile) -> None:
     """Copy a state file; one that is there was copied before."""
-    name = file["remote"]
-    _verify(source, file)
-    with contextlib.suppress(FileExistsError):
-        target.upload(source.path_of(name), name)
+    with _verified(source, file) as path, contextlib.suppress(FileExistsError):
+        target.upload(path, file["remote"])
 
 
-def _verify(storage: LocalStorage, file: StateFile) -> None:
-    reason = difference(blocks_of(storage.path_of(file["remote"])), file)
-    if reason is not None:
-        message = f"{file['remote']} in {storage.location} is damaged: {reason}"
-        raise CorruptCheckpointError(message)
+@contextlib.contextmanager
+def _verified(storage: CheckpointStorage, file: StateFile) -> Iterator[Path]:
+    """A local file with the content of a state file, which is as it was uploaded."""
+    with storage.local_file(file["remote"]) as path:
+        reason = difference(blocks_of(path), file)
+        if reason is not None:
+            message = f"{file['remote']} in {storage.location} is damaged: {reason}"
+            raise CorruptCheckpointError(message)
+        yield path
 
 
 def require_no_savepoint(storage: CheckpointStorage) -> None:
@@ -259,7 +264,7 @@ def require_no_savepoint(storage: CheckpointStorage) -> None:
         raise CheckpointError(message)
 
 
-def delete_savepoint(storage: LocalStorage, savepoint_id: str | None = None) -> None:
+def delete_savepoint(storage: CheckpointStorage, savepoint_id: str | None = None) -> None:
     """Delete a savepoint; files that are not its own stay.
 
     Args:
@@ -279,13 +284,7 @@ def delete_savepoint(storage: LocalStorage, savepoint_id: str | None = None) -> 
     own = ("log", "state", _SOURCES)
     storage.delete([name for each in own for name in storage.list_names(each)])
     storage.delete([DESCRIPTION, IDENTITY])
-    root = Path(storage.location)
-    for each in (*own, TEMPORARY_DIRECTORY):
-        for directory, _, _ in os.walk(root / each, topdown=False):
-            with contextlib.suppress(OSError):
-                Path(directory).rmdir()
-    with contextlib.suppress(OSError):  # somebody keeps something of his own there
-        root.rmdir()
+    storage.remove_empty((*own, TEMPORARY_DIRECTORY))
 
 
 # -- starting from one ---------------------------------------------------------------------------
@@ -333,7 +332,7 @@ class Origin:
 class StartingPoint:
     """A savepoint, or the checkpoint directory of a job, from which another job starts."""
 
-    storage: LocalStorage
+    storage: CheckpointStorage
     manifest: Manifest
     origin: Origin
     #: Else it is the checkpoint directory of a job.
@@ -354,11 +353,11 @@ class StartingPoint:
         Raises:
             CheckpointError: there is nothing to start from.
             CorruptCheckpointError, UnknownFormatError, SignatureError: it cannot be used.
-            ConfigurationError: it is none of a file system.
+            ConfigurationError: it is at a place that is not supported.
         """
         storage = settings.storage(path.removesuffix(f"/{DESCRIPTION}"))
         where = storage.location
-        if not Path(where).is_dir():
+        if not storage.is_there():
             message = f"there is no savepoint and no checkpoint directory {where}"
             raise CheckpointError(message)
         storage.check()
@@ -379,7 +378,7 @@ class StartingPoint:
 
     @classmethod
     def _of(
-        cls, storage: LocalStorage, identity: JobIdentity, description: dict[str, Any] | None
+        cls, storage: CheckpointStorage, identity: JobIdentity, description: dict[str, Any] | None
     ) -> StartingPoint:
         where, log = storage.location, ManifestLog(storage)
         found = read_checkpoints(log, identity.job_id)
@@ -407,12 +406,13 @@ class StartingPoint:
         """
         for file in _distinct(self.manifest.files()):
             try:
-                _verify(self.storage, file)
+                with _verified(self.storage, file):
+                    pass
             except FileNotFoundError:
                 message = f"{file['remote']} in {self.storage.location} is missing"
                 raise CorruptCheckpointError(message) from None
 
-    def copy_to(self, storage: LocalStorage) -> None:
+    def copy_to(self, storage: CheckpointStorage) -> None:
         """Copy everything that the checkpoint needs into the checkpoint directory of another job.
 
         Raises:
@@ -492,7 +492,7 @@ def checkpoint_identity(manifest: Manifest) -> str:
     return f"{manifest.job_id}/{manifest.generation}/{manifest.epoch}"
 
 
-def _require_committed(storage: LocalStorage, version: int, manifest: Manifest) -> None:
+def _require_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
     if manifest.committed or not manifest.committable_counts():
         return
     if is_marked_committed(storage, version, manifest):

@@ -10,7 +10,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.commit import confirm_committed
@@ -20,9 +19,10 @@ from millstream.checkpoint.inspect import (
     sign_directory,
     verify_checkpoints,
 )
-from millstream.checkpoint.local_storage import LocalStorage, seal_of
+from millstream.checkpoint.local_storage import seal_of
 from millstream.checkpoint.program import accumulators, labels
 from millstream.checkpoint.savepoint import SavepointSettings, export_checkpoint
+from millstream.checkpoint.storages import open_storage
 from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
 from millstream.metrics.progress import format_bytes, format_moment, format_watermark
@@ -195,14 +195,14 @@ def show_checkpoints(
         CheckpointError: there is no such directory or checkpoint.
         OSError: "confirm" could not write.
     """
-    if not Path(directory).is_dir():
+    storage = open_storage(directory, seal=seal_of(key_file))
+    if not storage.is_there():
         message = f"there is no directory {directory!r}"
         raise CheckpointError(message)
     if action == "sign":
         count = sign_directory(directory, key_file)
         print(f"{directory}: {count} files are signed with the key in {key_file}")
         return 0
-    storage = LocalStorage(directory, seal=seal_of(key_file))
     if action == "verify":
         return _verify(storage)
     if action == "confirm" and epoch is not None:
@@ -343,7 +343,7 @@ def _confirm(storage: CheckpointStorage, epoch: int) -> None:
     )
 
 
-def _export(storage: LocalStorage, epoch: int, target: str, key_file: str) -> str:
+def _export(storage: CheckpointStorage, epoch: int, target: str, key_file: str) -> str:
     try:
         return export_checkpoint(storage, epoch, target, SavepointSettings(key_file))
     except FileNotFoundError as error:

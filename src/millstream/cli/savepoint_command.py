@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.job_directories import JobIdentity
-from millstream.checkpoint.local_storage import LocalStorage, seal_of
+from millstream.checkpoint.local_storage import seal_of
 from millstream.checkpoint.requests import Answer, Request
+from millstream.checkpoint.storages import open_storage
 from millstream.errors import CheckpointError, JobError
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def take_savepoint(options: SavepointOptions) -> int:
         CheckpointError: it is no checkpoint directory.
         JobError: no run of the job has answered, or what it has answered.
     """
-    if not Path(options.checkpoints).is_dir():
+    storage = open_storage(options.checkpoints, seal=seal_of(options.key_file))
+    if not storage.is_there():
         message = f"there is no directory {options.checkpoints!r}"
         raise CheckpointError(message)
-    storage = LocalStorage(options.checkpoints, seal=seal_of(options.key_file))
     identity = JobIdentity.load(storage)
     if identity is None:
         message = f"{storage.location} is not the checkpoint directory of a job"

@@ -7,14 +7,14 @@ import pickle
 import time
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from millstream.checkpoint.commit import read_checkpoints
 from millstream.checkpoint.job_directories import JobIdentity
-from millstream.checkpoint.local_storage import LocalStorage, seal_of
+from millstream.checkpoint.local_storage import seal_of
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.program import labels
+from millstream.checkpoint.storages import open_storage
 from millstream.connectors.kafka.transactions import (
     Outcome,
     TransactionControl,
@@ -126,10 +126,9 @@ class Owners:
         """
         self._jobs: dict[str, _Job] = {}
         for directory in directories:
-            is_there = Path(directory).is_dir()
-            storage = LocalStorage(directory, seal=seal_of(key_file)) if is_there else None
-            identity = None if storage is None else JobIdentity.load(storage)
-            if storage is None or identity is None:
+            storage = open_storage(directory, seal=seal_of(key_file))
+            identity = JobIdentity.load(storage)
+            if identity is None:
                 message = f"{directory!r} is no checkpoint directory that a job has used"
                 raise CheckpointError(message)
             log = ManifestLog(storage)

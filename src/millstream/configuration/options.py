@@ -160,6 +160,49 @@ CHECKPOINT_HMAC_KEY_FILE: Final = text(
     "a file with a key that only its owner can read, on the driver and on all workers; checkpoints "
     "are signed with it, and nothing is loaded that is not",
 )
+S3_ACCESS_KEY: Final = text(
+    "s3.access-key",
+    "access key of S3 and stores with its interface; with s3.secret-key. Without it credentials "
+    "come from millstream.s3.profile, the environment or the machine's role",
+    aliases=("s3.access.key", "fs.s3a.access.key"),
+)
+S3_SECRET_KEY: Final = text(
+    "s3.secret-key",
+    "secret key that belongs to s3.access-key",
+    aliases=("s3.secret.key", "fs.s3a.secret.key"),
+)
+S3_SESSION_TOKEN: Final = text(
+    "s3.session.token",
+    "session token of temporary credentials; they are not renewed",
+    aliases=("fs.s3a.session.token",),
+)
+S3_PROFILE: Final = text(
+    "millstream.s3.profile",
+    "profile of the AWS command line whose keys, region and endpoint are used, on the driver and "
+    "on all workers; without it that of AWS_PROFILE",
+)
+S3_ENDPOINT: Final = text(
+    "s3.endpoint",
+    "address of the server, such as http://127.0.0.1:9000; Amazon's in the region if it is not set",
+    aliases=("fs.s3a.endpoint",),
+)
+S3_REGION: Final = text(
+    "s3.region",
+    "region of the bucket; AWS_REGION, else us-east-1, if it is not set",
+    aliases=("s3.endpoint.region", "fs.s3a.endpoint.region"),
+)
+S3_PATH_STYLE: Final = boolean(
+    "s3.path.style.access",
+    "whether the bucket is a part of the path instead of the host name; if it is not, s3.endpoint "
+    "must contain the bucket",
+    default=True,
+    aliases=("s3.path-style-access", "fs.s3a.path.style.access"),
+)
+#: What an object store is opened with.
+OBJECT_STORE_OPTIONS: Final[tuple[ConfigOption[Any], ...]] = (
+    *(S3_ACCESS_KEY, S3_SECRET_KEY, S3_SESSION_TOKEN, S3_PROFILE),
+    *(S3_ENDPOINT, S3_REGION, S3_PATH_STYLE),
+)
 
 
 #: Of the keys of all restart strategies.

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from millstream.errors import DirectoryError
 
 
 class CheckpointStorage(Protocol):
@@ -29,6 +32,27 @@ class CheckpointStorage(Protocol):
     def bind(self, job_id: str) -> None:
         """Take names for those of this job, if that makes a difference."""
 
+    def check(self) -> None:
+        """Judge the place before anything is read; nothing is written.
+
+        Raises:
+            DirectoryError: it cannot be used.
+            ConfigurationError: the key to verify with cannot be used.
+        """
+
+    def probe(self) -> None:
+        """Make sure that blobs can be written now, and that put-if-absent is one.
+
+        Raises:
+            DirectoryError: they cannot, for the reason that it says.
+        """
+
+    def is_there(self) -> bool:
+        """Return whether the place exists."""
+
+    def gone(self) -> DirectoryError:
+        """Return the error for a place that was used and is not there any more."""
+
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create ``name``; False, and nothing written, if it exists."""
 
@@ -44,6 +68,16 @@ class CheckpointStorage(Protocol):
     def download(self, name: str, local: Path) -> None:
         """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
 
+    def local_file(self, name: str) -> AbstractContextManager[Path]:
+        """A local file with the content, for as long as it is entered; nobody may change it.
+
+        Raises:
+            FileNotFoundError: there is no such blob.
+        """
+
+    def directory(self, name: str) -> Path | None:
+        """Make a directory for somebody who writes files there himself; None: it can have none."""
+
     def exists(self, name: str) -> bool:
         """Return whether there is such a blob."""
 
@@ -52,3 +86,6 @@ class CheckpointStorage(Protocol):
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete; names that do not exist are passed over."""
+
+    def remove_empty(self, directories: Iterable[str]) -> None:
+        """Remove these directories and the place itself, where nothing is in them."""

@@ -134,6 +134,7 @@ _RECOVERY: Final[dict[type[BaseException], Recovery]] = {
     errors.SourceError: Recovery.MAY_HELP,
     errors.SinkError: Recovery.MAY_HELP,
     errors.DirectoryError: Recovery.MAY_HELP,
+    errors.ObjectStoreError: Recovery.MAY_HELP,
     errors.StateStoreError: Recovery.MAY_HELP,
     errors.LocalCopyError: Recovery.MAY_HELP,
     errors.WorkerLostError: Recovery.MAY_HELP,

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.commit import CommitRetry, PendingCommits, delete_checkpoints
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_directories import JobDirectories, JobIdentity
-from millstream.checkpoint.local_storage import LocalStorage, seal_of
 from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.model import OperatorRecord, blocks_of, digest_of
 from millstream.checkpoint.program import labels, require_fit, stored_max_parallelism
 from millstream.checkpoint.savepoint import Origin, require_no_savepoint
+from millstream.checkpoint.storages import open_storage_of
 from millstream.configuration import options
 from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.operator import refusal_of, sections_of
@@ -32,6 +32,7 @@ from millstream.execution.monitor import start_of
 from millstream.execution.savepoints import Savepoints, claims, delete_claimed, starting_point
 from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.graph.validation import edge_names
+from millstream.object_stores import StoreOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -64,9 +65,10 @@ def ship_files(
         DirectoryError: it cannot be written to the storage.
     """
     files = tuple(_shipped(file, storage) for file in job_files_of(configuration))
+    store_options = StoreOptions.of(configuration)
     if not files:
-        return JobFiles()
-    return JobFiles(files, str(local_root / _LOCAL_NAME), storage)
+        return JobFiles(store_options=store_options)
+    return JobFiles(files, str(local_root / _LOCAL_NAME), storage, store_options)
 
 
 def delete_older_files(files: JobFiles, storage: CheckpointStorage) -> None:
@@ -115,7 +117,7 @@ def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
 
 
 def claim_directory(
-    storage: LocalStorage, graph: JobGraph
+    storage: CheckpointStorage, graph: JobGraph
 ) -> tuple[str, Manifest | None, StartingPoint | None]:
     """Take a checkpoint directory for a job, or check that the job can continue in it.
 
@@ -134,7 +136,7 @@ def claim_directory(
 
 
 def _found(
-    storage: LocalStorage | None, graph: JobGraph
+    storage: CheckpointStorage | None, graph: JobGraph
 ) -> tuple[Manifest | None, StartingPoint | None]:
     """The newest checkpoint in a directory, or what the job starts from, which the program fits."""
     last = None
@@ -220,8 +222,7 @@ def planned_start(graph: JobGraph) -> list[str]:
     """
     configuration = graph.configuration
     directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
-    seal = seal_of(configuration.get(options.CHECKPOINT_HMAC_KEY_FILE))
-    storage = LocalStorage(directory, seal=seal) if directory else None
+    storage = open_storage_of(configuration, directory) if directory else None
     last, start = _found(storage, graph)
     if start is not None:
         return describe_start(graph, storage, start.manifest, origin=start.origin).lines()

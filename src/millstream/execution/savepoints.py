@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.job_directories import JobIdentity
-from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.requests import Answer, Request, new_requests
 from millstream.checkpoint.savepoint import (
     Origin,
@@ -25,6 +24,7 @@ from millstream.checkpoint.savepoint import (
     read_sources,
     write_savepoint,
 )
+from millstream.checkpoint.storages import open_storage_of
 from millstream.configuration import options
 from millstream.configuration.options import CheckpointingMode
 from millstream.crash_points import crash_point
@@ -36,6 +36,7 @@ from millstream.errors import (
     MillstreamError,
     ProgramError,
 )
+from millstream.object_stores import StoreOptions, is_object_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.model import Manifest
     from millstream.configuration.configuration import Configuration
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.graph.model import JobGraph
 
 
@@ -57,6 +59,7 @@ def settings_of(configuration: Configuration) -> SavepointSettings:
     return SavepointSettings(
         configuration.get(options.CHECKPOINT_HMAC_KEY_FILE),
         configuration.get(options.CHECKPOINT_FSYNC),
+        StoreOptions.of(configuration),
     )
 
 
@@ -69,7 +72,7 @@ def require_savepoints(graph: JobGraph, directory: str | None) -> str:
 
     Raises:
         ProgramError: none is named, or the job can have no savepoints.
-        ConfigurationError: it is none of a file system.
+        ConfigurationError: it is at a place that is not supported.
         DirectoryError: it cannot be written to.
     """
     configuration = graph.configuration
@@ -94,13 +97,16 @@ def require_savepoints(graph: JobGraph, directory: str | None) -> str:
             " Spark DataFrame, is read stands in Spark's own log alone"
         )
         raise ProgramError(message)
-    location = LocalStorage(found).location
-    probe(_SAVEPOINTS, Path(location))
-    return location
+    storage = open_storage_of(configuration, found)
+    if is_object_store(found):
+        storage.probe()
+    else:
+        probe(_SAVEPOINTS, Path(storage.location))
+    return storage.location
 
 
 def starting_point(
-    graph: JobGraph, storage: LocalStorage | None, last: Manifest | None
+    graph: JobGraph, storage: CheckpointStorage | None, last: Manifest | None
 ) -> StartingPoint | None:
     """Return what a job starts from; None: from its own checkpoints, or from scratch.
 
@@ -255,7 +261,7 @@ class Savepoints:
         graph: the job.
     """
 
-    def __init__(self, storage: LocalStorage, job_id: str, graph: JobGraph) -> None:
+    def __init__(self, storage: CheckpointStorage, job_id: str, graph: JobGraph) -> None:
         self._storage = storage
         self._job_id = job_id
         self._graph = graph
@@ -450,7 +456,7 @@ class RequestWatch:
 
     def __init__(
         self,
-        storage: LocalStorage,
+        storage: CheckpointStorage,
         is_owner: Callable[[], bool],
         trigger: Callable[[str | None], str],
         stop: Callable[[str | None, bool], str],

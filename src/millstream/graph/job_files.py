@@ -7,7 +7,7 @@ import inspect
 import logging
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from millstream.configuration import options
 from millstream.configuration.option import parse_list
 from millstream.errors import ConfigurationError, UnpicklableFunctionError
+from millstream.object_stores import StoreOptions
 from millstream.types.pickling import dumps_by_value
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class JobFiles:
     #: A directory of the worker's; empty before they have travelled.
     root: str = ""
     storage: CheckpointStorage | None = None
+    #: With which workers open the object stores of the job; this is how they travel.
+    store_options: StoreOptions = field(default_factory=StoreOptions)
 
     def of(self, *uses: FileUse) -> list[JobFile]:
         """Those for some uses."""

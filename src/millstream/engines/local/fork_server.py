@@ -5,8 +5,8 @@ committers, clients of servers), and a fork of those may find locks held for eve
 what workers need, so a worker starts in milliseconds, and it kills its workers when the driver is
 gone.
 
-Where the program has a RocksDB database in its own process, or was forked from one that had, the
-fork server is a new interpreter (``rocksdb_threads.py``).
+Where the program has a RocksDB database or a client of an object store in its own process, or was
+forked from one that had, the fork server is a new interpreter (``fork_safety.py``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from millstream.errors import WorkerLostError
-from millstream.rocksdb_threads import has_rocksdb_threads
+from millstream.fork_safety import has_threads_of_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         sys.stdout.flush()
         sys.stderr.flush()
-        if has_rocksdb_threads():
+        if has_threads_of_libraries():
             self._process = _new_interpreter(there, serve, orphans_die=orphans_die)
             self._pid = self._process.pid
             there.close()

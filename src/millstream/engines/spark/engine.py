@@ -15,6 +15,7 @@ import contextlib
 import json
 import logging
 import re
+import tempfile
 import threading
 import weakref
 from pathlib import Path
@@ -26,6 +27,9 @@ from pyspark.sql import DataFrame, functions
 from pyspark.sql.types import StructType
 
 from millstream import errors
+from millstream.configuration import options
+from millstream.directories import run_directory
+from millstream.engines.spark.dataframe_sink import DataFrameSink
 from millstream.engines.spark.java import JavaProcess, compiled
 from millstream.engines.spark.session import get_session, streaming_options
 from millstream.engines.spark.stage_function import (
@@ -35,11 +39,18 @@ from millstream.engines.spark.stage_function import (
     StageFunction,
     plan_text,
 )
-from millstream.errors import CheckpointError, CorruptCheckpointError, JobError, WorkerLostError
+from millstream.errors import (
+    CheckpointError,
+    ConfigurationError,
+    CorruptCheckpointError,
+    JobError,
+    WorkerLostError,
+)
 from millstream.execution.driver import check_job, start_job
 from millstream.execution.engine import Engine
 from millstream.execution.planned_source import initial_offset
 from millstream.execution.run import EpochLoop, FenceWatch
+from millstream.object_stores import is_object_store
 from millstream.runtime.exchange import FRAME_DDL
 from millstream.runtime.last_given import forget_run, last_of_run
 from millstream.types.pickling import dumps_by_value, loads
@@ -55,6 +66,7 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.errors import EngineError
     from millstream.execution.driver import JobDriver
+    from millstream.execution.job import Job
     from millstream.execution.planned_source import Offset
     from millstream.execution.run import Run
     from millstream.graph.model import JobGraph
@@ -553,10 +565,31 @@ _DISTURBED_SECONDS: Final = 3.0
 def submit(job_graph: JobGraph, *, spark_dataframes: list[Any] | None = None) -> JobDriver:
     """Check a job and start it on Spark; raises as ``engines/registry.py`` says."""
     check_job(job_graph)  # before Spark starts, which takes seconds
+    _require_directory(job_graph)
     session = get_session(job_graph.configuration)
     # Before anything is written: a session whose JVM is gone can run nothing.
     engine = SparkEngine(session, spark_dataframes or [], JavaProcess(session))
     return start_job(job_graph, engine)
+
+
+def _require_directory(graph: JobGraph) -> None:
+    """Refuse an object store where Spark itself keeps something beside the checkpoints.
+
+    Raises:
+        ConfigurationError: a source or sink of the job needs a file system there.
+    """
+    location = graph.configuration.get(options.CHECKPOINTS_DIRECTORY)
+    if not is_object_store(location):
+        return
+    for node in graph.nodes.values():
+        if node.spark_index is not None or isinstance(node.sink, DataFrameSink):
+            message = (
+                f"{node.kind} {node.name!r} ({node.location}): DataFrames of Spark need checkpoints"
+                " on a file system that all machines share, and"
+                f" {options.CHECKPOINTS_DIRECTORY.key} is {location}: Spark keeps its own log, and"
+                " DataFrames that are not committed yet, beside them"
+            )
+            raise ConfigurationError(message)
 
 
 class SparkEngine(Engine):
@@ -651,8 +684,6 @@ class SparkEngine(Engine):
 
     def _start_query(self, run: Run, epochs: QueryEpochs, server: OffsetServer) -> StreamingQuery:
         job, session = run.job, self._session
-        # Spark would make it for everybody to read.
-        job.storage.make_directory("spark")
         with streaming_options(session):
             rows = split_rows(session, server)
             parallelism = job.graph.stages[0].parallelism
@@ -664,9 +695,22 @@ class SparkEngine(Engine):
             return (
                 rows.writeStream.foreachBatch(epochs)
                 .trigger(processingTime=f"{job.interval} milliseconds")
-                .option("checkpointLocation", str(Path(job.storage.location) / "spark"))
+                .option("checkpointLocation", str(_log_directory(job)))
                 .start()
             )
+
+
+def _log_directory(job: Job) -> Path:
+    """The directory of Spark's own log.
+
+    Millstream's manifests say where a job continues, so a log that is behind them, or empty, will
+    do, unless it is the only place that knows what was read of Spark DataFrames.
+    """
+    # Spark would make it for everybody to read.
+    directory = job.storage.directory("spark")
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix="spark-log-", dir=run_directory().path))
+    return directory
 
 
 class _DisturbedQueryError(Exception):

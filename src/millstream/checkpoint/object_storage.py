@@ -1,0 +1,155 @@
+"""Checkpoint storage in an object store.
+
+An object is written by one request, so a reader sees a whole blob or none.  put-if-absent is a
+conditional write; what the store offers is probed when a job is submitted.  Signatures are those of
+local directories (``local_storage.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.local_storage import HmacSeal, NoSeal, Seal
+from millstream.directories import LOCAL_STATE, explained, run_directory
+from millstream.errors import ObjectStoreError
+from millstream.object_stores import ObjectStore, StoreOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class ObjectStorage:
+    """Named blobs under a prefix of a bucket."""
+
+    def __init__(
+        self, location: str, *, store_options: StoreOptions | None = None, seal: Seal | None = None
+    ) -> None:
+        """Use a place in an object store; nothing is requested yet.
+
+        Args:
+            location: its URI, such as ``s3://bucket/path``.
+            store_options: endpoint and credentials, as far as options give them.
+            seal: signs and verifies blobs; by default neither is done.
+
+        Raises:
+            ConfigurationError: the URI is malformed, or the library is not installed.
+        """
+        self._store = ObjectStore(location, store_options)
+        self._seal: Seal = seal or NoSeal()
+
+    def __repr__(self) -> str:
+        return f"ObjectStorage({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        """The URI, without credentials."""
+        return self._store.location
+
+    @property
+    def requests(self) -> int:
+        """How many requests this copy has sent."""
+        return self._store.requests
+
+    def bind(self, job_id: str) -> None:
+        """Sign and verify for this job, from now on."""
+        self._seal.bind(job_id)
+
+    def check(self) -> None:
+        """Make sure that the bucket is there and can be listed; nothing is written.
+
+        Raises:
+            ObjectStoreError: it cannot.
+            ConfigurationError: the key to sign with cannot be used.
+        """
+        if isinstance(self._seal, HmacSeal):
+            self._seal.read_key()
+        self._store.check()
+
+    def probe(self) -> None:
+        """Make sure that blobs can be written, and that put-if-absent is one.
+
+        Raises:
+            ObjectStoreError: they cannot, or it is not.
+        """
+        self._store.probe()
+
+    def is_there(self) -> bool:
+        """Return whether anything is stored at this place."""
+        return next(iter(self._store.list_keys(most=1)), None) is not None
+
+    def gone(self) -> ObjectStoreError:
+        """Return the error for a place that was used and is empty now."""
+        return ObjectStoreError(
+            f"the checkpoints in {self.location} have disappeared while they were in use. Put them"
+            " back from a copy; the job does not begin again there, for it would start from scratch"
+        )
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Create ``name``; False, and nothing written, if it exists."""
+        _require_name(name)
+        return self._store.put_if_absent(name, self._seal.close(name, content))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Create or replace ``name``."""
+        _require_name(name)
+        self._store.put(name, self._seal.close(name, content))
+
+    def read(self, name: str) -> bytes:
+        """The content; raises FileNotFoundError."""
+        _require_name(name)
+        return self._seal.open(name, self._store.get(name), self.location)
+
+    def upload(self, local: Path, name: str) -> None:
+        """Make ``name`` from a local file that will never change.
+
+        One that exists is replaced: names of uploads are unique, or those of their content.
+        """
+        _require_name(name)
+        self._store.put(name, local)
+
+    def download(self, name: str, local: Path) -> None:
+        """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
+        _require_name(name)
+        with explained(LOCAL_STATE, local.parent):
+            local.parent.mkdir(parents=True, exist_ok=True)
+            local.unlink(missing_ok=True)
+            self._store.get_to(name, local)
+
+    @contextlib.contextmanager
+    def local_file(self, name: str) -> Iterator[Path]:
+        """Bring a blob into a temporary local file; raises FileNotFoundError."""
+        with tempfile.TemporaryDirectory(prefix="blob-", dir=run_directory().path) as directory:
+            path = Path(directory) / "content"
+            self.download(name, path)
+            yield path
+
+    def directory(self, name: str) -> Path | None:
+        """Return None: there are no directories."""
+        _require_name(name)
+        return None
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a blob."""
+        _require_name(name)
+        return self._store.exists(name)
+
+    def list_names(self, prefix: str) -> Iterator[str]:
+        """All names below the directory ``prefix``, sorted."""
+        return iter(sorted(self._store.list_keys(prefix)))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete; names that do not exist are passed over."""
+        self._store.delete(names)
+
+    def remove_empty(self, directories: Iterable[str]) -> None:
+        """Do nothing: an object store has no directories."""
+
+
+def _require_name(name: str) -> None:
+    parts = name.strip("/").split("/")
+    if "" in parts or ".." in parts or "." in parts:
+        message = f"{name!r} is not a name of a blob: it must be relative, without '.' and '..'"
+        raise ValueError(message)

@@ -1,0 +1,578 @@
+"""Object stores by URI: opening one, its requests, and errors that say what is wrong.
+
+One place decides by the scheme of a URI whether it names an object store, and which.  Everything
+above works with keys in a bucket (Azure: a container), and never sees the library.
+
+Credentials are those that the options give, else those of a profile, else those that the library
+finds: environment variables, web identity, the metadata service of the machine.
+
+A store is picklable, but not with credentials: it travels in plans, which Spark keeps as properties
+of its jobs.  What the options gave travels once, in what a worker is given of a job before all else
+(``graph/job_files.py``), and a store finds it there by a random token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from configparser import ConfigParser
+from configparser import Error as ProfileError
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from millstream.configuration import options
+from millstream.errors import ConfigurationError, ObjectStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    from millstream.configuration.configuration import Configuration
+    from millstream.configuration.option import ConfigOption
+
+
+_EXTRA: Final = "millstream[objectstore]"
+#: Scheme -> what the store is.
+_STORES: Final = {
+    "s3": "S3",
+    "s3a": "S3",
+    "gs": "Google Cloud Storage",
+    "az": "Azure Blob Storage",
+    "abfs": "Azure Blob Storage",
+    "abfss": "Azure Blob Storage",
+}
+_URI: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
+#: Bytes above which an object is uploaded in parts, and how long a part is.
+_PART_BYTES: Final = 8 << 20
+#: Objects that one request deletes.
+_DELETED_AT_ONCE: Final = 1000
+#: Requests that fail for a reason that may pass are tried again for so long.
+_PATIENCE: Final = timedelta(seconds=60)
+#: As long as a check at submission waits, which is to say soon that there is no such server.
+_SHORT_PATIENCE: Final = timedelta(seconds=5)
+#: How often a put that conflicts with another request is tried again.
+_PUT_ATTEMPTS: Final = 8
+#: Metadata of an object: which put has made it.
+_WRITER: Final = "millstream-put"
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+_REASON: Final = re.compile(r"<Message>([^<]*)</Message>")
+_STATUS: Final = re.compile(r"status code: (\d+ [A-Za-z ]+)")
+
+
+def scheme_of(location: str) -> str | None:
+    """Return the scheme of a location of the form ``scheme://...``; None: it is a path."""
+    found = _URI.match(location)
+    return None if found is None else found[1].lower()
+
+
+def is_object_store(location: str) -> bool:
+    """Return whether a location names an object store that is supported."""
+    return scheme_of(location) in _STORES
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What the options say of object stores: endpoint, region, credentials."""
+
+    #: Key and value of each that is set, in the order of the options.
+    values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel with a token, under which the process that gets it finds it again."""
+        return _received, (self.token, self.values)
+
+    @property
+    def token(self) -> str:
+        """The name of these options in this process and its workers; empty if nothing is set."""
+        if not self.values:
+            return ""
+        token = next((each for each, values in _known.items() if values == self.values), None)
+        if token is None:
+            token = uuid.uuid4().hex
+            _known[token] = self.values
+        return token
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> StoreOptions:
+        """Return what a configuration says of them.
+
+        Raises:
+            ConfigurationError: a value makes no sense.
+        """
+        found = []
+        for option in options.OBJECT_STORE_OPTIONS:
+            if configuration.contains(option):
+                value = configuration.get(option)
+                found.append((option.key, value if isinstance(value, str) else str(value).lower()))
+        return cls(tuple(found))
+
+    def get(self, option: ConfigOption[Any]) -> str:
+        """Return the value of an option; empty if it is not set."""
+        return dict(self.values).get(option.key, "")
+
+
+#: Token -> options: of jobs of this process, or that have been sent to it.
+_known: Final[dict[str, tuple[tuple[str, str], ...]]] = {}
+
+
+def _received(token: str, values: tuple[tuple[str, str], ...]) -> StoreOptions:
+    if token:
+        _known[token] = values
+    return StoreOptions(values)
+
+
+class ObjectStore:
+    """The objects of one bucket (Azure: container) under a prefix.
+
+    Args:
+        location: its URI, such as ``s3://bucket/path``.
+        store_options: endpoint and credentials, as far as the options give them.
+
+    Raises:
+        ConfigurationError: the URI is malformed, or the library is not installed.
+    """
+
+    def __init__(self, location: str, store_options: StoreOptions | None = None) -> None:
+        self._scheme, self.bucket, self._account, self.prefix = _parts(location)
+        self._token = "" if store_options is None else store_options.token
+        #: Requests of this copy; those that the library repeats count once.
+        self.requests = 0
+        require_library()
+
+    @property
+    def _options(self) -> StoreOptions:
+        if self._token and self._token not in _known:
+            message = f"{self.location}: its credentials were not sent to this process"
+            raise ObjectStoreError(message)
+        return StoreOptions(_known.get(self._token, ()))
+
+    @property
+    def location(self) -> str:
+        """The URI, in one form whichever way it was written; it holds no credentials."""
+        where = f"{self.bucket}@{self._account}" if self._account else self.bucket
+        return f"{self._scheme}://{where}/{self.prefix}".rstrip("/")
+
+    @property
+    def kind(self) -> str:
+        """What the store is, for messages."""
+        return _STORES[self._scheme]
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.location!r})"
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a worker needs: it counts its own requests."""
+        return {**self.__dict__, "requests": 0}
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Create an object; False, and nothing written, if there is one.
+
+        The library repeats a request whose answer is lost, and is then told that the object
+        exists.  So each put leaves its own id in the metadata, and who is refused looks whose
+        object it is.
+
+        Raises:
+            ObjectStoreError: the store does not answer, or refuses the request.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        writer = uuid.uuid4().hex
+        for _ in range(_PUT_ATTEMPTS):
+            self.requests += 1
+            try:
+                with self._explained("write", key):
+                    obstore.put(
+                        *(self._open(), self._key(key), content),
+                        mode="create",
+                        attributes={_WRITER: writer},
+                    )
+            except (AlreadyExistsError, PreconditionError):
+                # Missing now: the store refuses, with a conflict, while another request for the
+                # same key is at work, be it a deletion.
+                with contextlib.suppress(FileNotFoundError):
+                    return self._writer_of(key) == writer
+            else:
+                return True
+        message = f"{self.location}: {key} can be neither created nor read: others change it"
+        raise ObjectStoreError(message)
+
+    def put(self, key: str, content: bytes | Path) -> None:
+        """Create or replace an object; a large one is uploaded in parts, several at a time."""
+        import obstore
+
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        in_parts = size > _PART_BYTES
+        self.requests += 1 if not in_parts else 2 + -(-size // _PART_BYTES)
+        with self._explained("write", key):
+            obstore.put(
+                *(self._open(), self._key(key), content),
+                use_multipart=in_parts,
+                chunk_size=_PART_BYTES,
+            )
+
+    def get(self, key: str) -> bytes:
+        """Return an object; raises FileNotFoundError."""
+        import obstore
+
+        self.requests += 1
+        with self._explained("read", key):
+            return bytes(obstore.get(self._open(), self._key(key)).bytes())
+
+    def get_to(self, key: str, path: Path) -> None:
+        """Write an object into a new local file; raises FileNotFoundError."""
+        import obstore
+
+        self.requests += 1
+        with self._explained("read", key):
+            chunks = obstore.get(self._open(), self._key(key)).stream(min_chunk_size=1 << 20)
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+
+    def exists(self, key: str) -> bool:
+        """Return whether there is such an object."""
+        import obstore
+
+        self.requests += 1
+        with self._explained("read", key), contextlib.suppress(FileNotFoundError):
+            obstore.head(self._open(), self._key(key))
+            return True
+        return False
+
+    def list_keys(self, prefix: str = "", *, most: int | None = None) -> Iterator[str]:
+        """List the keys below ``prefix``, a path without its last slash, in no particular order."""
+        import obstore
+
+        start = self._key(prefix)
+        below = f"{self.prefix}/" if self.prefix else ""
+        count = 0
+        with self._explained("list", prefix):
+            pages = obstore.list(self._open(), start or None, chunk_size=min(most or 1000, 1000))
+            for page in pages:
+                self.requests += 1
+                for entry in page:
+                    yield entry["path"].removeprefix(below)
+                    count += 1
+                    if count == most:
+                        return
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are passed over."""
+        import obstore
+
+        paths = [self._key(key) for key in keys]
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            self.requests += 1
+            with self._explained("delete", ""):
+                try:
+                    obstore.delete(self._open(), paths[start : start + _DELETED_AT_ONCE])
+                except FileNotFoundError as error:  # of stores that delete one by one
+                    if _code_of(error) == "NoSuchBucket":
+                        raise
+                    self._delete_one_by_one(paths[start : start + _DELETED_AT_ONCE])
+
+    def check(self) -> None:
+        """Make sure that the bucket is there and can be listed; nothing is written.
+
+        Raises:
+            ObjectStoreError: it cannot, for the reason that it gives.
+        """
+        import obstore
+
+        self.requests += 1
+        with self._explained("list", ""):
+            next(iter(obstore.list(self._open(soon=True), self.prefix or None, chunk_size=1)), None)
+
+    def probe(self) -> None:
+        """Make sure that objects can be written, listed and deleted, and created only once.
+
+        Raises:
+            ObjectStoreError: the store lacks something, or refuses it.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        key = f".probe-{uuid.uuid4().hex}"
+        store, path = self._open(soon=True), self._key(key)
+        try:
+            for attempt in range(2):
+                self.requests += 1
+                with self._explained("write", key):
+                    try:
+                        obstore.put(store, path, str(attempt).encode(), mode="create")
+                    except (AlreadyExistsError, PreconditionError):
+                        break
+            else:
+                raise ObjectStoreError(self._without_conditional_put())
+            if self.get(key) != b"0":
+                raise ObjectStoreError(self._without_conditional_put())
+        finally:
+            with contextlib.suppress(ObjectStoreError, FileNotFoundError):  # the first one counts
+                self.delete([key])
+
+    def _without_conditional_put(self) -> str:
+        return (
+            f"{self.location}: the store does not support conditional writes (a PUT with"
+            " `If-None-Match: *` replaced an object that exists), so two runs of a job could both"
+            " publish checkpoints. Use a store that supports them (Amazon S3, Google Cloud Storage,"
+            " Azure Blob Storage, and current versions of MinIO, Ceph and R2), or a mounted file"
+            " system"
+        )
+
+    def _writer_of(self, key: str) -> str | None:
+        import obstore
+
+        self.requests += 1
+        with self._explained("read", key):
+            found = obstore.get(self._open(), self._key(key), options={"head": True}).attributes
+        value = found.get(_WRITER)
+        return value if value is None else str(value)
+
+    def _delete_one_by_one(self, paths: Iterable[str]) -> None:
+        import obstore
+
+        for path in paths:
+            self.requests += 1
+            with contextlib.suppress(FileNotFoundError):
+                obstore.delete(self._open(), path)
+
+    def _key(self, key: str) -> str:
+        return "/".join(part for part in (self.prefix, key.strip("/")) if part)
+
+    def _open(self, *, soon: bool = False) -> S3Store | GCSStore | AzureStore:
+        place = self._scheme, self.bucket, self._account
+        with self._explained("open", ""):
+            return _opened(os.getpid(), place, self._options, soon=soon)
+
+    @contextlib.contextmanager
+    def _explained(self, doing: str, key: str) -> Iterator[None]:
+        """Turn what the library raises into ObjectStoreError.
+
+        That an object is missing, or exists, is part of the contract of those who ask; that the
+        bucket is missing is not.
+        """
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        try:
+            yield
+        except (AlreadyExistsError, PreconditionError):
+            raise
+        except FileNotFoundError as error:
+            if _code_of(error) != "NoSuchBucket" and doing == "read":
+                message = f"{self.location} has no object {key}"
+                raise FileNotFoundError(message) from None
+            raise ObjectStoreError(self._reason(error, doing, key)) from None
+        except BaseError as error:
+            # Without the cause: its text repeats the configuration of the client.
+            raise ObjectStoreError(self._reason(error, doing, key)) from None
+
+    def _reason(self, error: Exception, doing: str, key: str) -> str:
+        """Return what went wrong and what to do, from what the library says."""
+        text, code = str(error), _code_of(error)
+        what = f"{self.location}: cannot {doing} {key or 'objects'}"
+        if code in ("NoSuchBucket", "ContainerNotFound"):
+            return (
+                f"{self.location}: there is no bucket {self.bucket!r}. Create it, or correct the"
+                " name; Millstream creates no buckets"
+            )
+        if code in _WRONG_CREDENTIALS or "401" in (_status_of(text) or ""):
+            return (
+                f"{what}: the store does not accept the credentials ({code or '401'})."
+                f" {_credentials_from(self._scheme)}"
+            )
+        if code == "AccessDenied" or "403" in (_status_of(text) or ""):
+            return (
+                f"{what}: access is denied ({code or '403'}). The credentials need permission to"
+                " list the bucket, and to read, write and delete the objects in it"
+                f" ({_credentials_from(self._scheme)})"
+            )
+        if "169.254.169.254" in text or "metadata.google.internal" in text:
+            return f"{what}: no credentials were found. {_credentials_from(self._scheme)}"
+        if "error sending request" in text or "tcp connect" in text.lower():
+            endpoint = self._options.get(options.S3_ENDPOINT) or "its default endpoint"
+            return (
+                f"{what}: there is no connection to the {self.kind} server at {endpoint}. Check"
+                f" {options.S3_ENDPOINT.key}, the network and the proxy"
+            )
+        message = _REASON.search(text)
+        reason = message[1] if message else _first_line(text)
+        return f"{what}: {reason}" + (f" ({code})" if code else "")
+
+
+#: Of S3: key or secret are wrong, or have expired.
+_WRONG_CREDENTIALS: Final = (
+    *("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"),
+    *("AuthenticationFailed", "InvalidAuthenticationInfo"),
+)
+
+
+def require_library() -> None:
+    """Make sure that the library for object stores is installed.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    try:
+        import obstore  # noqa: F401 - whether it is there
+    except ImportError as error:
+        message = f"object stores need the package obstore: pip install '{_EXTRA}'"
+        raise ConfigurationError(message) from error
+
+
+def _parts(location: str) -> tuple[str, str, str, str]:
+    """Return scheme, bucket, account (of Azure; else empty) and prefix of a URI.
+
+    Raises:
+        ConfigurationError: it is none of an object store, or malformed.
+    """
+    scheme = scheme_of(location)
+    if scheme not in _STORES:
+        known = ", ".join(f"{each}://" for each in _STORES)
+        message = f"{location!r} is no URI of an object store; there are {known}"
+        raise ConfigurationError(message)
+    parts = urlsplit(location)
+    if parts.password or (parts.username and not scheme.startswith("abfs")):
+        message = (
+            f"the URI of an object store must not contain credentials ({scheme}://****@"
+            f"{parts.hostname}): give them as options, in a profile or in environment variables"
+        )
+        raise ConfigurationError(message)
+    bucket, account = parts.netloc, ""
+    if scheme.startswith("abfs") and "@" in bucket:
+        bucket, _, host = bucket.partition("@")
+        account = host
+    path = unquote(parts.path).strip("/")
+    if not bucket or parts.query or parts.fragment or "//" in path:
+        message = f"{location!r} is not of the form {scheme}://bucket/path"
+        raise ConfigurationError(message)
+    scheme = {"s3a": "s3", "abfs": "abfss"}.get(scheme, scheme)
+    return scheme, bucket, account, path
+
+
+@lru_cache(maxsize=64)
+def _opened(
+    process: int, place: tuple[str, str, str], store_options: StoreOptions, *, soon: bool
+) -> S3Store | GCSStore | AzureStore:
+    """A client of a bucket, one per process: connections are reused."""
+    del process  # threads of the library do not survive a fork, nor do its connections
+    from obstore.store import AzureStore, GCSStore
+
+    scheme, bucket, account = place
+    retry: Any = {
+        "max_retries": 2 if soon else 10,
+        "retry_timeout": _SHORT_PATIENCE if soon else _PATIENCE,
+    }
+    if scheme == "s3":
+        return _open_s3(bucket, store_options, retry)
+    if scheme == "gs":
+        return GCSStore(bucket, retry_config=retry)
+    config: Any = {"container_name": bucket}
+    if account:
+        config["account_name"] = account.partition(".")[0]
+    return AzureStore(config=config, retry_config=retry)
+
+
+def _open_s3(bucket: str, store_options: StoreOptions, retry: Any) -> S3Store:
+    from obstore.store import S3Store
+
+    config: dict[str, Any] = _profile(store_options.get(options.S3_PROFILE))
+    for option, name in (
+        (options.S3_ACCESS_KEY, "access_key_id"),
+        (options.S3_SECRET_KEY, "secret_access_key"),
+        (options.S3_SESSION_TOKEN, "session_token"),
+        (options.S3_REGION, "region"),
+        (options.S3_ENDPOINT, "endpoint"),
+    ):
+        value = store_options.get(option)
+        if value:
+            config[name] = value
+    if store_options.get(options.S3_PATH_STYLE) == "false":
+        config["virtual_hosted_style_request"] = True
+    endpoint = config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
+    client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=30)}
+    made: Any = S3Store(bucket, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+    return made  # type: ignore[no-any-return]
+
+
+def _profile(name: str) -> dict[str, str]:
+    """Return keys and region of a profile of the AWS command line.
+
+    Args:
+        name: of the profile; empty: that of ``AWS_PROFILE``, if it is set.
+
+    Raises:
+        ConfigurationError: there is no such profile, or it has no keys.
+    """
+    wanted = name or os.environ.get("AWS_PROFILE", "")
+    if not wanted or (not name and "AWS_ACCESS_KEY_ID" in os.environ):
+        return {}
+    home = Path.home() / ".aws"
+    files = {
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", str(home / "credentials")): wanted,
+        os.environ.get("AWS_CONFIG_FILE", str(home / "config")): f"profile {wanted}",
+    }
+    found: dict[str, str] = {}
+    for path, section in files.items():
+        parser = ConfigParser(interpolation=None)
+        try:
+            parser.read(path)
+        except ProfileError as error:
+            message = f"{path} cannot be read as a file of profiles: {type(error).__name__}"
+            raise ConfigurationError(message) from None
+        for each in (section, wanted):
+            if parser.has_section(each):
+                found = {**parser[each], **found}
+    names = {
+        "aws_access_key_id": "access_key_id",
+        "aws_secret_access_key": "secret_access_key",
+        "aws_session_token": "session_token",
+        "region": "region",
+        "endpoint_url": "endpoint",
+    }
+    chosen = {names[key]: value for key, value in found.items() if key in names}
+    if "secret_access_key" not in chosen:
+        message = (
+            f"the profile {wanted!r} has no access key in {' or '.join(files)}. Profiles with roles"
+            " or single sign-on are not read: `aws configure export-credentials --format env`"
+            " prints environment variables for them"
+        )
+        raise ConfigurationError(message)
+    return chosen
+
+
+def _credentials_from(scheme: str) -> str:
+    if scheme == "s3":
+        return (
+            f"Set {options.S3_ACCESS_KEY.key} and {options.S3_SECRET_KEY.key},"
+            f" {options.S3_PROFILE.key}, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the"
+            " environment, or give the machine a role"
+        )
+    if scheme == "gs":
+        return "Set GOOGLE_APPLICATION_CREDENTIALS, or give the machine a service account"
+    return (
+        "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or give the machine an"
+        " identity"
+    )
+
+
+def _code_of(error: Exception) -> str | None:
+    found = _CODE.search(str(error))
+    return None if found is None else found[1]
+
+
+def _status_of(text: str) -> str | None:
+    found = _STATUS.search(text)
+    return None if found is None else found[1]
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0].strip()
