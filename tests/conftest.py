@@ -168,6 +168,7 @@ def _tasks_live_on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests; those of equal rank stay in the order of their files."""
     items[:] = _chosen(items)
+    _sample(items)
     # Processes that share the tests must have the same names, or none begins.
     assert [item.nodeid for item in items if " at 0x" in item.nodeid] == []
     for item in items:
@@ -191,6 +192,18 @@ def _chosen(items: list[pytest.Item]) -> Iterator[pytest.Item]:
                 item.add_marker(pytest.mark.soak)
             seen[function] += 1
             yield item
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Leave to ``make test-rest`` what ``sampled`` tests do not show in ``make test``."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            function = item.nodeid.partition("[")[0]
+            if seen[function] % sampled.kwargs["every"]:
+                item.add_marker(pytest.mark.extended)
+            seen[function] += 1
 
 
 def _is_pipelined(item: pytest.Item) -> bool:

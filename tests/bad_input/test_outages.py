@@ -34,6 +34,7 @@ def mortal() -> Iterator[PostgresServer]:
     started.stop()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("kind", "point", "says"),
     [

@@ -99,6 +99,7 @@ TABLE: dict[str, Cause] = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("cause", list(TABLE))
 @pytest.mark.parametrize("connector", DATABASES)
 def test_tables(connector: str, cause: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
@@ -198,6 +199,7 @@ def test_files(cause: str, request: pytest.FixtureRequest, tmp_path: Path) -> No
     check(make_outlet("file", request, tmp_path), FILES[cause], tmp_path)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("cause", list(KAFKA))
 @pytest.mark.parametrize("connector", ["kafka-exactly-once", "kafka-at-least-once"])
 def test_kafka(connector: str, cause: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:

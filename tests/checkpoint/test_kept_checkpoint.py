@@ -83,6 +83,7 @@ def unpack(directory: Path, release: str) -> None:
         archive.extractall(directory, filter="data")
 
 
+@pytest.mark.extended
 @pytest.mark.both_engines
 @pytest.mark.parametrize(
     ("parallelism", "backend"),

@@ -141,6 +141,7 @@ def test_an_epoch_costs_what_it_changes(tmp_path: Path) -> None:
     assert [each.name for each in verified.problems] == ["job.json"]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("retained", [1, 2, 5])
 def test_every_manifest_reads_as_it_was_published(tmp_path: Path, retained: int) -> None:
     """Over ends of chains and restarts; as many versions are left as chains need."""

@@ -168,6 +168,7 @@ print(list(env.from_collection([4]).execute_and_collect()))
 """
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("target", ["local", "spark"])
 def test_a_program_that_logs_to_standard_output_prints_its_rows_alone(
     tmp_path: Path, target: str

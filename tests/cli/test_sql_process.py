@@ -84,6 +84,7 @@ def _table(path: Path) -> str:
     )
 
 
+@pytest.mark.extended
 def test_who_is_told_to_end_says_so_and_leaves_nobody(tmp_path: Path) -> None:
     script = tmp_path / "endless.sql"
     script.write_text(ENDLESS.format(mode="changelog"))
@@ -172,6 +173,7 @@ HEAVY: Final = frozenset(
 )
 
 
+@pytest.mark.extended
 def test_a_statement_begins_without_what_it_does_not_need(tmp_path: Path) -> None:
     script = tmp_path / "one.sql"
     script.write_text("SELECT 1;")

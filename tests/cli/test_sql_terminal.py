@@ -114,6 +114,7 @@ def has_rows(count: int) -> Callable[[list[str]], bool]:
     return lambda lines: any(line.startswith(f"{count} rows after") for line in lines)
 
 
+@pytest.mark.sampled(every=2)
 def test_a_live_table_shows_narrow_columns_whole_and_keeps_rows_in_place(
     terminal: Terminal,
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_live_table_shows_narrow_columns_whole_and_keeps_rows_in_place(
     assert any(line == "4 rows so far" for line in lines)
 
 
+@pytest.mark.extended
 def test_warnings_of_workers_do_not_tear_the_table(terminal: Terminal) -> None:
     terminal.type("CREATE TEMPORARY FUNCTION noisy AS 'noisy_functions.noisy' LANGUAGE PYTHON;\r")
     terminal.wait(lambda lines: "OK" in lines)
@@ -143,6 +145,7 @@ def test_warnings_of_workers_do_not_tear_the_table(terminal: Terminal) -> None:
     terminal.wait(lambda lines: "4 rows so far" in lines)
 
 
+@pytest.mark.extended
 def test_a_search_in_the_history(terminal: Terminal) -> None:
     terminal.type("SHOW TABLES;\r")
     terminal.wait(lambda lines: "2 rows in set" in lines)
@@ -156,6 +159,7 @@ def test_a_search_in_the_history(terminal: Terminal) -> None:
     lines = terminal.wait(lambda lines: lines.count("2 rows in set") == 2)
 
 
+@pytest.mark.sampled(every=2)
 def test_tab_completes_columns_connectors_and_options(terminal: Terminal) -> None:
     terminal.type("CREATE TABLE wide (elephants INT)\rWITH ('connector' = 'data\t")
     terminal.wait(lambda lines: lines[-1].endswith("'datagen'"))
@@ -169,6 +173,7 @@ def test_tab_completes_columns_connectors_and_options(terminal: Terminal) -> Non
     terminal.wait(lambda lines: "1 row in set" in lines)
 
 
+@pytest.mark.sampled(every=2)
 def test_quit_asks_while_jobs_run(terminal: Terminal) -> None:
     terminal.type("INSERT INTO forgotten SELECT n FROM clicks;\r")
     lines = terminal.wait(

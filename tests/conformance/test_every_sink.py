@@ -183,6 +183,7 @@ KAFKA = ["kafka-exactly-once", "kafka-at-least-once", "kafka-none"]
 OTHERS = ["collect", "print"]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", [*FILES, *DATABASES, *KAFKA, *OTHERS])
 def test_sink(
     kind: str,

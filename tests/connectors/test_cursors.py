@@ -84,6 +84,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 _TEXTS = Types.ROW_NAMED(["id", "name"], [Types.STRING(), Types.STRING()])
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "kind", ["parquet", "avro-parquet", "avro", "csv", "csv.gz", "csv with breaks", "json", "text"]
 )
@@ -98,6 +99,7 @@ def test_malformed_lines(tmp_path: Path) -> None:
     check_cursors(source, most=1 << 30, slowest=1.0)  # it takes blocks apart
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "source",
     [

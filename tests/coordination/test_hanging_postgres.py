@@ -82,6 +82,7 @@ def test_a_source(
         source.discover(frozenset())
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("target", ["postgres-two-phase", "postgres-upsert"], indirect=True)
 def test_at_the_start(target: PostgresTarget, postgres_proxy: HangingProxy, tmp_path: Path) -> None:
     sink = through(target, postgres_proxy)
@@ -100,6 +101,7 @@ def test_at_the_start(target: PostgresTarget, postgres_proxy: HangingProxy, tmp_
     finish(target, tmp_path / "checkpoints")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("target", "point", "visible"),
     [
@@ -147,6 +149,7 @@ COMMITS = [
 ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("target", "point"), COMMITS[1::3], indirect=["target"])
 def test_in_the_commit(
     target: PostgresTarget,
@@ -174,6 +177,7 @@ def test_in_the_commit(
     finish(target, tmp_path / "checkpoints")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("target", "point"), COMMITS, indirect=["target"])
 def test_in_the_commit_for_a_while(
     target: PostgresTarget,

@@ -128,6 +128,7 @@ def no() -> None:
     raise SinkError(message)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "passing",
     ["sink.prepare.before:20", "sink.prepare.after:24"],

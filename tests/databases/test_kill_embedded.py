@@ -18,6 +18,7 @@ POINTS = {
 }
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("kind", sorted(POINTS))
 @pytest.mark.usefixtures("forks")
 def test_killed_around_the_commit(kind: str, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ PARTS = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", sorted(PARTS))
 @pytest.mark.usefixtures("forks")
 def test_killed_around_the_commit(kind: str, database: str, tmp_path: Path) -> None:

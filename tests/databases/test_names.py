@@ -62,6 +62,7 @@ def address_of(kind: str, request: pytest.FixtureRequest, path: Path) -> str:
     return str(path / "results.db")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_with_an_odd_name(

@@ -34,6 +34,7 @@ NUMBERS = (
 )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("key", ["i", "day", "at", "label", "token", "maybe"])
 def test_keeps_the_contract_and_reads_every_row(database: str, key: str) -> None:
     execute(database, NUMBERS)

@@ -60,6 +60,7 @@ CONNECTIONS = (
 )
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("kind", "parallelism", "message"),
     [

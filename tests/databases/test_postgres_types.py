@@ -202,6 +202,7 @@ def make_tables(database: str, values: list[Row]) -> None:
         connection.cursor().executemany(statement, rows)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", ["two_phase", "commit_table", "upsert"])
 @pytest.mark.parametrize("seed", [1])
 def test_oracle_written_as_psycopg_writes(kind: str, seed: int, database: str) -> None:
@@ -226,6 +227,7 @@ AS_TEXT = {"time", "big_dec", "document", "map", "json_text"} | {
 }
 
 
+@pytest.mark.extended
 def test_oracle_read_as_psycopg_reads(database: str) -> None:
     values = records(2)
     make_tables(database, values)

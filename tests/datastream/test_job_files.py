@@ -229,6 +229,7 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
 """
 
 
+@pytest.mark.extended
 @pytest.mark.both_engines
 def test_requirements_are_built_from_source_distributions(
     env: StreamExecutionEnvironment, tmp_path: Path

@@ -60,6 +60,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Program]]:
         program.process.communicate()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("mode", "sign"), [("execute", "running"), ("collect", "got")])
 def test_an_interrupt_cancels_the_job_and_waits_for_it(
     start: Callable[..., Program], mode: str, sign: str
@@ -72,6 +73,7 @@ def test_an_interrupt_cancels_the_job_and_waits_for_it(
     assert program.end() == (0, ["jobs left: []"], "")
 
 
+@pytest.mark.extended
 def test_a_program_that_ends_before_its_job_waits_for_it(start: Callable[..., Program]) -> None:
     program = start("async")
     program.until("the program ends")
@@ -80,6 +82,7 @@ def test_a_program_that_ends_before_its_job_waits_for_it(start: Callable[..., Pr
     assert program.end() == (0, [], WAITING)
 
 
+@pytest.mark.extended
 def test_a_job_whose_records_nobody_reads_any_more_is_cancelled(
     start: Callable[..., Program],
 ) -> None:
@@ -98,6 +101,7 @@ def test_its_exit_code_tells_of_a_job_that_failed_afterwards(
     assert (code, said) == (1, f"{WAITING}millstream: JobError: what went wrong\n")
 
 
+@pytest.mark.extended
 def test_an_interrupt_ends_that_wait(start: Callable[..., Program]) -> None:
     program = start("async")
     program.until("the program ends")
@@ -108,6 +112,7 @@ def test_an_interrupt_ends_that_wait(start: Callable[..., Program]) -> None:
     assert (code, said) == (1, f"{WAITING}millstream: interrupted\n")
 
 
+@pytest.mark.extended
 def test_a_program_that_fails_takes_its_jobs_with_it(start: Callable[..., Program]) -> None:
     program = start("raising")
     code, _, said = program.end()
@@ -116,6 +121,7 @@ def test_a_program_that_fails_takes_its_jobs_with_it(start: Callable[..., Progra
     assert said.endswith("millstream: cancelling job 'endless', which still runs\n")
 
 
+@pytest.mark.extended
 def test_millstream_run_waits_as_well_and_says_one_line_when_interrupted(
     start: Callable[..., Program],
 ) -> None:
@@ -128,6 +134,7 @@ def test_millstream_run_waits_as_well_and_says_one_line_when_interrupted(
     assert (code, said) == (130, f"{WAITING}millstream: interrupted\n")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("run", [False, True])
 def test_a_program_that_never_executes_is_told_so(tmp_path: Path, *, run: bool) -> None:
     program = tmp_path / "forgetful.py"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,6 +24,7 @@ print(Rowtime, ObjectPath, Tumble, Types, Counter)
 """
 
 
+@pytest.mark.extended
 def test_a_prompt_has_environments_and_names(tmp_path: Path) -> None:
     command = [sys.executable, "-i", "-m", "millstream.shell"]
     done = subprocess.run(

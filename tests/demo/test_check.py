@@ -191,6 +191,7 @@ def copied(outputs: OutputDirectories, tmp_path: Path) -> OutputDirectories:
     return copy
 
 
+@pytest.mark.extended
 def test_oracle_plain_python_agrees_with_duckdb(
     inputs: InputFiles, outputs: OutputDirectories
 ) -> None:
@@ -202,6 +203,7 @@ def test_oracle_plain_python_agrees_with_duckdb(
     assert report.missed > 100
 
 
+@pytest.mark.extended
 def test_oracle_rare_watermarks_make_fewer_flights_late(
     inputs: InputFiles, outputs: OutputDirectories, tmp_path: Path
 ) -> None:
@@ -220,6 +222,7 @@ def repeat_first(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table, table.slice(0, 1)])
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("directory", ["flights", "hourly", "late", "missed"])
 @pytest.mark.parametrize("change", [drop_last, repeat_first])
 def test_check_finds_a_row_too_few_or_too_many(
@@ -254,6 +257,7 @@ def test_pending_files_are_not_results(inputs: InputFiles, copied: OutputDirecto
     assert check(inputs, copied).correct
 
 
+@pytest.mark.extended
 def test_picture_is_drawn(outputs: OutputDirectories, tmp_path: Path) -> None:
     picture = tmp_path / "results.png"
     draw(outputs, picture)

@@ -74,6 +74,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> InputFiles:
     return prepare(tmp_path_factory.mktemp("demo") / "input", files=4)
 
 
+@pytest.mark.extended
 def test_all_flights_are_written_in_order(inputs: InputFiles) -> None:
     files = sorted(inputs.flights.iterdir())
     assert [file.name for file in files] == [f"flights-{n:02d}.parquet" for n in range(1, 5)]
@@ -88,6 +89,7 @@ def test_prepared_input_is_used_again(inputs: InputFiles) -> None:
     assert (inputs.flights / "flights-01.parquet").stat().st_mtime_ns == before
 
 
+@pytest.mark.extended
 def test_interrupted_preparation_starts_over(tmp_path: Path) -> None:
     leftover = tmp_path / "input" / "flights" / "flights-99.parquet"
     leftover.parent.mkdir(parents=True)

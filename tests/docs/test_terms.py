@@ -59,6 +59,7 @@ def test_messages_are_checked(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.extended
 def test_messages_are_clean() -> None:
     assert list(terms.find_in_messages(sorted((terms.ROOT / "src").rglob("*.py")))) == []
 

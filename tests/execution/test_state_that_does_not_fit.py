@@ -74,6 +74,7 @@ def has_state(directory: Path) -> bool:
     return last is not None and bool(last.program["counts"].states)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("execution", ["epochs", "pipelined"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_job_ends_without_a_restart_and_without_a_record(

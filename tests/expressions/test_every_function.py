@@ -290,6 +290,7 @@ CASES: Final = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", [as_given, wide], ids=["as given", "wide"])
 @pytest.mark.parametrize(("definition", "example"), CASES, ids=[str(case[1]) for case in CASES])
 def test_agree_on_null_boundaries_and_unreadable_text(

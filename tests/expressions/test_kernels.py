@@ -317,6 +317,7 @@ def check_group(name: str, seed: int) -> None:
         check(calls[index], seed, ZONES[(index + seed) % len(ZONES)])
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", GROUPS)
 def test_agree_kernel_and_reference(name: str) -> None:
     assert len(GROUPS[name]) > 6

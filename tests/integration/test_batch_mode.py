@@ -232,6 +232,7 @@ def test_oracle_windows(parts: list[list[Record]], schedule: Schedule, strategy:
         assert dropped(manifest) == 0
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("limits", [(40_000,), (7_000,), (1, 16_384, 3_000)])

@@ -89,6 +89,7 @@ def check_part(directory: Path, records: int) -> None:
     assert sorted(collected(directory, "last")) == sorted(totals()[:records])
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_failing_user_function_leaves_no_output_and_the_next_run_continues(

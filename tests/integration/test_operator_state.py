@@ -129,6 +129,7 @@ def test_a_union_is_given_to_all_when_the_job_is_restored_and_only_then(tmp_path
     assert restored == expected
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "point",
     [

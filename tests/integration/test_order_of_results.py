@@ -33,6 +33,7 @@ def run(env: StreamExecutionEnvironment, directory: Path, seed: int) -> None:
     MiniCluster(graph, directory / "checkpoint", limits=limits, seed=seed).run()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(about="order")
 @pytest.mark.parametrize("seed", range(5))
 def test_collected_records_are_in_order(tmp_path: Path, seed: int) -> None:

@@ -401,6 +401,7 @@ def test_union_waits_for_the_slower_source(tmp_path: Path) -> None:
 # -- watermarks in mid-stream ----------------------------------------------------------------------
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(about="time")
 @pytest.mark.parametrize("behind_keys", [False, True])
 @pytest.mark.parametrize("upstream", [False, True])

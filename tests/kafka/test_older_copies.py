@@ -63,6 +63,7 @@ def exact(broker: Broker) -> Job:
     return Job(broker, CheckpointingMode.EXACTLY_ONCE)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("before", "behind"), [(0, 1), (1, 1), (1, 3)])
 def test_producers_that_did_not_go_on(exact: Job, tmp_path: Path, before: int, behind: int) -> None:
     for _ in range(before):

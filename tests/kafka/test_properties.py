@@ -135,6 +135,7 @@ def test_no_password_is_shown() -> None:
     assert repr(made[1]).startswith("<Kafka source of 'events': {")
 
 
+@pytest.mark.extended
 def test_brokers_that_are_down(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

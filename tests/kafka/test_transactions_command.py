@@ -62,6 +62,7 @@ def test_list_commit_and_abort(broker: Broker, capsys: pytest.CaptureFixture[str
         main(["transactions", "abort", *where])
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("forks")
 def test_the_checkpoint_directory_decides(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -312,6 +312,7 @@ def test_a_nursery_holds_no_connection_of_another(tmp_path: Path, eventually: Ev
     first.close()
 
 
+@pytest.mark.extended
 def test_a_job_beside_a_database_of_the_program(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,6 +332,7 @@ def test_a_job_beside_a_database_of_the_program(
     mine.close()
 
 
+@pytest.mark.extended
 def test_a_job_of_a_process_forked_from_one_with_a_database(tmp_path: Path) -> None:
     """It has none of RocksDB's threads, and what counts them all the same."""
     program = Path(__file__).parent / "forked_program.py"

@@ -74,6 +74,7 @@ def _marked(case: Case) -> object:
     return pytest.param(case, id=str(case), marks=marks)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("case", [_marked(case) for case in wanted()])
 def test_case(case: Case, matrix: Matrix) -> None:
     print(f"replay with MILLSTREAM_MATRIX_CASES={case}")

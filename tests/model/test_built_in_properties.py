@@ -250,6 +250,7 @@ def _check(program: Program, chance: random.Random, replay: str) -> None:
     assert not wrong, f"{replay}\n{program} {names}\n{steps}\n{wrong}"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 def test_oracle_built_in_aggregates(assigner: str) -> None:
     count = {"session": 200}.get(assigner, 40 if assigner in VECTORISED else 15)

@@ -158,6 +158,7 @@ def _check(before: Program, after: Program, script: list[Step], at: int, replay:
     raise AssertionError(message)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 def test_oracle_any_change_of_windows(assigner: str) -> None:
     """Trigger, evictor, lateness and function at once."""
@@ -177,6 +178,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_oracle_change_of_trigger_and_lateness(function: str) -> None:
     """The function and the kind of content stay: all is gone on with that a trigger takes over."""

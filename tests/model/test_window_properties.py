@@ -29,6 +29,7 @@ NEVER_TOGETHER = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("assigner", "trigger"),
     [pair for pair in itertools.product(ASSIGNERS, TRIGGERS) if pair not in NEVER_TOGETHER],

@@ -49,6 +49,7 @@ def slowly(number: int) -> tuple[int, int]:
     return number % 5, number
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("interval", ["100 ms", "1 h"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_all_rules_are_there_before_the_first_record(

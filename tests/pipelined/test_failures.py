@@ -204,6 +204,7 @@ def test_a_newer_driver_takes_over(make: Make, tmp_path: Path, eventually: Event
     finish(newer, tmp_path, pids)
 
 
+@pytest.mark.extended
 def test_slots_die_with_their_driver(tmp_path: Path, eventually: Eventually) -> None:
     program = subprocess.Popen([sys.executable, str(PROGRAM), "numbers", str(tmp_path)])
     pids = at_work(tmp_path, eventually)

@@ -154,6 +154,7 @@ class Slow(KeyedProcessFunction):
         yield from ()
 
 
+@pytest.mark.extended
 def test_several_tasks_have_turns_between_timers_that_take_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def numbers(directory: Path) -> list[int]:
     return [number for number, _ in results(directory, "out")]
 
 
+@pytest.mark.sampled(every=3)
 @both_engines
 @pytest.mark.parametrize("parallelism", [2, 3])
 @pytest.mark.parametrize(
@@ -127,6 +128,7 @@ def test_records_in_flight_and_state_come_together_at_another_max_parallelism(
         assert counts == list(range(1, 36))
 
 
+@pytest.mark.sampled(every=3)
 @both_engines
 @pytest.mark.parametrize("parallelism", [2, 3])
 @pytest.mark.parametrize("groups", [32, 200])

@@ -151,6 +151,7 @@ def slowly(value: Any) -> Any:
     return value
 
 
+@pytest.mark.extended
 def test_a_job_ends_though_timers_always_have_something_in_flight(
     make: Make, eventually: Eventually
 ) -> None:

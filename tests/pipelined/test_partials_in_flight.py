@@ -82,6 +82,7 @@ def test_the_same_program_merges_them(
     assert found == expected()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("pipelined", [True, False], ids=["pipelined", "epochs"])
 @pytest.mark.parametrize(
     "changed",

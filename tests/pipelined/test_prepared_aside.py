@@ -197,6 +197,7 @@ def waits(sink: Any, directory: Path) -> Any:
     return sink
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize("kind", ["files", "kafka"])
 def test_output_comes_once_whose_checkpoint_expires_while_it_is_prepared(

@@ -65,6 +65,7 @@ def simulate_all(
     return [simulate(seed, directory / str(seed), barriers=barriers) for seed in seeds]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("seed", sampled(SEEDS, 2))
 def test_each_checkpoint_is_a_consistent_cut(tmp_path: Path, seed: int) -> None:
     print("seed", seed)
@@ -78,6 +79,7 @@ def test_each_checkpoint_is_a_cut_with_what_is_in_flight(tmp_path: Path, seed: i
     assert simulate(seed, tmp_path, barriers=barriers).compared
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "seed",
     [
@@ -94,6 +96,7 @@ def test_each_checkpoint_is_a_cut_where_slots_are_replaced(tmp_path: Path, seed:
     assert simulation.lost or seed not in LOSING
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", sampled([1, 2, 5, 7], 1))
 def test_at_least_once_loses_nothing(tmp_path: Path, seed: int) -> None:
     """Of programs without windows, whose results are others if a record comes twice."""
@@ -126,12 +129,14 @@ def test_the_simulation_restarts_with_frames_in_flight(tmp_path: Path) -> None:
     pytest.fail(f"only {restarted}")
 
 
+@pytest.mark.extended
 def test_a_seed_gives_the_same_again(tmp_path: Path) -> None:
     one, other = (simulate(2, tmp_path / name) for name in ("one", "other"))
     assert one.compared == other.compared
     assert one.clock.now == other.clock.now
 
 
+@pytest.mark.extended
 def test_without_alignment_checkpoints_are_no_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +190,7 @@ def test_without_the_frames_that_come_later_checkpoints_are_no_cut(
         simulate_all(OVERTAKING, tmp_path, "unaligned")
 
 
+@pytest.mark.extended
 def test_frames_behind_a_barrier_are_in_no_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +208,7 @@ def test_frames_behind_a_barrier_are_in_no_cut(
         simulate_all(OVERTAKING, tmp_path, "mixed")
 
 
+@pytest.mark.extended
 def test_without_restoring_what_was_in_flight_records_are_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

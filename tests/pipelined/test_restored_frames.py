@@ -52,6 +52,7 @@ def stop_at_once(cluster: MiniCluster) -> Manifest:
 # -- channels that have nothing for a subtask --------------------------------------------------
 
 
+@pytest.mark.sampled(every=3)
 @both_engines
 @pytest.mark.parametrize("parallelism", [2, 3, 4])
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ def _run_by_turns(
     assert sorted(_written(directory)) == list(range(COUNT))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("make", [_parquet, _texts, _generated])
 def test_everything_once(
     tmp_path: Path,

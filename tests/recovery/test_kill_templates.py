@@ -19,6 +19,7 @@ PROTOCOL = ["manifest.publish.after", "sink.commit.after:3", "recover.commit.aft
 POINTS = points_of("staged values", "write-ahead sink", "two-phase sink")
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("forks")
 def test_every_crash_point_of_the_templates(tmp_path: Path) -> None:
     crashes = [f"{point}:{2 + index % 3}" for index, point in enumerate(POINTS)] + PROTOCOL

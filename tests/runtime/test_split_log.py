@@ -73,6 +73,7 @@ def test_a_crash_while_compacting(tmp_path: Path, point: str) -> None:
     assert len(files_of(tmp_path)) <= MOST_FILES + 3
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_fenced_driver_changes_no_number(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ class Uploader:
         assert self.failure is None
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", range(4))
 def test_oracle_a_snapshot_is_what_was_written_before_it_was_prepared(
     world: World, seed: int

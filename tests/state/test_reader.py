@@ -76,6 +76,7 @@ def _entries(checkpoint: Path, uid: str) -> dict[str, list[Any]]:
         }
 
 
+@pytest.mark.sampled(every=3)
 def test_every_section_is_named_and_every_entry_read(checkpoint: Path) -> None:
     storage = LocalStorage(str(checkpoint))
     manifest = inspect_checkpoint(storage).manifest
@@ -132,6 +133,7 @@ def test_classes_of_the_program_are_shown_by_name(checkpoint: Path) -> None:
     assert "tests.checkpoint.kept_program.Place('" in repr(places[0].key)
 
 
+@pytest.mark.sampled(every=3)
 def test_the_command_needs_no_program(checkpoint: Path, tmp_path: Path) -> None:
     """In a process that cannot import the tests."""
     paths = [path for path in sys.path if path.endswith(("src", "site-packages"))]
@@ -147,6 +149,7 @@ def test_the_command_needs_no_program(checkpoint: Path, tmp_path: Path) -> None:
     assert "key 'b'" not in done.stdout
 
 
+@pytest.mark.sampled(every=3)
 def test_the_command_lists_and_filters(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

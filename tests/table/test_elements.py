@@ -249,6 +249,7 @@ def test_a_decimal_of_a_function_that_is_too_large(env: TableEnvironment, text: 
         list(table.execute().collect())
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("value", "kind", "made"),
     [

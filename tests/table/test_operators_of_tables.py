@@ -34,6 +34,7 @@ def only(table: Table) -> Any:
     return value
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [

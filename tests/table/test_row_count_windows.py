@@ -42,6 +42,7 @@ def windows_of(rows: Iterable[int], size: int, slide: int) -> list[list[int]]:
     return [values[start : start + size] for start in starts]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines
 @pytest.mark.parametrize(("size", "slide"), [(1, 1), (3, 3), (4, 2), (3, 2), (2, 3)])
 def test_oracle_windows_by_key(size: int, slide: int, tmp_path: Path) -> None:

@@ -235,6 +235,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("assigner", sampled(ASSIGNERS, 3))
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_cuts_into_epochs_change_nothing(assigner: str, trigger: str) -> None:

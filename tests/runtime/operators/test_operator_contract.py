@@ -77,6 +77,7 @@ def test_rule_6_counters_are_those_since_the_snapshot_before(kind: str) -> None:
     assert counts == [3, 0, 2]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", FACTORIES)
 def test_agree_engines(kind: str) -> None:
     results = [

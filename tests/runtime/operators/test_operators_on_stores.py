@@ -110,6 +110,7 @@ def feed(harness: OperatorHarness, seed: int) -> list[str]:
     return sorted(map(repr, harness.records))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("kind", FACTORIES)
 def test_agree_backends(backend: str, kind: str, tmp_path: Path) -> None:
@@ -132,6 +133,7 @@ SESSIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("engine", ["long-lived"], indirect=True)
 @pytest.mark.parametrize(
     ("most_bytes", "most_unwritten"), [(0, 0), (3_000, 3), (64 << 20, 0), (64 << 20, 2_000)]

@@ -66,6 +66,7 @@ def play(harness: OperatorHarness, seed: int) -> tuple[list[Any], list[Any]]:
     return harness.events, harness.side_records.get("late", [])
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("evictor", [None, CountEvictor.of(2)])
 @pytest.mark.parametrize("assigner", ASSIGNERS.values(), ids=ASSIGNERS)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

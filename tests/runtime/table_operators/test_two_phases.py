@@ -70,6 +70,7 @@ def _rows(seed: int) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("strategy", ["AUTO", "ONE_PHASE"])
 @pytest.mark.parametrize("query", _QUERIES)
@@ -358,6 +359,7 @@ def test_a_plan_advises_two_phases_where_they_would_be_made(tmp_path: Path) -> N
     assert '"nodes"' in plan.split("== Physical Execution Plan ==")[1]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN", "FULL JOIN"])
 def test_oracle_joins_of_mini_batches(join: str, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def of(env: TableEnvironment, expression: str) -> Any:
     return value
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "expression",
     [

@@ -23,6 +23,7 @@ def rows(query: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in found if isinstance(row, Row)]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
@@ -158,6 +159,7 @@ def test_what_flink_refuses_stays_refused(expression: str) -> None:
         rows(f"SELECT {expression}")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "word",
     [

@@ -57,6 +57,7 @@ def _rows(seed: int) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("mini_batch", [False, True])
 @pytest.mark.parametrize("number", sampled(range(len(QUERIES)), 4))

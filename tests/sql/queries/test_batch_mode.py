@@ -48,6 +48,7 @@ def oracle() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize(
     ("query", "ordered"),

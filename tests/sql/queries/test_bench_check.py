@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _EVENTS = Dataset(3_000, 40, 2)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("kind", sorted(QUERIES))
 def test_changes_of_a_workload(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_BENCH_DATA", str(tmp_path / "data"))

@@ -48,6 +48,7 @@ def inserts(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [("INSERT", *row) for row in rows]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [

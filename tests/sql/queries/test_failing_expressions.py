@@ -42,6 +42,7 @@ QUERIES = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("operator", QUERIES)
 def test_the_operator_is_named(operator: str, tmp_path: Path) -> None:
     env = environment(1)

@@ -89,6 +89,7 @@ def _rows(seed: int) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("number", range(len(QUERIES)))
 def test_oracle_group_windows(number: int, tmp_path: Path) -> None:

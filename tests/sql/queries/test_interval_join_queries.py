@@ -57,6 +57,7 @@ def _tables(env: TableEnvironment, seed: int, path: Path) -> duckdb.DuckDBPyConn
     return connection
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=3)
 @pytest.mark.parametrize("number", range(len(QUERIES)))
 def test_oracle_bounds_of_time(number: int, tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ OFTEN = {("sqlite", 0), ("sqlite", 3), ("sqlite", 5), ("duckdb", 1), ("filesyste
 EVERY = [(each, n) for n in range(len(QUERIES)) for each in ("sqlite", "duckdb", "filesystem")]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize(
     ("connector", "number"),

@@ -74,6 +74,7 @@ def test_every_query_can_be_measured(tmp_path: Path) -> None:
         assert "== Optimized Physical Plan ==" in pipeline.explain(), name
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize(
     "name",
@@ -102,6 +103,7 @@ def test_oracle_query(name: str, tmp_path: Path) -> None:
     assert expected
 
 
+@pytest.mark.extended
 @pytest.mark.both_engines(every=2)
 @pytest.mark.parametrize("name", ["q3", "q20"])
 def test_oracle_query_of_the_stream_of_all_events(name: str, tmp_path: Path) -> None:

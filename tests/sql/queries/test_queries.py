@@ -73,6 +73,7 @@ def _answer(query: str, t: list[Any], u: list[Any]) -> Counter[tuple[Any, ...]]:
     return Counter(connection.execute(query).fetchall())
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("number", sampled(range(len(QUERIES)), 12))
 def test_oracle_query(number: int, tmp_path: Path) -> None:

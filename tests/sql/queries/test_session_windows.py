@@ -142,6 +142,7 @@ def _rows(seed: int) -> list[Row]:
     ]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines
 @pytest.mark.parametrize("number", range(len(_QUERIES)))
 def test_oracle_sessions(number: int, tmp_path: Path) -> None:

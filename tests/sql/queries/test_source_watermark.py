@@ -50,6 +50,7 @@ def of_records(watermark: Any = "SOURCE_WATERMARK()") -> Schema:
     return builder.watermark("rowtime", watermark).build()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(about="time")
 @pytest.mark.parametrize("delay", [0, 4_000])
 def test_oracle_rows_are_late_behind_the_watermark_of_the_stream(

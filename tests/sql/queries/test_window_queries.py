@@ -93,6 +93,7 @@ def _events(seed: int) -> list[tuple[str, str, int]]:
     return sorted(found)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=4)
 @pytest.mark.parametrize("number", sampled(range(len(QUERIES)), 8))
 def test_oracle_over_time(number: int, tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def _tables(env: TableEnvironment, seed: int, path: Path) -> duckdb.DuckDBPyConn
     return connection
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.both_engines(every=5)
 @pytest.mark.parametrize(
     "number",

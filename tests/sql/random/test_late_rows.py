@@ -383,6 +383,7 @@ def test_order_by_gives_a_row_after_the_watermark_unless_a_later_one_was_given(
     assert question.answer(rows) == wanted
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("seed", [*sampled(range(60, 72), 4), *_SEEDS])
 def test_oracle_sessions_of_late_rows(seed: int, tmp_path: Path) -> None:
     compare(seed, tmp_path, _session_question)
