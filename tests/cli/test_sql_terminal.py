@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Final
@@ -97,7 +98,10 @@ class Terminal:
 def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Terminal]:
     made = Terminal(request.param, tmp_path)
     yield made
-    made.process.close(force=True)
+    if made.process.isalive():
+        made.process.kill(signal.SIGKILL)
+        made.process.wait()  # a busy machine takes longer for it than ``close`` waits
+    made.process.close()
 
 
 def table_of(lines: list[str]) -> list[str]:

@@ -99,7 +99,8 @@ def lost(directory: Path, execution: str, build: Build, restarts: int = 0) -> st
     settings = {
         "execution.target": "local",
         "millstream.execution": execution,
-        "execution.checkpointing.interval": "100 ms",
+        # None before the crash, which would end the careful mode of a restart.
+        "execution.checkpointing.interval": "1 min",
         "execution.checkpointing.dir": str(directory / "checkpoints"),
     }
     env = environments(directory, settings)(2, settings)
