@@ -111,6 +111,8 @@ CRASH_POINTS: Final[dict[str, str]] = {
     "savepoint.begin.after": "start: the first manifest is published, nothing recovered",
     "savepoint.delete.before": "claim: the first own checkpoint is there, the savepoint too",
     "savepoint.delete.after": "claim: the savepoint is deleted",
+    "checkpoint.restore.before": "restore: a job is to go back to a checkpoint, nothing is written",
+    "checkpoint.restore.after": "restore: the checkpoint is published again as the newest",
 }
 
 

@@ -237,6 +237,11 @@ def verify_checkpoints(storage: CheckpointStorage) -> Verification:
     return result
 
 
+def verify_checkpoint(storage: CheckpointStorage, manifest: Manifest) -> list[Problem]:
+    """Read every file of one checkpoint; returns what is missing or damaged."""
+    return _verify_files(storage, manifest, {}, Verification())
+
+
 def _verify_files(
     storage: CheckpointStorage,
     manifest: Manifest,

@@ -1,6 +1,6 @@
-"""``millstream checkpoints DIR``: list, inspect, state, verify, export, confirm and sign.
+"""``millstream checkpoints DIR``: list, inspect, state, verify, export, restore, confirm and sign.
 
-All but "confirm" and "sign" only read the directory, and may be used while the job runs.
+All but "restore", "confirm" and "sign" only read the directory, and may be used while the job runs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from millstream.checkpoint.inspect import (
 )
 from millstream.checkpoint.local_storage import seal_of
 from millstream.checkpoint.program import accumulators, labels
+from millstream.checkpoint.restore import restore_checkpoint
 from millstream.checkpoint.savepoint import SavepointSettings, export_checkpoint
 from millstream.checkpoint.storages import open_storage
 from millstream.cli.tables import Table
@@ -176,24 +177,26 @@ def show_checkpoints(
     key_file: str = "",
     selection: Selection | None = None,
     target: str = "",
+    repeats_output: bool = False,
 ) -> int:
-    """Print what is in a checkpoint directory, or confirm that output of it has been seen.
+    """Print what is in a checkpoint directory, or change from what its job continues.
 
     Args:
         directory: the checkpoint directory.
-        action: "list", "inspect", "state", "verify", "export", "confirm" or "sign".
+        action: "list", "inspect", "state", "verify", "export", "restore", "confirm" or "sign".
         epoch: for "inspect" and "state": which checkpoint, None for the newest; for "export":
-            which; for "confirm": the newest.
+            and "restore": which; for "confirm": the newest.
         key_file: the key with which the directory is signed, or is to be.
         selection: for "state": what of it.
         target: for "export": below which the savepoint is written.
+        repeats_output: for "restore": output of later checkpoints may be written again.
 
     Returns:
         The exit code: 1 if "verify" found damage.
 
     Raises:
         CheckpointError: there is no such directory or checkpoint.
-        OSError: "confirm" could not write.
+        OSError: "restore" or "confirm" could not write.
     """
     storage = open_storage(directory, seal=seal_of(key_file))
     if not storage.is_there():
@@ -207,6 +210,8 @@ def show_checkpoints(
         return _verify(storage)
     if action == "confirm" and epoch is not None:
         _confirm(storage, epoch)
+    elif action == "restore" and epoch is not None:
+        _restore(storage, epoch, repeats_output=repeats_output)
     elif action == "export" and epoch is not None:
         print(_export(storage, epoch, target, key_file))
     elif action == "inspect":
@@ -341,6 +346,20 @@ def _confirm(storage: CheckpointStorage, epoch: int) -> None:
         " run commits what it still finds pending, and takes what is neither pending nor there"
         " for taken away"
     )
+
+
+def _restore(storage: CheckpointStorage, epoch: int, *, repeats_output: bool) -> None:
+    restored = restore_checkpoint(storage, epoch, repeats_output=repeats_output)
+    print(
+        f"The next run of the job continues from checkpoint {restored.copy}, a copy of checkpoint"
+        f" {epoch}"
+    )
+    for name, count in sorted(restored.repeated.items()):
+        print(
+            f"Output of later checkpoints is written again: {count} committables of sink {name!r}"
+        )
+    for name in restored.uncommitted:
+        print(f"Sink {name!r} commits nothing: what it wrote after checkpoint {epoch} comes again")
 
 
 def _export(storage: CheckpointStorage, epoch: int, target: str, key_file: str) -> str:

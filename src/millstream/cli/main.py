@@ -349,12 +349,29 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_restore(actions: argparse._SubParsersAction[ArgumentParser]) -> None:
+    restore = actions.add_parser(
+        "restore",
+        help="let the job continue from an older checkpoint",
+        description="Publish a retained checkpoint again as the newest one, so that the next run "
+        "of the job continues from it. Refused if later checkpoints have committed output, which "
+        "the job would write again. Stop the job first; a run that is still active ends with an "
+        "error.",
+    )
+    restore.add_argument("epoch", metavar="ID", type=whole_number, help="the checkpoint id")
+    restore.add_argument(
+        "--repeat-output",
+        action="store_true",
+        help="continue although output after the checkpoint will be there twice",
+    )
+
+
 def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     checkpoints = commands.add_parser(
         "checkpoints",
         help="inspect a checkpoint directory",
-        description="Inspect a checkpoint directory, also while the job runs. Only confirm and "
-        "sign change it.",
+        description="Inspect a checkpoint directory, also while the job runs. Only restore, "
+        "confirm and sign change it.",
     )
     checkpoints.add_argument("directory", help="the checkpoint directory")
     _add_key_file(checkpoints)
@@ -379,6 +396,7 @@ def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> No
     )
     export.add_argument("epoch", metavar="ID", type=whole_number, help="the checkpoint id")
     export.add_argument("target", metavar="TARGET", help="the directory to write to")
+    _add_restore(actions)
     confirm = actions.add_parser(
         "confirm",
         help="mark the output of the last checkpoint as committed",
@@ -534,6 +552,7 @@ def _dispatch(options: argparse.Namespace) -> int:
             key_file=getattr(options, "hmac_key_file", ""),
             selection=_selection(options),
             target=getattr(options, "target", ""),
+            repeats_output=getattr(options, "repeat_output", False),
         )
     if options.command == "savepoint":
         from millstream.cli.savepoint_command import SavepointOptions, take_savepoint
