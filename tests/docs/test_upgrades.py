@@ -23,4 +23,4 @@ def test_the_page_prints_what_it_shows(
         exec(compile(program, f"upgrades.md block {number}", "exec"), names)
         printed = [line for line in capsys.readouterr().out.splitlines() if line]
         assert printed == expected.splitlines(), f"block {number}"
-    assert len([expected for _, expected in blocks if expected]) == 5
+    assert len([expected for _, expected in blocks if expected]) == 7

@@ -243,7 +243,7 @@ def test_another_type_of_a_state_is_refused(tmp_path: Path) -> None:
     out = keyed.connect(rules.broadcast(other, SEEN)).process(Counting()).uid("process")
     collect(out, tmp_path)
     graph = env.get_job_graph("broadcast state")
-    message = "state 'rules' was kept with values of type String -> Long and is now declared with"
+    message = "state 'rules' was kept with values of type Long and is now declared with String"
     with pytest.raises(StateError, match=message):
         MiniCluster(graph, tmp_path / "checkpoint", limits=repeat(20)).run()
 

@@ -356,6 +356,30 @@ def _states(before: Any, after: Any) -> tuple[Build, Build]:
     return counting(before), counting(after)
 
 
+def described(*types: Any) -> MapStateDescriptor:
+    return MapStateDescriptor("count", *types)
+
+
+CONVERTED: dict[str, tuple[Build, Build]] = {
+    "wider value": _states(ValueStateDescriptor("count", Types.BYTE()), LONG),
+    "value as a float": _states(
+        ValueStateDescriptor("count", Types.INT()), ValueStateDescriptor("count", Types.DOUBLE())
+    ),
+    "wider values of a map": _states(
+        described(Types.STRING(), Types.SHORT()), described(Types.STRING(), Types.INT())
+    ),
+}
+
+
+@pytest.mark.both_engines(every=2)
+@pytest.mark.parametrize("change", CONVERTED)
+@pytest.mark.parametrize("then", [2, 3])
+def test_changed_types_are_converted(change: str, then: int, tmp_path: Path) -> None:
+    before, after = CONVERTED[change]
+    backend = "rocksdb" if then == 3 else "hashmap"
+    assert changed(tmp_path, before, after, None, Run(then, backend)) == EXPECTED
+
+
 REFUSED: dict[str, tuple[tuple[Build, Build], str]] = {
     "state renamed": (
         _states(LONG, OTHER),
@@ -378,7 +402,7 @@ REFUSED: dict[str, tuple[tuple[Build, Build], str]] = {
             MapStateDescriptor("count", Types.STRING(), Types.LONG()),
             MapStateDescriptor("count", Types.BYTE(), Types.LONG()),
         ),
-        "values of type String -> Long and is now declared with Byte -> Long",
+        "map keys of type String cannot become Byte",
     ),
 }
 

@@ -17,7 +17,7 @@ from millstream.state.operator_state import (
     prepare_states,
 )
 from millstream.state.rescale import own_states, redistribute
-from millstream.types.types import Types
+from millstream.types.types import Row, Types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,9 +195,29 @@ def test_another_kind_or_type_of_a_name_is_refused(storage: LocalStorage) -> Non
     with pytest.raises(StateError, match=message):
         again.union_list_state("l")
     again = restored(handles, storage)
-    with pytest.raises(StateError, match=r"state 'b' was kept with values of type .* -> "):
+    with pytest.raises(StateError, match="Long cannot become String"):
         again.broadcast_state("b", Types.STRING(), Types.STRING())
     assert restored(handles, storage).list_state("l", Types.LONG()).get() == [1]
+
+
+def test_operator_state_follows_the_declared_types(storage: LocalStorage) -> None:
+    before = Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.STRING()])
+    after = Types.ROW_NAMED(["c", "a"], [Types.STRING(), Types.DOUBLE()])
+    states = OperatorStates()
+    states.list_state("l", before).update([Row(1, "x"), Row("a", "b")(2, "y")])
+    states.union_list_state("u", Types.SHORT()).add(7)
+    states.broadcast_state("b", Types.STRING(), before).put("k", Row("a", "b")(3, "z"))
+    handles = through_json(written(states, storage))
+    again = restored(handles, storage)
+    with pytest.raises(StateError, match=r"operator 'o': state 'l' .* Integer cannot become Str"):
+        again.list_state("l", Types.ROW_NAMED(["a"], [Types.STRING()]))
+    again = restored(handles, storage)
+    made = Row("c", "a")
+    for _ in range(2):  # and again, from what was written then
+        assert again.list_state("l", after).get() == [made(None, 1.0), made(None, 2.0)]
+        assert again.union_list_state("u", Types.LONG()).get() == [7]
+        assert again.broadcast_state("b", Types.STRING(), after).get("k") == made(None, 3.0)
+        again = restored(through_json(written(again, storage)), storage)
 
 
 def test_damage_is_found(storage: LocalStorage, tmp_path: Path) -> None:

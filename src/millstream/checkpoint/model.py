@@ -264,6 +264,7 @@ OPERATOR_STATE: Final = record(
     kind=Form(lambda kind: kind.value, OperatorStateKind),
     count=INT,
     type=TEXT.left_out_if_empty(),
+    schemas=OBJECT.left_out_if_empty(),
     is_copy=FLAG.left_out_if_empty("copy"),
     inline=sequence(BYTES, tuple).left_out_if_empty("elements"),
     file=optional(_FILE).left_out_if_empty(),

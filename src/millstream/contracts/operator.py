@@ -56,6 +56,9 @@ class OperatorStateHandle:
     #: All of a union, as the subtask was given it, which has not asked for it: the others have the
     #: same, and it counts once.
     is_copy: bool = False
+    #: The declared types of elements ("schema") and of the keys of a map ("key_schema"), as
+    #: ``types/recorded_types.py`` has them; empty if there are none.
+    schemas: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

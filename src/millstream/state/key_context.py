@@ -423,9 +423,7 @@ class KeyContext(ABC):
         """Write entries of states and timers, and what the store must know of these."""
 
     @abstractmethod
-    def assign_index(
-        self, name: str, kind: str, *, ttl: bool = False, declared: str | None = None
-    ) -> int:
+    def assign_index(self, name: str, kind: str) -> int:
         """The number of the state called ``name``; a new one if the store does not know it."""
 
 

@@ -26,16 +26,19 @@ from millstream.errors import ProgramError, StateError, UnknownFormatError
 from millstream.functions.descriptors import ListStateDescriptor, MapStateDescriptor
 from millstream.state.key_context import KeyContext, following, head_of_name, key_of_head
 from millstream.state.list_state import KeyedListState, KeyedMapState
+from millstream.state.migration import entry_conversion, migrate
 from millstream.state.registry import (
     CHUNK_COUNTER,
     META,
     SECTION_RECORD,
     STORE_FORMAT,
     SWEPT,
-    declared_type,
+    declared_parts,
     description_of,
+    metadata_of,
     new_metadata,
     section_record,
+    variants,
 )
 from millstream.state.timers import InternalTimers
 from millstream.state.ttl import TtlListState, TtlMapState, TtlValueState
@@ -423,44 +426,68 @@ class KeyedState(KeyContext, HandleStore):
 
     # States.
 
-    def assign_index(
-        self, name: str, kind: str, *, ttl: bool = False, declared: str | None = None
-    ) -> int:
+    def assign_index(self, name: str, kind: str) -> int:
         """The number of the state called ``name``; a new one if the store does not know it.
 
         Args:
             name: of the state.
             kind: of the state.
-            ttl: whether its values expire.
-            declared: the type of its values, None if the program does not say.
 
         Raises:
-            StateError: the store has this name for another kind or type of state.
+            StateError: the store has this name for another kind of state.
         """
+        return self._assign(name, new_metadata(0, kind))
+
+    def _assign(self, name: str, wanted: dict[str, object]) -> int:
+        """The number of a state with this metadata; the store's, if it knows the state."""
         meta = self._metadata.get(name)
         if meta is None:
-            meta = new_metadata(self._next_index, kind, ttl=ttl, declared=declared)
+            meta = {**wanted, "index": self._next_index}
             self._next_index += 1
             self._metadata[name] = self._new_metadata[name] = meta
-        elif (meta["kind"], meta["ttl"]) != (kind, ttl):
+        elif (meta["kind"], meta["ttl"]) != (wanted["kind"], wanted["ttl"]):
             with_ttl = {True: " with time to live", False: " without time to live"}
             message = (
                 f"state {name!r} was kept as {meta['kind']} state{with_ttl[bool(meta['ttl'])]}"
-                f" and is now declared as {kind} state{with_ttl[ttl]};"
+                f" and is now declared as {wanted['kind']} state{with_ttl[bool(wanted['ttl'])]};"
                 " give the new state another name"
             )
             raise StateError(message)
-        elif declared is not None and meta.get("type") != declared:
-            if meta.get("type") is not None:
-                message = (
-                    f"state {name!r} was kept with values of type {meta['type']} and is now"
-                    f" declared with {declared}; what is stored would come back as the old type."
-                    " Declare the old type, or give the new state another name"
-                )
-                raise StateError(message)
-            meta["type"] = declared  # the first declaration counts from now on
-            self._new_metadata[name] = meta
         return cast("int", meta["index"])
+
+    def _bind(self, state: _Stored) -> None:
+        descriptor = state.descriptor
+        name, wanted = descriptor.name, metadata_of(descriptor)
+        state.index = self._assign(name, wanted)
+        self._adopt(descriptor, name, wanted)
+        for each in variants(self._metadata, name):
+            self._adopt(descriptor, each, wanted)
+
+    def _adopt(self, descriptor: StateDescriptor, stored: str, wanted: dict[str, object]) -> None:
+        """Have what the store keeps under a name in the form that the program declares.
+
+        Args:
+            descriptor: of the state.
+            stored: its name, or that of a variant, which is gone afterwards.
+            wanted: the metadata of the state as the program declares it.
+
+        Raises:
+            StateError: values cannot be converted.
+        """
+        name, meta = descriptor.name, self._metadata[stored]
+        target = {**self._metadata[name], **declared_parts(wanted)}
+        if target == meta:
+            return
+        convert = entry_conversion(descriptor, meta, target)
+        self._metadata[name] = self._new_metadata[name] = target
+        if convert is not None or stored != name:
+            numbers = (cast("int", meta["index"]), cast("int", target["index"]))
+            migrate(self.store, numbers, self.key_groups, name, convert or _as_it_is)
+            # What describes the entries is written with them, whatever follows.
+            puts = [(META + name.encode(), json.dumps(target).encode())]
+            self.store.write(puts, [META + stored.encode()] if stored != name else [])
+        if stored != name:
+            del self._metadata[stored]
 
     def renamed(self) -> list[tuple[str, str, str]]:
         """States that look renamed: (name in the store, new name, kind and type).
@@ -491,15 +518,6 @@ class KeyedState(KeyContext, HandleStore):
     def unused(self) -> list[str]:
         """Return the states of the user that the store has and the function did not ask for."""
         return [name for name in self.described() if name not in self._states]
-
-    def _bind(self, state: _Stored) -> None:
-        descriptor = state.descriptor
-        state.index = self.assign_index(
-            descriptor.name,
-            descriptor.kind,
-            ttl=descriptor.ttl_config is not None,
-            declared=declared_type(descriptor),
-        )
 
     def _register(self, state: _S) -> _S:
         self._states[state.descriptor.name] = state
@@ -545,3 +563,7 @@ class KeyedState(KeyContext, HandleStore):
             return entries if ttl is None else TtlMapState(self, entries, ttl)
         value = self._register(KeyedValueState(self, descriptor))
         return on_value(value if ttl is None else TtlValueState(self, value, ttl), descriptor)
+
+
+def _as_it_is(content: bytes) -> bytes:
+    return content

@@ -20,6 +20,8 @@ from millstream.contracts.operator import (
 from millstream.crash_points import crash_point
 from millstream.errors import StateError
 from millstream.state.local_copies import directory_name, read_table, stored_table
+from millstream.state.migration import stored_value, value_conversion
+from millstream.state.registry import declared_schemas
 from millstream.types.pickling import dumps, loads
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class StateContent:
     #: Each pickled.
     elements: tuple[bytes, ...]
     is_copy: bool = False
+    schemas: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -49,11 +52,13 @@ class _Named:
     type: str
     #: Where the checkpoint has exactly this; None once it was changed.
     handle: OperatorStateHandle | None = None
+    #: The declared types as they are recorded.
+    schemas: dict[str, Any] = field(default_factory=dict)
 
     def elements(self) -> Iterator[bytes]:
         raise NotImplementedError
 
-    def load(self, elements: Iterable[bytes]) -> None:
+    def load(self, elements: Iterable[Any]) -> None:
         raise NotImplementedError
 
 
@@ -64,8 +69,8 @@ class _List(_Named):
     def elements(self) -> Iterator[bytes]:
         return map(dumps, self._elements)
 
-    def load(self, elements: Iterable[bytes]) -> None:
-        self._elements = list(map(loads, elements))
+    def load(self, elements: Iterable[Any]) -> None:
+        self._elements = list(elements)
 
     def get(self) -> list[Any]:
         return list(self._elements)
@@ -89,8 +94,8 @@ class _Broadcast(_Named):
     def elements(self) -> Iterator[bytes]:
         return map(dumps, self._entries.items())
 
-    def load(self, elements: Iterable[bytes]) -> None:
-        self._entries = dict(cast("Iterable[tuple[Any, Any]]", map(loads, elements)))
+    def load(self, elements: Iterable[Any]) -> None:
+        self._entries = dict(elements)
 
     def get(self, key: Any) -> Any:
         return self._entries.get(key)
@@ -148,11 +153,11 @@ class OperatorStates:
         Raises:
             StateError: the name is taken by another kind or type of state; as for all of them.
         """
-        return self._claim(_List, name, OperatorStateKind.LIST, describe_type(type_info))
+        return self._claim(_List, name, OperatorStateKind.LIST, type_info)
 
     def union_list_state(self, name: str, type_info: TypeInformation | None = None) -> _List:
         """Return the list of which every subtask gets the elements of all."""
-        return self._claim(_List, name, OperatorStateKind.UNION, describe_type(type_info))
+        return self._claim(_List, name, OperatorStateKind.UNION, type_info)
 
     def broadcast_state(
         self,
@@ -161,32 +166,73 @@ class OperatorStates:
         value_type: TypeInformation | None = None,
     ) -> _Broadcast:
         """Return the map that is the same in all subtasks."""
-        told = [each for each in map(describe_type, (key_type, value_type)) if each is not None]
-        return self._claim(_Broadcast, name, OperatorStateKind.BROADCAST, " -> ".join(told))
+        return self._claim(_Broadcast, name, OperatorStateKind.BROADCAST, value_type, key_type)
 
     def _claim(
-        self, form: type[_S], name: str, kind: OperatorStateKind, declared: str | None
+        self,
+        form: type[_S],
+        name: str,
+        kind: OperatorStateKind,
+        value_type: TypeInformation | None,
+        key_type: TypeInformation | None = None,
     ) -> _S:
+        told = [each for each in map(describe_type, (key_type, value_type)) if each is not None]
+        declared = " -> ".join(told)
+        schemas = declared_schemas(value_type, key_type) if declared else {}
         known = self._states.get(name)
         if known is None:
-            known = self._states[name] = self._made(form, name, kind)
-        self._check(known, kind, declared or "")
+            wanted = {"type": declared, **schemas}
+            known = self._states[name] = self._made(form, name, kind, value_type, wanted)
+        self._check(known, kind, declared)
         known.type = declared or known.type
+        if schemas and known.schemas != schemas:
+            known.schemas, known.handle = schemas, None
         return cast("_S", known)
 
-    def _made(self, form: type[_Named], name: str, kind: OperatorStateKind) -> _Named:
-        """A state with what the checkpoint has of it."""
+    def _made(
+        self,
+        form: type[_Named],
+        name: str,
+        kind: OperatorStateKind,
+        value_type: object,
+        wanted: dict[str, Any],
+    ) -> _Named:
+        """A state with what the checkpoint has of it, as the program declares it."""
         parts = self._unclaimed.pop(name, [])
         if not parts:
             return form(name, kind, "")
         handle = parts[0].handle
-        made = form(name, handle.kind, handle.type)
+        made = form(name, handle.kind, "" if wanted["type"] else handle.type)
+        made.schemas = handle.schemas
         self._check(made, kind, "")  # before its elements are taken for what they are not
-        made.load(element for part in parts for element in self._read(part))
+        values: list[Any] = []
+        for part in parts:
+            read = self._reader(name, value_type, part.handle, wanted)
+            values += map(read, self._read(part))
+        made.load(values)
         only = _only(parts)
         # From now on it is the subtask's own.
         made.handle = only and replace(only, is_copy=False)
         return made
+
+    def _reader(
+        self, name: str, value_type: object, handle: OperatorStateHandle, wanted: dict[str, Any]
+    ) -> Callable[[bytes], Any]:
+        """What reads the elements of a handle as the declared type has them."""
+        if not wanted["type"]:
+            return loads
+        stored = {"type": handle.type, **handle.schemas}
+        try:
+            convert = value_conversion(name, value_type, stored, wanted)
+        except StateError as error:
+            message = f"{self._owner}: {error}"
+            raise StateError(message) from error
+        if convert is None:
+            return loads
+        read = stored_value(handle.schemas["schema"])
+        if handle.kind is OperatorStateKind.BROADCAST:
+            return lambda element: _with_value(convert, read(element))
+        return lambda element: convert(read(element))
 
     def _check(self, known: _Named, kind: OperatorStateKind, declared: str) -> None:
         if known.kind is not kind:
@@ -252,7 +298,7 @@ class OperatorStates:
             known = self._states.get(name)
             if known is not None and known.kind == kind:
                 known.handle = None
-                known.load(elements)
+                known.load(map(loads, elements))
             else:
                 self._states.pop(name, None)
                 content = StateContent(OperatorStateKind(kind), "", tuple(elements))
@@ -274,8 +320,9 @@ class OperatorStates:
         for name, parts in self._unclaimed.items():
             found[name] = _only(parts) or self._content_of(parts)
         for name, state in self._states.items():
+            elements = () if state.handle else tuple(state.elements())
             found[name] = state.handle or StateContent(
-                state.kind, state.type, tuple(state.elements())
+                state.kind, state.type, elements, schemas=state.schemas
             )
         return found
 
@@ -283,7 +330,7 @@ class OperatorStates:
         """What nobody asked for, as one."""
         handle = parts[0].handle
         elements = tuple(element for part in parts for element in self._read(part))
-        return StateContent(handle.kind, handle.type, elements, handle.is_copy)
+        return StateContent(handle.kind, handle.type, elements, handle.is_copy, handle.schemas)
 
     def written(self, handles: Mapping[str, OperatorStateHandle]) -> None:
         """Remember where the last snapshot lies; nothing was changed since it was taken."""
@@ -293,6 +340,11 @@ class OperatorStates:
                 self._states[name].handle = handle
             else:
                 self._unclaimed[name] = [StatePart.whole(handle)]
+
+
+def _with_value(convert: Callable[[Any], Any], entry: tuple[Any, Any]) -> tuple[Any, Any]:
+    key, value = entry
+    return key, convert(value)
 
 
 #: Equal to no handle, nor to the lack of one.
@@ -307,9 +359,8 @@ def read_inline(part: StatePart) -> Sequence[bytes]:
 def inline_handle(content: StateContent) -> OperatorStateHandle:
     """A handle that has the elements in it, however many they are."""
     count = len(content.elements)
-    return OperatorStateHandle(
-        content.kind, count, content.elements, None, content.type, content.is_copy
-    )
+    told = (content.type, content.is_copy, content.schemas)
+    return OperatorStateHandle(content.kind, count, content.elements, None, *told)
 
 
 def _only(parts: Sequence[StatePart]) -> OperatorStateHandle | None:
@@ -369,7 +420,8 @@ def _prepared(content: StateContent, uid: str, files: dict[str, bytes]) -> Opera
     file, stored = stored_table(batch, f"state/{directory_name(uid)}", "operator")
     files[file["remote"]] = stored
     count = len(content.elements)
-    return OperatorStateHandle(content.kind, count, (), file, content.type, content.is_copy)
+    told = (content.type, content.is_copy, content.schemas)
+    return OperatorStateHandle(content.kind, count, (), file, *told)
 
 
 class StateReader:

@@ -16,11 +16,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import SECTION, describe_type
+from millstream.types.recorded_types import recorded_type
+from millstream.types.type_information import TypeInformation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import StateSection
     from millstream.functions.descriptors import StateDescriptor
+    from millstream.types.recorded_types import RecordedType
 
 
 META: Final = b"M"
@@ -31,6 +36,10 @@ CHUNK_COUNTER: Final = b"M\0chunk"
 SWEPT: Final = b"M\0swept"
 #: What the names of records begin with that say what an operator keeps.
 SECTION_RECORD: Final = b"M\0section:"
+
+
+#: What the names of states begin with that have one form in some subtasks and another in others.
+_VARIANT: Final = b"\0variant:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,10 @@ class Section:
     #: The declared type of values, or what they are; empty if nothing is known.
     value_type: str = ""
     expires: bool = False
+    #: The declared types of values, and of the keys of a map, as ``types/recorded_types.py`` has
+    #: them; None if nothing was declared.
+    schema: RecordedType | None = None
+    key_schema: RecordedType | None = None
 
 
 #: Kind -> (letter, namespace, format).
@@ -97,6 +110,30 @@ def declared_type(descriptor: StateDescriptor) -> str | None:
     return " -> ".join(told) if told else None
 
 
+def declared_schemas(value_type: object, key_type: object = None) -> dict[str, Any]:
+    """The types of values and of keys as they are recorded; None where nothing was declared."""
+    return {
+        name: recorded_type(kind)
+        if isinstance(kind, TypeInformation) and describe_type(kind) is not None
+        else None
+        for name, kind in (("schema", value_type), ("key_schema", key_type))
+    }
+
+
+def metadata_of(descriptor: StateDescriptor) -> dict[str, object]:
+    """What a store is to say of a state that a program declares, but for its number."""
+    schemas = declared_schemas(descriptor.type_info, getattr(descriptor, "key_type_info", None))
+    ttl, declared = descriptor.ttl_config is not None, declared_type(descriptor)
+    return {**new_metadata(0, descriptor.kind, ttl=ttl, declared=declared), **schemas}
+
+
+def declared_parts(wanted: dict[str, object]) -> dict[str, object]:
+    """What the program says of the types of a state; empty if it declares none."""
+    if wanted["type"] is None:
+        return {}
+    return {name: wanted[name] for name in ("type", "schema", "key_schema") if name in wanted}
+
+
 def description_of(meta: dict[str, object]) -> str:
     """Kind and type of a state, for people."""
     kind = f"{meta['kind']} state"
@@ -121,6 +158,21 @@ def is_section(name: bytes) -> bool:
     return name not in (STORE_FORMAT, CHUNK_COUNTER, SWEPT) and not name.startswith(SECTION_RECORD)
 
 
+def variant_name(name: bytes, number: int) -> bytes:
+    """Return the ``M`` entry of a state that has another form in some subtasks, and its name."""
+    return META + _VARIANT + f"{number}:".encode() + name.removeprefix(META)
+
+
+def variants(states: Iterable[str], name: str) -> list[str]:
+    """Return the names of the variants of a state that a store has."""
+    head = _VARIANT.decode()
+    return [
+        each
+        for each in states
+        if each.startswith(head) and each.removeprefix(head).partition(":")[2] == name
+    ]
+
+
 def read_sections(store: KeyValueStore) -> list[Section]:
     """Return every section of a store, in order of names."""
     found = [
@@ -141,4 +193,6 @@ def _section(name: str, meta: dict[str, Any]) -> Section:
         format=str(meta["format"]),
         value_type=str(meta["type"] or ""),
         expires=bool(meta["ttl"]),
+        schema=meta.get("schema"),
+        key_schema=meta.get("key_schema"),
     )

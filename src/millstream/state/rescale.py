@@ -16,14 +16,14 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, count, islice
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import OperatorStateKind, StatePart
 from millstream.errors import StateError
 from millstream.state.key_codec import key_group_of_encoded
-from millstream.state.registry import is_section
+from millstream.state.registry import is_section, variant_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -187,13 +187,14 @@ def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes,
             continue
         state = json.loads(meta)
         old = state["index"]
+        if name in states and states[name]["kind"] != state["kind"]:
+            message = (
+                f"state {name[1:].decode()!r} has different kinds in the subtasks of the"
+                f" checkpoint: {states[name]} and {state}"
+            )
+            raise StateError(message)
+        name = _name_in(states, name, state)  # noqa: PLW2901 - in the target
         if name in states:
-            if (states[name]["kind"], states[name]["ttl"]) != (state["kind"], state["ttl"]):
-                message = (
-                    f"state {name[1:].decode()!r} has different kinds in the subtasks of the"
-                    f" checkpoint: {states[name]} and {state}"
-                )
-                raise StateError(message)
             new = states[name]["index"]
         else:
             taken = {each["index"] for each in states.values()}
@@ -205,6 +206,22 @@ def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes,
             numbers[_TWO.pack(old)] = _TWO.pack(new)
     target.write(puts)
     return numbers
+
+
+def _name_in(states: Mapping[bytes, dict[str, Any]], name: bytes, state: dict[str, Any]) -> bytes:
+    """The name under which a state of this form is, or is to be: its own or that of a variant.
+
+    Subtasks that had not asked for a state when the checkpoint was made have it as an earlier
+    program declared it.
+    """
+    candidates = chain([name], (variant_name(name, number) for number in count(1)))
+    form = _form_of(state)
+    return next(each for each in candidates if each not in states or _form_of(states[each]) == form)
+
+
+def _form_of(state: dict[str, Any]) -> dict[str, Any]:
+    """What the metadata of a state say of its form; what is unknown may be missing."""
+    return {name: part for name, part in state.items() if name != "index" and part is not None}
 
 
 def drop_other_key_groups(

@@ -21,6 +21,8 @@ from millstream.errors import StateError
 from millstream.types.pickling import ByValuePickler
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 
@@ -138,6 +140,56 @@ def find_class(module: str, name: str) -> type:
         raise StateError(message)
     _classes[module, name] = found
     return found
+
+
+class StoredRecord:
+    """The fields of a dataclass as a pickle has them, whatever the class is by now."""
+
+    #: The names of the fields when it was pickled.
+    names: tuple[str, ...] = ()
+
+    def __setstate__(self, state: Any) -> None:
+        """Take what the class or ``pickle`` has saved: a dict, slots, or values by position."""
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, dict):
+                self.__dict__.update(part)
+            elif part is not None:
+                self.__dict__.update(zip(self.names, part, strict=True))
+
+
+def loads_recorded(content: bytes, records: Mapping[str, tuple[str, ...]]) -> Any:
+    """Unpickle a value with ``StoredRecord`` objects in the place of some dataclasses.
+
+    Args:
+        content: the pickle.
+        records: the names of the fields when it was written, by module and name of the class.
+    """
+    return _RecordUnpickler(content, records).load() if records else loads(content)
+
+
+class _RecordUnpickler(pickle.Unpickler):
+    """Finds stand-ins for some classes, also where they were written by name."""
+
+    def __init__(self, content: bytes, records: Mapping[str, tuple[str, ...]]) -> None:
+        super().__init__(io.BytesIO(content))
+        self._records = records
+        self._made: dict[str, type] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (__name__, find_class.__name__):
+            return self._class_by_name
+        return self._stand_in(module, name) or super().find_class(module, name)
+
+    def _class_by_name(self, module: str, name: str) -> type:
+        return self._stand_in(module, name) or find_class(module, name)
+
+    def _stand_in(self, module: str, name: str) -> type | None:
+        full = f"{module}.{name}"
+        if full not in self._records:
+            return None
+        if full not in self._made:
+            self._made[full] = type(name, (StoredRecord,), {"names": self._records[full]})
+        return self._made[full]
 
 
 def _attribute(module: str, name: str) -> object | None:

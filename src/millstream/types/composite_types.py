@@ -97,6 +97,10 @@ class CompositeTypeInfo(TypeInformation):
     def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
         """The records."""
 
+    def record_of(self, values: Sequence[Any]) -> Any:
+        """The record with these values of its fields, in their order."""
+        return self._from_columns([[value] for value in values])[0]
+
     def _to_arrays(self, values: Sequence[Any]) -> list[pa.Array]:
         columns = self._to_columns(values) if values else [()] * len(self.types)
         arrays = []

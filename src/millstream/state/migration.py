@@ -1,0 +1,211 @@
+"""Migration of stored state to another declared type.
+
+A state is migrated when it is first asked for after a restore, before anything is processed: its
+entries are read as the snapshot describes them, converted and written again.  So a store never
+mixes two types in one state.  What cannot be converted is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain, islice, zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.errors import StateError
+from millstream.state.key_codec import decode_key
+from millstream.state.rescale import key_and_rest, scan_state
+from millstream.state.serializers import dumps, loads_recorded
+from millstream.types.evolution import IncompatibleTypeError, conversion
+from millstream.types.recorded_types import ANYTHING, describe_recorded, text_of
+from millstream.types.type_information import TypeInformation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.functions.descriptors import StateDescriptor
+    from millstream.types.evolution import Conversion
+    from millstream.types.recorded_types import RecordedType
+
+
+_BATCH: Final = 10_000
+#: Map keys of these types have the same bytes.
+_INTEGERS: Final = ("Byte", "Short", "Integer", "Long", "BigInteger")
+
+
+def value_conversion(
+    name: str, kind: object, stored: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> Conversion:
+    """Return the conversion of the values of a state; None if they stay as they are.
+
+    Args:
+        name: of the state.
+        kind: the type of its values that the program declares.
+        stored: the metadata of what is stored.
+        wanted: what it is to be.
+
+    Returns:
+        The conversion, for values that ``stored_value`` reads.
+
+    Raises:
+        StateError: the values cannot be converted; shows both types side by side.
+    """
+    before, after = stored.get("schema"), wanted.get("schema")
+    if before is None and stored.get("key_schema") is None and stored.get("type"):
+        _require_same_text(name, stored["type"], wanted["type"])
+    if wanted.get("key_schema") is not None:
+        _require_same_map_keys(name, stored.get("key_schema"), wanted["key_schema"])
+    if before is None or after is None or not isinstance(kind, TypeInformation):
+        return None
+    try:
+        return conversion(before, kind, {}, rebuild=True)
+    except IncompatibleTypeError as error:
+        raise _refused(name, before, after, str(error)) from error
+
+
+def stored_value(stored: RecordedType) -> Callable[[bytes], Any]:
+    """Return the function that reads pickled values of a recorded type.
+
+    Values of dataclasses have the fields of the recorded type, whatever the class has by now.
+    """
+    return partial(loads_recorded, records=_recorded_classes(stored))
+
+
+def entry_conversion(
+    descriptor: StateDescriptor, stored: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> Callable[[bytes], bytes] | None:
+    """Return the conversion of the entries of a state by key; None if they stay as they are.
+
+    Args:
+        descriptor: of the state, as the program declares it.
+        stored: the metadata of the entries.
+        wanted: what it is to be.
+
+    Raises:
+        StateError: as for ``value_conversion``.
+    """
+    convert = value_conversion(descriptor.name, descriptor.type_info, stored, wanted)
+    if convert is None:
+        return None
+    read, lists = stored_value(stored["schema"]), stored["format"] == "pickled list"
+
+    def convert_entry(content: bytes) -> bytes:
+        value = read(content)
+        return dumps([convert(each) for each in value] if lists else convert(value))
+
+    return convert_entry
+
+
+def _require_same_text(name: str, stored: str, declared: str) -> None:
+    """Check the type of a state of which a store has only the text.
+
+    Raises:
+        StateError: the declared type has another text.
+    """
+    if stored != declared:
+        message = (
+            f"state {name!r} was kept with values of type {stored} and is now declared with"
+            f" {declared}. What is stored has no record of its fields, so it cannot be converted:"
+            " run the program once with the old type, which records them, or give the new state"
+            " another name"
+        )
+        raise StateError(message)
+
+
+def _require_same_map_keys(name: str, stored: RecordedType | None, wanted: RecordedType) -> None:
+    """Check that entries of a map state are found under keys of the declared type.
+
+    Raises:
+        StateError: they are stored under other bytes.
+    """
+    if stored in (None, wanted, ANYTHING):
+        return
+    assert stored is not None  # noqa: S101 - looked at above
+    if stored in _INTEGERS and wanted in _INTEGERS[_INTEGERS.index(str(stored)) :]:
+        return
+    reason = f"map keys of type {text_of(stored)} cannot become {text_of(wanted)}"
+    raise _refused(name, stored, wanted, reason)
+
+
+def _refused(name: str, stored: RecordedType, wanted: RecordedType, reason: str) -> StateError:
+    lines = side_by_side(describe_recorded(stored), describe_recorded(wanted))
+    head = (
+        f"state {name!r} was kept with values of type {text_of(stored)} and is now declared with"
+        f" {text_of(wanted)}, which cannot be restored from them: {reason}"
+    )
+    advice = "Declare a type that can follow, or give the new state another name."
+    return StateError("\n".join([head, *lines, advice]))
+
+
+def side_by_side(stored: list[str], declared: list[str]) -> list[str]:
+    """Return two texts as columns of a table."""
+    left = ["stored", *stored]
+    width = max(map(len, left))
+    return [
+        f"    {one:<{width}}  |  {other}".rstrip()
+        for one, other in zip_longest(left, ["declared", *declared], fillvalue="")
+    ]
+
+
+def migrate(
+    store: KeyValueStore,
+    numbers: tuple[int, int],
+    key_groups: tuple[int, int],
+    name: str,
+    convert: Callable[[bytes], bytes],
+) -> None:
+    """Convert all entries of a state in a store.
+
+    Args:
+        store: of the subtask.
+        numbers: that of the state, and the one that its entries are to have.
+        key_groups: of the subtask.
+        name: the state's name, for messages.
+        convert: makes the new content of an entry of the old one.
+
+    Raises:
+        StateError: an entry cannot be converted; names its key.
+    """
+    old, new = numbers
+    entries = scan_state(store, old, key_groups)
+    while batch := list(islice(entries, _BATCH)):
+        converted = list(_converted(batch, name, convert))
+        if old == new:
+            store.write(converted)
+        else:
+            number = new.to_bytes(2, "big")
+            moved = [(entry[:3] + number + entry[5:], content) for entry, content in converted]
+            store.write(moved, [entry for entry, _ in batch])
+
+
+def _converted(
+    batch: list[tuple[bytes, bytes]], name: str, convert: Callable[[bytes], bytes]
+) -> Iterator[tuple[bytes, bytes]]:
+    for entry, content in batch:
+        try:
+            yield entry, convert(content)
+        except StateError:
+            raise
+        except Exception as error:
+            key = decode_key(key_and_rest(entry)[0])
+            message = (
+                f"state {name!r} of key {key!r} cannot be converted to the declared type:"
+                f" {type(error).__name__}: {error}"
+            )
+            raise StateError(message) from error
+
+
+def _recorded_classes(stored: RecordedType) -> dict[str, tuple[str, ...]]:
+    """Return the fields of each dataclass in a recorded type, by module and name."""
+    if isinstance(stored, str):
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    if "class" in stored:
+        found[stored["class"]] = tuple(field["name"] for field in stored["fields"])
+    parts = chain(
+        (stored[part] for part in ("key", "value", "element") if part in stored),
+        (field["type"] for field in stored.get("fields", ())),
+    )
+    for part in parts:
+        found |= _recorded_classes(part)
+    return found

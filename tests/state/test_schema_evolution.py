@@ -1,0 +1,239 @@
+"""State restored under another declared type."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, make_dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.state.conftest import MAX_PARALLELISM
+
+from millstream.errors import StateError
+from millstream.functions.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from millstream.state.key_codec import key_group_range
+from millstream.state.keyed import KeyedState
+from millstream.types.types import Row, Types, dataclass_type
+
+if TYPE_CHECKING:
+    from tests.state.conftest import World
+
+BEFORE = Types.ROW_NAMED(["id", "name", "count"], [Types.INT(), Types.STRING(), Types.BYTE()])
+#: The count is wider, the name gone, a field new, and the order another.
+AFTER = Types.ROW_NAMED(["count", "place", "id"], [Types.LONG(), Types.STRING(), Types.DOUBLE()])
+KEYS = range(40)
+
+
+def named(**values: Any) -> Row:
+    """A row with its fields in this order."""
+    return Row(*values)(*values.values())
+
+
+def stored(key: int) -> Row:
+    return named(id=key, name=f"n{key}", count=key % 100)
+
+
+def expected(key: int) -> Row:
+    return named(count=key % 100, place=None, id=float(key))
+
+
+def write(world: World, kind: Any) -> None:
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    value = keyed.get_state(ValueStateDescriptor("value", kind))
+    elements = keyed.get_list_state(ListStateDescriptor("list", kind))
+    entries = keyed.get_map_state(MapStateDescriptor("map", Types.INT(), kind))
+    store = world.begin(keyed)
+    for key in KEYS:
+        keyed.set_current_key(key)
+        value.update(stored(key))
+        elements.add_all([stored(key), stored(key + 1)])
+        entries.put(7, stored(key))
+    world.finish(keyed, store)
+
+
+class Reader:
+    """The three states under another type, on one subtask."""
+
+    def __init__(self, kind: Any, groups: tuple[int, int] = (0, MAX_PARALLELISM)) -> None:
+        self.keyed = KeyedState(MAX_PARALLELISM, groups)
+        self._value = self.keyed.get_state(ValueStateDescriptor("value", kind))
+        self._list = self.keyed.get_list_state(ListStateDescriptor("list", kind))
+        self._map = self.keyed.get_map_state(MapStateDescriptor("map", Types.LONG(), kind))
+
+    def read(self, key: object) -> list[Any]:
+        self.keyed.set_current_key(key)
+        return [self._value.value(), list(self._list), dict(self._map.items())]
+
+
+def check(reader: Reader, keys: Any = KEYS) -> None:
+    for key in keys:
+        row = expected(key)
+        found = reader.read(key)
+        assert found == [row, [row, expected(key + 1)], {7: row}]
+        assert type(found[0]["id"]) is float
+
+
+def test_rows_are_restored_under_another_type(world: World) -> None:
+    write(world, BEFORE)
+    reader = Reader(AFTER)
+    store = world.begin(reader.keyed)
+    check(reader)
+    world.finish(reader.keyed, store)
+    again = Reader(AFTER)
+    store = world.begin(again.keyed)
+    check(again)
+    world.finish(again.keyed, store)
+
+
+def test_a_migration_is_in_the_snapshot_though_nothing_follows_it(world: World) -> None:
+    write(world, BEFORE)
+    reader = Reader(AFTER)
+    world.finish(reader.keyed, world.begin(reader.keyed))
+    reader = Reader(AFTER)
+    store = world.begin(reader.keyed)
+    check(reader)
+    store.close()
+
+
+def test_subtasks_that_migrated_and_others_are_merged(world: World) -> None:
+    """States are asked for when a function wants them: a checkpoint may have both forms."""
+    write(world, BEFORE)
+    handles = []
+    for subtask in range(3):
+        keyed = KeyedState(MAX_PARALLELISM, key_group_range(subtask, MAX_PARALLELISM, 3))
+        store = world.open(subtask, 3)
+        if subtask != 1:
+            keyed = Reader(AFTER, key_group_range(subtask, MAX_PARALLELISM, 3)).keyed
+        keyed.begin_epoch(store)
+        keyed.flush()
+        handles.append(store.snapshot())
+        store.close()
+    world.handles = handles
+    reader = Reader(AFTER)
+    store = world.begin(reader.keyed)
+    check(reader)
+    world.finish(reader.keyed, store)
+    reader = Reader(AFTER)
+    store = world.begin(reader.keyed)
+    check(reader)
+    assert reader.keyed.unused() == []
+    store.close()
+
+
+def refusal(world: World, kind: Any) -> str:
+    store = world.open()
+    reader = Reader(kind)
+    with pytest.raises(StateError) as caught:
+        reader.keyed.begin_epoch(store)
+    store.close()
+    return str(caught.value)
+
+
+def test_other_types_are_refused_with_both_side_by_side(world: World) -> None:
+    write(world, BEFORE)
+    other = Types.ROW_NAMED(["id", "name"], [Types.SHORT(), Types.STRING()])
+    text = refusal(world, other)
+    assert text.startswith("state 'value' was kept with values of type row(id: Integer, ")
+    assert "id: Integer cannot become Short" in text
+    lines = [[part.strip() for part in line.split("|")] for line in text.splitlines()[1:-1]]
+    assert lines == [
+        ["stored", "declared"],
+        ["row", "row"],
+        ["id: Integer", "id: Short"],
+        ["name: String", "name: String"],
+        ["count: Byte", ""],
+    ]
+    reader = Reader(BEFORE)
+    store = world.begin(reader.keyed)
+    assert reader.read(3)[0] == stored(3)
+    store.close()
+
+
+@dataclass
+class Visit:
+    page: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    page: str
+    seconds: int
+
+
+@pytest.mark.parametrize("cls", [Visit, Slotted])
+def test_a_dataclass_gets_fields(world: World, cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Types.ROW_NAMED(["visits", "sum"], [Types.LIST(dataclass_type(cls)), Types.DECIMAL(5, 2)])
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    value = keyed.get_state(ValueStateDescriptor("visits", old))
+    store = world.begin(keyed)
+    keyed.set_current_key("a")
+    value.update(named(visits=[cls("x", 3), cls("y", 4)], sum=Decimal("1.50")))
+    world.finish(keyed, store)
+    name = cls.__name__
+    tags: Any = field(default_factory=list)
+    fields: list[Any] = [("seconds", int), ("place", str | None, None), ("page", str)]
+    options: Any = {"slots": cls is Slotted, "frozen": cls is Slotted, "kw_only": True}
+    new_class = make_dataclass(name, [*fields, ("tags", list[str], tags)], **options)
+    new_class.__module__ = __name__
+    monkeypatch.setitem(globals(), name, new_class)
+    new = Types.ROW_NAMED(
+        ["sum", "visits"], [Types.DECIMAL(9, 3), Types.LIST(dataclass_type(new_class))]
+    )
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    value = keyed.get_state(ValueStateDescriptor("visits", new))
+    store = world.begin(keyed)
+    keyed.set_current_key("a")
+    visits = [new_class(page=page, seconds=n) for page, n in (("x", 3), ("y", 4))]
+    assert value.value() == named(sum=Decimal("1.50"), visits=visits)
+    world.finish(keyed, store)
+
+
+def test_a_new_field_without_a_default_is_refused(world: World) -> None:
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    value = keyed.get_state(ValueStateDescriptor("visit", dataclass_type(Visit)))
+    store = world.begin(keyed)
+    keyed.set_current_key("a")
+    value.update(Visit("x", 3))
+    world.finish(keyed, store)
+    longer = make_dataclass("Visit", [("page", str), ("seconds", int), ("rank", int)])
+    longer.__module__ = __name__
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    keyed.get_state(ValueStateDescriptor("visit", dataclass_type(longer)))
+    store = world.open()
+    with pytest.raises(StateError, match=r"rank: the new field has no default and is not opt"):
+        keyed.begin_epoch(store)
+    store.close()
+
+
+def test_a_state_without_recorded_fields_keeps_its_type(world: World) -> None:
+    """As an early build of 0.1.0 has written it."""
+    write(world, BEFORE)
+    store = world.open()
+    for name, content in list(store.scan(b"M", b"N")):
+        if name in (b"Mvalue", b"Mlist", b"Mmap"):
+            meta = {**json.loads(content), "type": str(BEFORE)}
+            if name == b"Mmap":
+                meta["type"] = f"Integer -> {BEFORE}"
+            del meta["schema"], meta["key_schema"]
+            store.write([(name, json.dumps(meta).encode())])
+    world.handles = [store.snapshot()]
+    store.close()
+    assert "run the program once with the old type" in refusal(world, AFTER)
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    value = keyed.get_state(ValueStateDescriptor("value", BEFORE))
+    elements = keyed.get_list_state(ListStateDescriptor("list", BEFORE))
+    entries = keyed.get_map_state(MapStateDescriptor("map", Types.INT(), BEFORE))
+    store = world.begin(keyed)
+    for key in KEYS:
+        keyed.set_current_key(key)
+        assert value.value() == stored(key)
+        assert list(elements) == [stored(key), stored(key + 1)]
+        assert entries.get(7) == stored(key)
+        value.update(stored(key))
+    world.finish(keyed, store)
