@@ -86,6 +86,10 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         arguments = ("--workload", workload)
         return Quantity(name, "growing_sources", arguments, sizes, at_most, unit)
 
+    def savepoint(name: str, workload: str, unit: str) -> Quantity:
+        sizes = (1_000_000,) if quick else (1_000_000, 5_000_000)
+        return Quantity(name, "savepoints", ("--workload", workload), sizes, unit=unit)
+
     return (
         state("epoch, 1,000 of so many keys", "touched", 10_000, 1_000_000, 10_000_000, at_most=5),
         state("epoch, 20,000 of so many keys", "churned", 1_000_000, 10_000_000, at_most=5),
@@ -93,6 +97,9 @@ def quantities(*, quick: bool) -> tuple[Quantity, ...]:
         state("restore of so many long values", "restored", 500_000, 2_000_000, at_most=2),
         pause("pause of a checkpoint, counted", "process", 100_000, 1_000_000),
         pause("pause of a checkpoint, reduced", "reduce", 100_000, 1_000_000),
+        savepoint("savepoint of so many keys", "taken", "s"),
+        savepoint("throughput by that beside a savepoint", "beside", "x"),
+        savepoint("start from a savepoint", "started", "s/GiB"),
         sources("idle CPU, so many splits read", "polled", 1_000, 10_000, 50_000, at_most=2),
         sources("idle CPU, so many idle splits", "idle", 4, 64, at_most=4),
         sources("files of so many discoveries", "discovered", 1_000, 5_000, at_most=2),
