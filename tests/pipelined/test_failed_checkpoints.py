@@ -13,7 +13,7 @@ from tests.pipelined.storages import RefusingSome
 from tests.pipelined.test_failures import NUMBERS, check, job, seen
 from tests.support.environments import wait_until
 
-from millstream.checkpoint import LocalStorage, ManifestLog, job_directories
+from millstream.checkpoint import LocalStorage, ManifestLog, storages
 from millstream.checkpoint.model import OperatorAck, TaskAck
 from millstream.contracts.key_value_store import StateFile
 from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
@@ -106,7 +106,7 @@ def test_what_is_acknowledged_while_a_source_is_asked_does_not_expire(
 
 def refusing(monkeypatch: pytest.MonkeyPatch, directory: Path, uploads: int) -> Path:
     """Have the storage refuse so many uploads of state, behind the first that have gone well."""
-    monkeypatch.setattr(job_directories, "LocalStorage", RefusingSome)
+    monkeypatch.setattr(storages, "LocalStorage", RefusingSome)
     (directory / "refuses").write_text(str(uploads))
     return directory / "refused"
 

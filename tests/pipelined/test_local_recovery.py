@@ -14,7 +14,7 @@ import pytest
 from tests.pipelined.storages import Noting, RefusingSubtask
 from tests.pipelined.test_failures import Paced, at_work, check, finish, job
 
-from millstream.checkpoint import LocalStorage, ManifestLog, job_directories
+from millstream.checkpoint import LocalStorage, ManifestLog, storages
 from millstream.engines.pipelined.engine import LocalSlots
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BACKENDS = ["hashmap", "rocksdb"]
 @pytest.fixture
 def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with the name of each file of state that any process has read from the storage."""
-    monkeypatch.setattr(job_directories, "LocalStorage", Noting)
+    monkeypatch.setattr(storages, "LocalStorage", Noting)
     noted = tmp_path / "downloads"
     noted.touch()
     return noted
@@ -125,7 +125,7 @@ def test_an_exception_of_the_users_reads_nothing(
                 raise ValueError(message)
             return super().map(value)
 
-    monkeypatch.setattr(job_directories, "LocalStorage", RefusingSubtask)
+    monkeypatch.setattr(storages, "LocalStorage", RefusingSubtask)
     monkeypatch.setattr("tests.pipelined.test_failures.Paced", Raising)
     settings = {
         "state.backend.type": backend,

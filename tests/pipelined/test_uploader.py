@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millstream.checkpoint.model import OperatorAck, TaskAck
+from millstream.contracts.key_value_store import StateFile
+from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
 from millstream.errors import SinkError, StateError
 from millstream.runtime.pipelined.control import Acknowledged, Declined
-from millstream.runtime.pipelined.uploader import PendingAck, Uploader
+from millstream.runtime.pipelined.uploader import PendingAck, Uploader, release_lost
+from millstream.state.operator_state import PendingStates
 from millstream.types.pickling import loads
 
 if TYPE_CHECKING:
@@ -203,3 +206,77 @@ def test_what_is_stopped_while_its_output_is_prepared_is_not_acknowledged() -> N
     steps.when_prepared = stop
     assert done_with(steps) == ([], [])
     assert steps.log[-1] == "state abandoned"
+
+
+class _Hanging:
+    """A state whose upload does not end until the storage is back."""
+
+    def __init__(self, back: threading.Event, begun: threading.Event) -> None:
+        self._back, self._begun = back, begun
+        self.content: bytes | None = b"x" * 1000
+
+    def finish(self) -> Any:
+        self._begun.set()
+        assert self._back.wait(_LONG)
+        return {"id": "s", "files": []}
+
+    def tidy(self) -> None:
+        """Nothing is superfluous."""
+
+    def abandon(self) -> None:
+        self.content = None
+
+
+class _Storage:
+    """Notes what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write(self, name: str, content: bytes) -> None:
+        del content
+        self.written.append(name)
+
+
+def test_what_waits_behind_a_storage_that_hangs_is_released_when_it_is_aborted() -> None:
+    """Of a hundred checkpoints, the storage has two to write when it is back; none was kept."""
+    back, begun = threading.Event(), threading.Event()
+    storage: Any = _Storage()
+    owed: list[PendingStates] = []
+    told: list[Any] = []
+    uploader = Uploader(0, told.append, told.append)
+    states: list[_Hanging] = []
+    taken: list[PendingAck] = []
+    for number in range(100):
+        ack = OperatorAck("op", 0, 0)
+        files = {f"state/op/{number}": b"y" * 1000}
+        if number == 1:
+            files["state/op/same"] = b"z"
+        named = [f"state/op/{number}", *(["state/op/same"] if number else [])]
+        ack.operator_states = {name: _handle(name) for name in named}
+        states.append(_Hanging(back, begun))
+        whole = TaskAck(number, 1, 0, "a", operators=[ack])
+        pending = PendingAck(
+            whole, [(ack, states[-1])], [PendingStates({}, files)], storage, lambda each: each, owed
+        )
+        taken.append(pending)
+        release_lost(taken)
+        uploader.take(pending)
+        if number == 0:
+            assert begun.wait(_LONG)
+        if number < 99:  # it has expired
+            pending.is_lost = True
+            release_lost(taken)
+    assert [number for number, each in enumerate(states) if each.content] == [0, 99]
+    kept = {name for each in taken[1:] for of in each.states for name in of.files}
+    assert kept == {"state/op/99", "state/op/same"}
+    back.set()
+    uploader.close()
+    assert [type(each) for each in told] == [Acknowledged, Acknowledged]
+    assert storage.written == ["state/op/0", "state/op/same", "state/op/99"]
+    assert not owed
+
+
+def _handle(name: str) -> OperatorStateHandle:
+    file = StateFile(local="", remote=name, size=0, digest="")
+    return OperatorStateHandle(OperatorStateKind.UNION, 1, (), file)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import Manifest, OperatorAck, SplitState
-from millstream.contracts.metrics import added, together
+from millstream.contracts.metrics import added, all_together
 from millstream.errors import InconsistentEpochError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from millstream.checkpoint.model import OperatorRecord, TaskAck
-    from millstream.contracts.metrics import Measure, MetricValue
+    from millstream.contracts.metrics import Measure
 
 
 #: Flink's name of the counter of records read by a source.
@@ -332,16 +332,7 @@ def _operator_together(earlier: OperatorAck, later: OperatorAck) -> OperatorAck:
     return replace(
         later,
         committables=[*earlier.committables, *later.committables],
-        metrics=_metrics_together(earlier.metrics, later.metrics),
+        metrics=all_together(earlier.metrics, later.metrics),
         states={**earlier.states, **later.states},
         key_types=sorted({*earlier.key_types, *later.key_types}),
     )
-
-
-def _metrics_together(
-    earlier: dict[str, MetricValue], later: dict[str, MetricValue]
-) -> dict[str, MetricValue]:
-    found = {**earlier, **later}
-    for name in earlier.keys() & later.keys():
-        found[name] = together(earlier[name], later[name])
-    return found

@@ -107,6 +107,16 @@ def together(earlier: MetricValue, later: MetricValue) -> MetricValue:
     )
 
 
+def all_together(
+    earlier: Mapping[str, MetricValue], later: Mapping[str, MetricValue]
+) -> dict[str, MetricValue]:
+    """Return the metrics of two epochs, by name, as if they had been one."""
+    found = {**earlier, **later}
+    for name in earlier.keys() & later.keys():
+        found[name] = together(earlier[name], later[name])
+    return found
+
+
 def shown(measure: Measure, now: int) -> int | dict[str, Any]:
     """A measure of the job for people.
 

@@ -24,7 +24,7 @@ from millstream.checkpoint.publish import Unconfirmed
 from millstream.configuration import options
 from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.batch import MAX_TIMESTAMP, Batch
-from millstream.contracts.metrics import together
+from millstream.contracts.metrics import all_together
 from millstream.contracts.operator import Checkpoint
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError
@@ -49,7 +49,7 @@ from millstream.runtime.pipelined.links import (
 )
 from millstream.runtime.pipelined.splits import END_CHANNEL, SplitScheduler
 from millstream.runtime.pipelined.unaligned_checkpoints import Alignment
-from millstream.runtime.pipelined.uploader import PendingAck
+from millstream.runtime.pipelined.uploader import PendingAck, release_lost
 from millstream.runtime.stage import is_per_channel
 from millstream.runtime.task import FrameReader, TaskState, attempt_name, this_worker
 from millstream.runtime.task_metrics import RunningMetrics, metrics_of
@@ -482,6 +482,7 @@ class PipelinedTask:
             for node in self._instance.nodes:
                 self._instance.operators[node.id].end_input()
         self._counted.append((epoch, self._metrics_of_epoch()))
+        self._fold_counted()
         if self.splits is not None:
             self.splits.reader.counted.clear()
         next_attempt = self._name(epoch + 1)
@@ -496,6 +497,7 @@ class PipelinedTask:
         self._taken = [each for each in self._taken if not (each.is_lost and each.is_done)]
         self._taken.append(pending)
         self._held.append(pending)
+        release_lost(self._taken)
         if epoch in self._abandoned:
             self.abandon(epoch)
         self._abandoned = {each for each in self._abandoned if each > epoch}
@@ -576,9 +578,18 @@ class PipelinedTask:
         """Return what it has counted since the last checkpoint that it knows to be complete."""
         total: dict[str, MetricValue] = {}
         for metrics in [*(kept for _, kept in self._counted), self._metrics_of_epoch()]:
-            for name, value in metrics.items():
-                total[name] = together(total[name], value) if name in total else value
+            total = all_together(total, metrics)
         return RunningMetrics(self._confirmed, total, self.id.subtask)
+
+    def _fold_counted(self) -> None:
+        """Count what a checkpoint that was aborted has with the next, which has it or nobody."""
+        lost = {each.ack.epoch for each in self._taken if each.is_lost}
+        folded: list[tuple[int, dict[str, MetricValue]]] = []
+        for epoch, metrics in self._counted:
+            if folded and folded[-1][0] in lost:
+                metrics = all_together(folded.pop()[1], metrics)  # noqa: PLW2901
+            folded.append((epoch, metrics))
+        self._counted = folded
 
     def _metrics_of_epoch(self) -> dict[str, MetricValue]:
         return metrics_of(self._instance, None if self.splits is None else self.splits.reader)
@@ -601,6 +612,8 @@ class PipelinedTask:
                 each.is_given_up = True
                 each.recording.drop(self._inputs)
         self._release()
+        release_lost(self._taken)
+        self._fold_counted()
         for operator in self._operators:
             operator.aborted(epoch)
         return [each.discard for each in self._taken if each.ack.epoch == epoch]

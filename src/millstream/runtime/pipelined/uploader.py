@@ -8,7 +8,9 @@ Cases of a snapshot:
 
 1. It is durable -> acknowledged.
 2. It was aborted, or its task is to be stopped, before or while it is finished -> aborted without a
-   message.  If its checkpoint is aborted later, the files that only it has are deleted then.
+   message.  If its checkpoint is aborted later, the files that only it has are deleted then.  If it
+   still waits for its turn then, its state is released at once (``release_lost``): while a storage
+   hangs, memory is that of the snapshots that are wanted.
 3. The storage refuses it or cannot be reached -> declined: the driver aborts the checkpoint, or
    fails the run.  The pending state of the task comes with the next checkpoint.
 4. A sink cannot pre-commit -> the task fails.  Later snapshots are aborted: the driver may have
@@ -33,7 +35,7 @@ from millstream.runtime.user_code import portable_error
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from millstream.checkpoint.model import OperatorAck, TaskAck
     from millstream.contracts.checkpoint_storage import CheckpointStorage
@@ -75,10 +77,50 @@ class PendingAck:
     #: Why output of its task could not be pre-committed; the same list for all its snapshots, of
     #: which none may be acknowledged after one whose records are lost.
     failures: list[Exception] = field(default_factory=list)
-    #: The uploader has done with it.
+    #: The uploader has begun with it, and has done with it.
+    is_begun: bool = False
     is_done: bool = False
+    #: Held to begin with it, and to release what it holds before.
+    _turn: threading.Lock = field(default_factory=threading.Lock)
     #: All but its output is in the storage.
     is_uploaded: bool = False
+
+    def begin(self) -> None:
+        """Note that its turn has come: from now on the uploader alone releases what it holds."""
+        with self._turn:
+            self.is_begun = True
+
+    def release(self) -> None:
+        """Release its state unless its turn has come: its checkpoint was aborted.
+
+        Its output is pre-committed all the same when its turn comes.
+        """
+        with self._turn:
+            if self.is_begun:
+                return
+            self.is_given_up, self.recording = True, None
+            snapshots, self.snapshots = self.snapshots, []
+        for _, snapshot in snapshots:
+            snapshot.abandon()
+
+    def inherit(self, lost: PendingAck) -> None:
+        """Write what a lost snapshot before it would have written of operator state.
+
+        Only if the turn of that has not come, and so this one's has not.
+        """
+        with lost._turn:
+            if not lost.is_begun:
+                named = self._named()
+                for states in lost.states:
+                    for name in states.files.keys() - named:
+                        del states.files[name]
+                self.states[:0] = [each for each in lost.states if each.files]
+                lost.states = []
+
+    def _named(self) -> set[str]:
+        """The files of operator states that it names."""
+        handles = [each for of in self.ack.operators for each in of.operator_states.values()]
+        return {each.file["remote"] for each in handles if each.file is not None}
 
     def prepare_output(self) -> None:
         """Pre-commit what sinks have written, once.
@@ -157,12 +199,27 @@ class PendingAck:
         """
         states, self.states = self.states, []
         self.owed += states
-        handles = [each for of in self.ack.operators for each in of.operator_states.values()]
-        named = {each.file["remote"] for each in handles if each.file is not None}
+        named = self._named()
         for owed in self.owed:
             for name in owed.files.keys() - named:
                 del owed.files[name]
         self.owed[:] = [owed for owed in self.owed if owed.files]
+
+
+def release_lost(taken: Sequence[PendingAck]) -> None:
+    """Release the state of snapshots whose checkpoints were aborted while they wait for their turn.
+
+    What they alone would have written of operator state, the next snapshot may name: it writes
+    that.
+
+    Args:
+        taken: the snapshots of a task, in order.
+    """
+    for number, each in enumerate(taken):
+        if each.is_lost and not each.is_begun:
+            each.release()
+            if number + 1 < len(taken):
+                taken[number + 1].inherit(each)
 
 
 def finished(slot: int, pending: PendingAck) -> Acknowledged:
@@ -223,6 +280,7 @@ class Uploader:
                     pending.is_done = True
 
     def _finish(self, pending: PendingAck) -> None:
+        pending.begin()
         if pending.failures:  # its task fails, and its output will be written again
             pending.is_given_up = pending.is_stopped = True
         if pending.is_given_up:
