@@ -45,6 +45,7 @@ class MemoryStorage:
     """The storage contract in a dictionary."""
 
     location = "memory"
+    poll_interval = 0.5
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}

@@ -10,7 +10,9 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.ports import free_port
@@ -29,7 +31,16 @@ from werkzeug.serving import make_server
 from moto.server import DomainDispatcherApplication, create_backend_app
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 application = DomainDispatcherApplication(create_backend_app)
-server = make_server("127.0.0.1", int(sys.argv[1]), application, threaded=True)
+log = open(sys.argv[2], "a", buffering=1)
+
+
+def logged(environ, start_response):
+    query = environ["QUERY_STRING"]
+    log.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{query and '?' + query}\\n")
+    return application(environ, start_response)
+
+
+server = make_server("127.0.0.1", int(sys.argv[1]), logged, threaded=True)
 import threading
 threading.Thread(target=lambda: (sys.stdin.read(), server.shutdown()), daemon=True).start()
 server.serve_forever()
@@ -43,9 +54,11 @@ class S3Server:
     def __init__(self) -> None:
         self.port = free_port()
         self._buckets = 0
+        self._log = Path(tempfile.mkstemp(prefix="s3-requests-")[1])
         # It ends with its standard input, whatever becomes of this process.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(self.port)], stdin=subprocess.PIPE
+            [sys.executable, "-c", _PROGRAM, str(self.port), str(self._log)],
+            stdin=subprocess.PIPE,
         )
         deadline = time.monotonic() + _PATIENCE
         while not self._answers():
@@ -63,6 +76,7 @@ class S3Server:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(_PATIENCE)
+        self._log.unlink()
 
     def environment(self) -> dict[str, str]:
         """The variables with which clients find it and may use it."""
@@ -81,6 +95,15 @@ class S3Server:
             "s3.secret-key": SECRET,
             "s3.region": REGION,
         }
+
+    def requests(self, bucket: str) -> list[str]:
+        """Method and path of all requests for a bucket so far, without its name."""
+        lines = (
+            line.replace(f" /{bucket}", " ", 1)
+            for line in self._log.read_text().splitlines()
+            if f" /{bucket}/" in line or f" /{bucket}?" in line
+        )
+        return list(lines)
 
     def new_bucket(self) -> str:
         """The name of a new bucket."""

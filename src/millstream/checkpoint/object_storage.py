@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.local_storage import HmacSeal, NoSeal, Seal
 from millstream.directories import LOCAL_STATE, explained, run_directory
@@ -19,6 +19,10 @@ from millstream.object_stores import ObjectStore, StoreOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+#: 17,000 requests per day.
+_POLL_SECONDS: Final = 5.0
 
 
 class ObjectStorage:
@@ -52,6 +56,11 @@ class ObjectStorage:
     def requests(self) -> int:
         """How many requests this copy has sent."""
         return self._store.requests
+
+    @property
+    def poll_interval(self) -> float:
+        """A listing each half second would cost most of what small jobs pay."""
+        return _POLL_SECONDS
 
     def bind(self, job_id: str) -> None:
         """Sign and verify for this job, from now on."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_POLL: Final = 0.1
+#: How often it is looked for an answer while the job looks for a request once.
+_LOOKS: Final = 5
 #: Seconds within which a running job has heard of a request.
 _HEARD: Final = 15.0
 
@@ -57,12 +58,19 @@ def take_savepoint(options: SavepointOptions) -> int:
         directory = str(Path(directory).absolute())
     request = Request.post(storage, directory, stop=options.stop, drain=options.drain)
     try:
-        _wait(lambda: request.answer(storage), _HEARD, _unheard(identity, storage.location))
+        interval = storage.poll_interval / _LOOKS
+        _wait(
+            lambda: request.answer(storage),
+            _HEARD,
+            _unheard(identity, storage.location),
+            interval,
+        )
         answer = _wait(
             lambda: _end_of(request.answer(storage)),
             options.timeout,
             f"job {identity.job_name!r} has not answered within {options.timeout:g} s; what it"
             " began it may still complete",
+            interval,
         )
     finally:
         request.withdraw(storage)
@@ -84,10 +92,12 @@ def _end_of(answer: Answer | None) -> Answer | None:
     return None if answer is None or answer.state == "accepted" else answer
 
 
-def _wait(look: Callable[[], Answer | None], seconds: float, otherwise: str) -> Answer:
+def _wait(
+    look: Callable[[], Answer | None], seconds: float, otherwise: str, interval: float
+) -> Answer:
     deadline = time.monotonic() + seconds
     while (answer := look()) is None:
         if time.monotonic() >= deadline:
             raise JobError(otherwise)
-        time.sleep(_POLL)
+        time.sleep(interval)
     return answer

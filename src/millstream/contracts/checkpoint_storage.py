@@ -29,6 +29,10 @@ class CheckpointStorage(Protocol):
     def location(self) -> str:
         """Where it is, for messages and for Spark: an absolute path or a URI."""
 
+    @property
+    def poll_interval(self) -> float:
+        """Seconds between two looks for what others write: each may cost money."""
+
     def bind(self, job_id: str) -> None:
         """Take names for those of this job, if that makes a difference."""
 

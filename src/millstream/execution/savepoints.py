@@ -440,10 +440,6 @@ class Savepoints:
         return JobError(f"there is no savepoint: job {self._graph.job_name!r} {how}")
 
 
-#: Seconds between two looks for requests.
-_LOOK: Final = 0.5
-
-
 class RequestWatch:
     """Hears who asks for a savepoint through the checkpoint directory, while a job runs.
 
@@ -468,12 +464,13 @@ class RequestWatch:
 
     def run(self, ended: threading.Event) -> None:
         """Look until the job has ended."""
-        while not ended.wait(_LOOK):
+        interval = self._storage.poll_interval
+        while not ended.wait(interval):
             try:
                 self._look()
             except (MillstreamError, OSError) as error:
                 _LOG.warning("a request for a savepoint is not heard: %s", error)
-                ended.wait(10 * _LOOK)
+                ended.wait(10 * interval)
 
     def _look(self) -> None:
         for request in new_requests(self._storage):

@@ -92,6 +92,7 @@ class _Published:
     name: str
     counts: Callable[[], RunningMetrics]
     due: float
+    interval: float
     #: Around a write: the task may end, and the next one of this name begin.
     writing: threading.Lock = field(default_factory=threading.Lock)
     is_over: bool = False
@@ -151,7 +152,7 @@ class _Publisher:
                     continue
             for task in due:
                 task.write()
-                task.due = time.monotonic() + _INTERVAL
+                task.due = time.monotonic() + task.interval
 
 
 _publisher = _Publisher()
@@ -167,7 +168,8 @@ def published(
         _publisher = _Publisher()
     stage, subtask = task
     name = f"{COUNTS}/{stage}-{subtask}.json"
-    each = _Published(storage, name, counts, time.monotonic() + _INTERVAL)
+    interval = max(_INTERVAL, storage.poll_interval)
+    each = _Published(storage, name, counts, time.monotonic() + interval, interval)
     publisher = _publisher
     publisher.add(each)
     try:
