@@ -155,6 +155,34 @@ def test_no_more_than_the_capacity_is_under_way_in_several_batches() -> None:
         assert len(operator.outputs) == 100
 
 
+def test_calls_of_a_split_that_was_left_continue() -> None:
+    with harness(Meeting(4), timeout=30_000) as operator:
+        fed_with_watermarks(operator, [10, 20])
+        first = operator.operator.suspend_pending()
+        fed_with_watermarks(operator, [1])
+        second = operator.operator.suspend_pending()
+        fed_with_watermarks(operator, [5])  # the last that all wait for
+        assert first is not None
+        assert second is not None
+        operator.operator.finish_pending()
+        operator.operator.resume_pending(second)
+        operator.operator.finish_pending()
+        assert operator.operator.suspend_pending() is None, "nothing is under way"
+        operator.operator.resume_pending(first)
+        operator.operator.finish_pending()
+        assert operator.outputs == [5, 1, 10, 20]
+
+
+def test_calls_of_a_split_that_was_left_are_dropped_when_the_operator_is_closed() -> None:
+    operator = harness(Never())
+    fed_with_watermarks(operator, [1])
+    calls = operator.operator.suspend_pending()
+    assert calls is not None
+    assert not calls.is_ready
+    operator.close()
+    assert operator.outputs == []
+
+
 def test_a_checkpoint_has_all_that_was_under_way() -> None:
     with harness(Meeting(5), timeout=30_000) as operator:
         fed_with_watermarks(operator, list(range(5)))

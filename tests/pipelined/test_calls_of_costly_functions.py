@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
+from tests.integration.job_runs import SplitsSource
 
 from millstream.common import Time, Types, WatermarkStrategy
 from millstream.connectors.basic.data_generator import NumberSequenceSource
@@ -81,6 +82,15 @@ def test_async_functions_get_their_capacity(make: Make, path: str) -> None:
     )
     assert len(found) == RECORDS
     assert max(found) == 200
+
+
+@pytest.mark.parametrize("wait", [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait])
+def test_async_calls_of_several_splits_are_under_way_together(make: Make, wait: Any) -> None:
+    source = SplitsSource([[split] * 3 for split in range(60)], Types.LONG())
+    stream = make(1).from_source(source, WatermarkStrategy.no_watermarks(), "small", Types.LONG())
+    found = collected(wait(stream, UnderWay(), Time.seconds(60), 200, Types.LONG()))
+    assert len(found) == 180
+    assert max(found) > 3, "no more than those of one split"
 
 
 def test_pandas_functions(make: Make) -> None:

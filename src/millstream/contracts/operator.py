@@ -80,6 +80,14 @@ class StatePart:
         return self.first == 0 and self.stop == self.handle.count
 
 
+class PendingCalls(Protocol):
+    """What an operator has under way of a split."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether some of it can be emitted without waiting."""
+
+
 class OperatorListState(Protocol):
     """A list; ``get`` gives a copy."""
 
@@ -444,6 +452,22 @@ class Operator(ABC):
 
         Called between any two calls of rule 4, where the output is switched to another channel.
         """
+
+    def suspend_pending(self) -> PendingCalls | None:
+        """Set aside what is under way, which continues meanwhile: records of another split follow.
+
+        Called like ``finish_pending``, where the output is switched back before
+        ``resume_pending``.
+
+        Returns:
+            What is under way; None: nothing is, or it was waited for.
+        """
+        self.finish_pending()
+        return None
+
+    def resume_pending(self, pending: PendingCalls) -> None:
+        """Emit what is done of what was set aside, and the rest as if it had not been."""
+        del pending
 
     def committed(self, epoch: int) -> Callable[[], None] | None:
         """Learn that checkpoint ``epoch`` is committed; with long-running tasks.

@@ -10,7 +10,7 @@ the checkpoint stores their time with the split.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.runtime.exchange import WatermarkValve
@@ -245,16 +245,35 @@ class SourceChain:
         ]
 
 
+class OperatorTime(NamedTuple):
+    """What an operator knows of time: its input's watermark, and what it has sent on."""
+
+    input_watermark: int
+    watermark: int
+    idle: bool
+
+
 def restore_split_time(
-    instance: StageInstance, assignment: SplitAssignment, chain: SourceChain
+    instance: StageInstance,
+    assignment: SplitAssignment,
+    chain: SourceChain,
+    times: Mapping[int, OperatorTime] | None = None,
 ) -> None:
-    """Set the time of the operators that a split reaches to what the split had come to."""
-    reached, idle = chain.reached, assignment.starts_idle
+    """Set the time of the operators that a split reaches to what the split had come to.
+
+    Args:
+        instance: of stage 0.
+        assignment: of the split.
+        chain: of its source.
+        times: by node, of operators that time has not reached yet: calls are under way before it.
+    """
+    reached, idle, times = chain.reached, assignment.starts_idle, times or {}
     for node in chain.nodes:
         watermark = assignment.watermark(reached[node.id])
-        instance.watermarks[node.id] = watermark
+        known = times.get(node.id) or OperatorTime(watermark, watermark, idle)
+        instance.watermarks[node.id] = known.input_watermark
         output = instance.outputs[node.id]
-        output.watermark, output.idle = watermark, idle
+        output.watermark, output.idle = known.watermark, known.idle
     for node, edges in chain.merging:
         instance.valves[node.id] = WatermarkValve(
             instance.watermarks[node.id],
@@ -267,7 +286,8 @@ def restore_split_time(
     for writer in chain.writers:
         # Ends the channel of the split before it, too: no frame mixes two of them.
         start = assignment.watermark(reached[writer.source_node])
-        writer.switch_channel(assignment.channel, start, idle=idle)
+        known = times.get(writer.source_node) or OperatorTime(start, start, idle)
+        writer.switch_channel(assignment.channel, known.watermark, idle=known.idle)
 
 
 def _channels(instance: StageInstance, plan: EpochPlan, node: StreamNode) -> _Channels:

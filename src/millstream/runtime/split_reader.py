@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.model import SplitState
@@ -13,7 +14,7 @@ from millstream.crash_points import crash_point
 from millstream.errors import SourceError
 from millstream.functions.watermark_strategy import TimeOrigin
 from millstream.graph.validation import connector_label
-from millstream.runtime.plan import SourceChain, restore_split_time
+from millstream.runtime.plan import OperatorTime, SourceChain, restore_split_time
 from millstream.runtime.user_code import reading
 from millstream.types.pickling import dumps
 
@@ -22,10 +23,24 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millstream.contracts.operator import PendingCalls
     from millstream.contracts.source import SourceBatch
     from millstream.graph.model import StreamNode
     from millstream.runtime.plan import ChannelStates, EpochPlan, SplitAssignment
     from millstream.runtime.stage import StageInstance
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedCalls:
+    """What operators have under way of a split that was left, and the time that they know."""
+
+    calls: Mapping[int, PendingCalls]
+    times: Mapping[int, OperatorTime]
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether some of it can be emitted without waiting."""
+        return any(each.is_ready for each in self.calls.values())
 
 
 class SplitReader:
@@ -90,15 +105,56 @@ class SplitReader:
             writer.flush()
 
     def enter(
-        self, chain: SourceChain, assignment: SplitAssignment, *, resumes: bool = False
+        self,
+        chain: SourceChain,
+        assignment: SplitAssignment,
+        *,
+        resumes: bool = False,
+        calls: SuspendedCalls | None = None,
     ) -> None:
-        """Restore the operators of a split, and have the time of all that it reaches."""
+        """Restore the operators of a split, and have the time of all that it reaches.
+
+        Args:
+            chain: of its source.
+            assignment: of the split.
+            resumes: whether it is entered for the first time in this run.
+            calls: what was under way when it was left.
+        """
         operators = self._instance.operators
-        restore_split_time(self._instance, assignment, chain)
+        times = None if calls is None else calls.times
+        restore_split_time(self._instance, assignment, chain, times)
         for node in chain.per_channel:
             operators[node.id].restore(self._restore_context(node, assignment, resumes=resumes))
         for node in reversed(chain.per_channel):  # as in a task: those after it are restored now
             operators[node.id].process_processing_time(self._plan.processing_time)
+        if calls is not None:
+            # The last operators first: what those before them emit comes after what they have.
+            for node in reversed(chain.nodes):
+                if (pending := calls.calls.get(node.id)) is not None:
+                    operators[node.id].resume_pending(pending)
+
+    def suspend(self, chain: SourceChain) -> SuspendedCalls | None:
+        """Set aside what operators have under way, before the split is left; None: nothing."""
+        instance = self._instance
+        if chain.merging:  # their valves are made from the time of the source
+            return None
+        calls = {
+            node.id: pending
+            for node in chain.nodes
+            if (pending := instance.operators[node.id].suspend_pending()) is not None
+        }
+        if not calls:
+            return None
+        times = {
+            node.id: OperatorTime(
+                instance.watermarks[node.id],
+                instance.outputs[node.id].watermark,
+                instance.outputs[node.id].idle,
+            )
+            for node in chain.nodes
+            if node.id not in chain.per_channel_ids
+        }
+        return SuspendedCalls(calls, times)
 
     def _restore_context(
         self, node: StreamNode, assignment: SplitAssignment, *, resumes: bool

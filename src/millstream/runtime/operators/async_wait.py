@@ -3,7 +3,9 @@
 An event loop runs in a thread of the subtask, as in PyFlink.  The records of several batches are
 in flight together, as many as the capacity allows, with the watermarks between them in a queue;
 results leave in the order of batches and watermarks, and within a batch in the order of records, or
-as they come.  A checkpoint waits for everything in flight, so there is no state.
+as they come.  Each split of a source has a queue, since their records and watermarks have different
+channels; the capacity is that of all together.  A checkpoint waits for everything in flight, so
+there is no state.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +31,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from millstream.contracts.batch import Batch
-    from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
+    from millstream.contracts.operator import (
+        Checkpoint,
+        OperatorSnapshot,
+        PendingCalls,
+        RestoreContext,
+    )
 
 
 #: Seconds that functions may take to end when their operator is closed.
@@ -53,6 +60,28 @@ class _Status:
     send: Callable[[], None]
 
 
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """What is in flight, and what has to follow it."""
+
+    items: deque[_InFlight | _Status] = field(default_factory=deque)
+    records: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether its first item can be emitted without waiting."""
+        first = self.items[0] if self.items else None
+        return isinstance(first, _Status) or (first is not None and first.results.done())
+
+    def cancel(self) -> None:
+        """Drop everything."""
+        for each in self.items:
+            if isinstance(each, _InFlight):
+                each.results.cancel()
+        self.items.clear()
+        self.records = 0
+
+
 class AsyncWaitOperator(FunctionOperator):
     """Applies an AsyncFunction to every record."""
 
@@ -68,9 +97,9 @@ class AsyncWaitOperator(FunctionOperator):
         self._is_ordered = descriptor.output_mode is AsyncFunctionDescriptor.OutputMode.ORDERED
         self._loop: asyncio.AbstractEventLoop | None = None
         self._collector = Collector(self, self.emit)
-        #: What is in flight, and what has to follow it.
-        self._queue: deque[_InFlight | _Status] = deque()
-        self._records = 0
+        self._queue = _Queue()
+        #: Those of splits that were left.
+        self._suspended: list[_Queue] = []
 
     def open(self) -> None:
         """Open the function, then start the loop."""
@@ -102,8 +131,8 @@ class AsyncWaitOperator(FunctionOperator):
         assert self._loop is not None  # noqa: S101 - it is open
         self.records_in += len(batch)
         results = asyncio.run_coroutine_threadsafe(self._all(batch.values), self._loop)
-        self._queue.append(_InFlight(results, batch.timestamp_list))
-        self._records += len(batch)
+        self._queue.items.append(_InFlight(results, batch.timestamp_list))
+        self._queue.records += len(batch)
         self._emit_done(most=self._capacity)
 
     def process_watermark(self, watermark: int) -> None:
@@ -123,6 +152,21 @@ class AsyncWaitOperator(FunctionOperator):
     def finish_pending(self) -> None:
         self._emit_done(most=0)
 
+    def suspend_pending(self) -> PendingCalls | None:
+        self._emit_done()
+        queue = self._queue
+        if not queue.items:
+            return None
+        self._suspended.append(queue)
+        self._queue = _Queue()
+        return queue
+
+    def resume_pending(self, pending: PendingCalls) -> None:
+        if isinstance(pending, _Queue) and pending in self._suspended:
+            self._suspended.remove(pending)
+            self._queue = pending
+            self._emit_done()
+
     def end_input(self) -> None:
         self._emit_done(most=0)
         super().end_input()
@@ -133,7 +177,7 @@ class AsyncWaitOperator(FunctionOperator):
 
     def _follow(self, send: Callable[[], None]) -> None:
         """Send something after all that is in flight."""
-        self._queue.append(_Status(send))
+        self._queue.items.append(_Status(send))
         self._emit_done()
 
     def _emit_done(self, most: int | None = None) -> None:
@@ -142,15 +186,16 @@ class AsyncWaitOperator(FunctionOperator):
         Args:
             most: wait until so many records are in flight at most; None: wait for none.
         """
-        while self._queue:
-            first = self._queue[0]
+        queue = self._queue
+        while queue.items:
+            first = queue.items[0]
             if isinstance(first, _Status):
                 first.send()
-            elif first.results.done() or (most is not None and self._records > most):
+            elif first.results.done() or (most is not None and queue.records > most):
                 self._emit(first)
             else:
                 break
-            self._queue.popleft()
+            queue.items.popleft()
 
     def _emit(self, batch: _InFlight) -> None:
         try:
@@ -158,7 +203,7 @@ class AsyncWaitOperator(FunctionOperator):
         except BaseException:
             self._cancel_pending()
             raise
-        self._records -= len(batch.timestamps)
+        self._queue.records -= len(batch.timestamps)
         if self._is_ordered:
             results.sort(key=lambda result: result[0])
         for position, records in results:
@@ -167,11 +212,9 @@ class AsyncWaitOperator(FunctionOperator):
 
     def _cancel_pending(self) -> None:
         """Drop what is in flight."""
-        for each in self._queue:
-            if isinstance(each, _InFlight):
-                each.results.cancel()
-        self._queue.clear()
-        self._records = 0
+        for each in (self._queue, *self._suspended):
+            each.cancel()
+        self._suspended.clear()
 
     async def _all(self, values: list[Any]) -> list[_Result]:
         """The results of a batch, in the order in which they came."""

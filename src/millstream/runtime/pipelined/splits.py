@@ -1,7 +1,9 @@
 """Reads the splits of a long-running task round robin.
 
 The operators that keep event time per split are switched from one split to the next as in
-micro-batch execution (``runtime/split_reader.py``): a split that is left keeps their state.
+micro-batch execution (``runtime/split_reader.py``): a split that is left keeps their state.  Calls
+of asynchronous functions that are under way continue meanwhile; their results are emitted when the
+split has its turn again.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.contracts.source import SplitCursor
     from millstream.runtime.pipelined.links import LinkOutbox
     from millstream.runtime.plan import EpochPlan
+    from millstream.runtime.split_reader import SuspendedCalls
     from millstream.runtime.stage import StageInstance
 
 
@@ -64,6 +67,8 @@ class _OpenSplit:
         self.is_exact = True
         #: As it was left last; None while it has the operators.
         self.state: SplitState | None = None
+        #: What was under way when it was left; None while it has the operators, or nothing was.
+        self.calls: SuspendedCalls | None = None
         #: Read since the last checkpoint.
         self.records = 0
         #: Milliseconds: when a record came last, when it was found to have no more, and when time
@@ -237,6 +242,9 @@ class SplitScheduler:
         worked = False
         for channel in list(self._order):
             split = self._splits[channel]
+            if split.calls is not None and split.calls.is_ready:
+                self._enter(split)
+                worked = True
             if not self._waits(split) or not split.settled:
                 worked = self._read(split, deadline) or worked
             self._order.remove(channel)
@@ -256,7 +264,7 @@ class SplitScheduler:
 
     def _read(self, split: _OpenSplit, deadline: float) -> bool:
         worked = False
-        while self._seconds() < deadline:
+        while not split.is_over and self._seconds() < deadline:
             found = self._step(split)
             split.drained = not found
             if not found:
@@ -267,10 +275,16 @@ class SplitScheduler:
                 break
             if self._waits(split) and split.settled:
                 break  # it is too far ahead, or was read on only for the sake of its position
-        if split.is_over:
+        if split.is_over and not self._has_calls(split):
             self._finish(split)
             return True
         return worked
+
+    def _has_calls(self, split: _OpenSplit) -> bool:
+        """Whether something of a split is under way, which others need not wait for."""
+        if split is self._current:
+            self._leave()
+        return split.calls is not None
 
     def _step(self, split: _OpenSplit) -> bool:
         """Give the operators one batch; False if there is none now."""
@@ -357,7 +371,7 @@ class SplitScheduler:
     def _finish(self, split: _OpenSplit) -> None:
         self._enter(split)
         split.assignment.finished = True
-        self._leave()
+        self._leave(waits=True)
         channel = split.assignment.channel
         self._ending[channel] = self._splits.pop(channel)
         split.cursor.close()
@@ -393,16 +407,19 @@ class SplitScheduler:
             return
         self._leave()
         self._plan.processing_time = self._clock()
-        self.reader.enter(split.chain, split.assignment, resumes=resumes)
+        calls, split.calls = split.calls, None
+        self.reader.enter(split.chain, split.assignment, resumes=resumes, calls=calls)
         split.state = None
         self._current = split
 
-    def _leave(self) -> None:
+    def _leave(self, *, waits: bool = False) -> None:
+        """Take the operators from the current split; ``waits``: with nothing under way."""
         split, self._current = self._current, None
         if split is None:
             return
         assignment, chain = split.assignment, split.chain
         self.reader.due.clear()
+        split.calls = None if waits else self.reader.suspend(chain)
         states = self.reader.leave(chain, assignment)
         operators = (self._instance.operators[node.id] for node in chain.per_channel)
         due = (when for each in operators if (when := each.due()) is not None)
@@ -466,7 +483,10 @@ class SplitScheduler:
 
     def snapshot(self) -> list[SplitState]:
         """Return where all splits stand; those that are over are told once."""
-        self._leave()
+        self._leave(waits=True)
+        for split in [each for each in self._splits.values() if each.calls is not None]:
+            self._enter(split)
+            self._leave(waits=True)
         found, self._finished = self._finished, []
         for split in self._splits.values():
             if split.state is not None:
