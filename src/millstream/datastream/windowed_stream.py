@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.keyed_stream import KeyedStream
     from millstream.runtime.columnar.aggregates import Aggregates
-    from millstream.runtime.operators.windows.logic import WindowSpec
+    from millstream.runtime.operators.windows.logic import WindowComputation
     from millstream.types.output_tag import OutputTag
     from millstream.types.time import DurationLike
     from millstream.types.types import TypeInformation
@@ -401,7 +401,7 @@ class WindowedStream(WindowSettings):
             combiner = CombinerFactory(assigner, named, self._stream.key_selector)
         return self._evaluated(spec, chosen, {}, combiner)
 
-    def _factory(self, spec: WindowSpec) -> WindowFactory:
+    def _factory(self, spec: WindowComputation) -> WindowFactory:
         """Return what makes the operators of these windows."""
         trigger = self._trigger
         if trigger is None:
@@ -419,7 +419,7 @@ class WindowedStream(WindowSettings):
 
     def _evaluated(
         self,
-        spec: WindowSpec,
+        spec: WindowComputation,
         output_type: TypeInformation,
         user_code: dict[str, object],
         combiner: OperatorFactory | None = None,

@@ -22,7 +22,7 @@ from tests.runtime.table_operators.test_match import VARIABLES
 from tests.runtime.table_operators.test_match import plan_of as match_of
 from tests.runtime.table_operators.test_windows import PLAIN, TIME, at
 
-from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
+from millstream.runtime.columnar.table_windows import TableWindow, WindowKind
 from millstream.runtime.operators.table.deduplicate import (
     ChangelogNormalizeFactory,
     DeduplicateFactory,
@@ -174,7 +174,7 @@ def _grouped(calls: Sequence[AggregateCall], *, retracts: bool) -> Case:
 
 
 def _windowed(kind: str, step: int | None, calls: Sequence[AggregateCall]) -> Case:
-    spec = WindowSpec(WindowKind[kind], 12 if kind == "SESSION" else 60, step)
+    spec = TableWindow(WindowKind[kind], 12 if kind == "SESSION" else 60, step)
     names = ("window_start", "window_end")
     factory = WindowAggregateFactory(_ROWS, spec, _T, (_K,), tuple(calls), names)
     return Case(factory, [_TYPES[_K], *(call.type for call in calls), PLAIN, PLAIN])

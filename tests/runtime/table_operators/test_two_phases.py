@@ -23,7 +23,7 @@ from tests.support.query_running import changelog, environment, materialised, ta
 
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.changelog_aggregates import Segments
-from millstream.runtime.columnar.table_windows import WindowKind, WindowSpec
+from millstream.runtime.columnar.table_windows import TableWindow, WindowKind
 from millstream.runtime.operators.table.aggregate_calls import (
     Aggregates,
     SortedRows,
@@ -139,7 +139,7 @@ def _local_harness(
     passes=st.integers(0, 3),
 )
 def test_slices_of_windows_give_the_same(
-    plan: list[Any], spec: WindowSpec, keys: tuple[int, ...], passes: int
+    plan: list[Any], spec: TableWindow, keys: tuple[int, ...], passes: int
 ) -> None:
     """State goes over from one phase to two and back at each snapshot."""
     row, calls = windows.ROWS, tuple(windows.SHARED.values())
@@ -215,7 +215,7 @@ def test_windows_that_rows_have_are_aggregated_ahead() -> None:
     row = RowType.of(
         k=windows.ROWS.children[0], t=windows.TIME, n=BigIntType(), s=windows.PLAIN, e=windows.PLAIN
     )
-    spec, calls = WindowSpec(WindowKind.TUMBLE, 10), (windows.SHARED["SUM"],)
+    spec, calls = TableWindow(WindowKind.TUMBLE, 10), (windows.SHARED["SUM"],)
     at = windows.at
     final = WindowAggregateFactory(
         row, spec, 1, (0,), calls, ("window_start", "window_end"), attached=(3, 4), merges=True
@@ -390,13 +390,13 @@ _EDGES = (
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        (WindowSpec(WindowKind.TUMBLE, 10), [(1, 3)]),
-        (WindowSpec(WindowKind.HOP, 10, 5), [(2, 2), (1, 3), (1, 3)]),
-        (WindowSpec(WindowKind.CUMULATE, 10, 5), [(2, 2), (1, 3)]),
+        (TableWindow(WindowKind.TUMBLE, 10), [(1, 3)]),
+        (TableWindow(WindowKind.HOP, 10, 5), [(2, 2), (1, 3), (1, 3)]),
+        (TableWindow(WindowKind.CUMULATE, 10, 5), [(2, 2), (1, 3)]),
     ],
 )
 def test_first_and_last_values_of_windows_go_by_arrival(
-    spec: WindowSpec, expected: list[tuple[int, int]], snapshot: bool
+    spec: TableWindow, expected: list[tuple[int, int]], snapshot: bool
 ) -> None:
     """Also where a part is in state already, and another slice began earlier."""
     at = windows.at
@@ -416,13 +416,13 @@ def test_first_and_last_values_of_windows_go_by_arrival(
 @pytest.mark.parametrize(
     ("spec", "calls"),
     [
-        (WindowSpec(WindowKind.HOP, 5, 3), (windows.SHARED["SUM"],)),
-        (WindowSpec(WindowKind.HOP, 6, 3), _EDGES),
-        (WindowSpec(WindowKind.TUMBLE, 6), (windows.DISTINCT,)),
+        (TableWindow(WindowKind.HOP, 5, 3), (windows.SHARED["SUM"],)),
+        (TableWindow(WindowKind.HOP, 6, 3), _EDGES),
+        (TableWindow(WindowKind.TUMBLE, 6), (windows.DISTINCT,)),
     ],
 )
 def test_partial_aggregates_of_no_whole_windows_are_refused(
-    spec: WindowSpec, calls: tuple[AggregateCall, ...]
+    spec: TableWindow, calls: tuple[AggregateCall, ...]
 ) -> None:
     factory = WindowAggregateFactory(windows.ROWS, spec, 1, (0,), calls, (), merges=True)
     with pytest.raises(ProgramError, match="partial aggregates cannot be added up"):

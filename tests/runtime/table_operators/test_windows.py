@@ -15,7 +15,7 @@ from tests.runtime.table_operators.running import TableHarness
 from tests.support.examples import examples
 
 from millstream.errors import ProgramError
-from millstream.runtime.columnar.table_windows import WindowKind, Windows, WindowSpec
+from millstream.runtime.columnar.table_windows import TableWindow, WindowKind, Windows
 from millstream.runtime.operators.table import window_aggregate
 from millstream.runtime.operators.table.session_windows import (
     SessionFunctionFactory,
@@ -46,11 +46,11 @@ SHARED = {
 }
 DISTINCT = AggregateCall("COUNT", (2,), BigIntType(), distinct=True)
 SPECS = [
-    WindowSpec(WindowKind.TUMBLE, 5),
-    WindowSpec(WindowKind.TUMBLE, 4, offset=1),
-    WindowSpec(WindowKind.HOP, 6, 2),
-    WindowSpec(WindowKind.HOP, 6, 3, offset=-1),
-    WindowSpec(WindowKind.CUMULATE, 6, 2),
+    TableWindow(WindowKind.TUMBLE, 5),
+    TableWindow(WindowKind.TUMBLE, 4, offset=1),
+    TableWindow(WindowKind.HOP, 6, 2),
+    TableWindow(WindowKind.HOP, 6, 3, offset=-1),
+    TableWindow(WindowKind.CUMULATE, 6, 2),
 ]
 
 
@@ -69,7 +69,7 @@ steps = st.lists(
 )
 
 
-def windows_of(spec: WindowSpec, time: int) -> list[tuple[int, int]]:
+def windows_of(spec: TableWindow, time: int) -> list[tuple[int, int]]:
     """All windows that a time is in, tried out one by one."""
     step, found = spec.step or spec.size, []
     for number in range(-40, 60):
@@ -88,7 +88,7 @@ def milliseconds(time: datetime) -> int:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_each_row_has_its_windows(spec: WindowSpec) -> None:
+def test_each_row_has_its_windows(spec: TableWindow) -> None:
     plan = WindowFunctionFactory(ROWS, spec, 1)
     with TableHarness(plan, ROWS, [*TYPES, PLAIN, PLAIN, TIME]) as harness:
         changes: list[Change] = [(kind, ("a", at(t), t)) for t in range(20) for kind in (I, D)]
@@ -108,7 +108,7 @@ def test_each_row_has_its_windows(spec: WindowSpec) -> None:
 class Model:
     """Windows taken one by one."""
 
-    spec: WindowSpec
+    spec: TableWindow
     aggregates: list[Aggregate]
     watermark: int = -(10**6)
     late: int = 0
@@ -146,7 +146,7 @@ class Model:
 @examples(25)
 @given(plan=steps, spec=st.sampled_from(SPECS), distinct=st.booleans())
 def test_windows_are_given_when_they_are_over(
-    long_lived: bool, plan: list[Any], spec: WindowSpec, distinct: bool
+    long_lived: bool, plan: list[Any], spec: TableWindow, distinct: bool
 ) -> None:
     check_windows(plan, spec, distinct=distinct, long_lived=long_lived, in_memory=[True])
 
@@ -162,7 +162,7 @@ def test_windows_are_given_when_they_are_over(
 )
 def test_what_is_in_memory_is_as_what_is_in_state(
     plan: list[Any],
-    spec: WindowSpec,
+    spec: TableWindow,
     long_lived: bool,
     in_memory: list[bool],
     limits: tuple[int, int],
@@ -177,7 +177,7 @@ def test_what_is_in_memory_is_as_what_is_in_state(
 
 
 def check_windows(
-    plan: list[Any], spec: WindowSpec, *, distinct: bool, long_lived: bool, in_memory: list[bool]
+    plan: list[Any], spec: TableWindow, *, distinct: bool, long_lived: bool, in_memory: list[bool]
 ) -> None:
     calls = list(SHARED.values()) + ([DISTINCT] if distinct else [])
     models = [Aggregate("SUM", 0), Aggregate("MAX", 0), Aggregate("COUNT")]
@@ -213,7 +213,7 @@ def check_windows(
 
 
 def test_windows_of_processing_time_end_with_the_clock() -> None:
-    spec = WindowSpec(WindowKind.TUMBLE, 10)
+    spec = TableWindow(WindowKind.TUMBLE, 10)
     factory = WindowAggregateFactory(
         ROWS, spec, 1, (), (SHARED["SUM"],), ("window_end",), is_rowtime=False
     )
@@ -235,7 +235,7 @@ def test_rows_may_have_their_windows_already() -> None:
     types = RowType.of(k=VarCharType(5), t=TIME, n=BigIntType(), s=PLAIN, e=PLAIN)
     factory = WindowAggregateFactory(
         types,
-        WindowSpec(WindowKind.TUMBLE, 10),
+        TableWindow(WindowKind.TUMBLE, 10),
         1,
         (0,),
         (SHARED["SUM"],),
@@ -253,7 +253,7 @@ def test_rows_may_have_their_windows_already() -> None:
 
 
 def test_rows_that_are_taken_back_leave_no_window() -> None:
-    spec = WindowSpec(WindowKind.HOP, 10, 5)
+    spec = TableWindow(WindowKind.HOP, 10, 5)
     factory = WindowAggregateFactory(
         ROWS, spec, 1, (0,), (SHARED["SUM"],), ("window_end",), retracts=True
     )
@@ -272,7 +272,7 @@ def test_windows_go_by_the_clock_of_a_zone() -> None:
     day = 86_400_000
     factory = WindowAggregateFactory(
         types,
-        WindowSpec(WindowKind.TUMBLE, day),
+        TableWindow(WindowKind.TUMBLE, day),
         0,
         (),
         (AggregateCall("SUM", (1,), BigIntType()),),
@@ -296,13 +296,13 @@ def test_windows_go_by_the_clock_of_a_zone() -> None:
 
 def test_sizes_are_multiples_of_steps() -> None:
     with pytest.raises(ProgramError, match="must be a multiple of 3 ms"):
-        WindowSpec(WindowKind.CUMULATE, 10, 3)
+        TableWindow(WindowKind.CUMULATE, 10, 3)
 
 
 @pytest.mark.parametrize(("size", "step"), [(10, 3), (3, 10), (5, 2), (2, 5)])
 def test_oracle_hops_of_any_size(size: int, step: int) -> None:
     times = np.arange(-40, 40)
-    found = Windows.of(times, WindowSpec(WindowKind.HOP, size, step, 1))
+    found = Windows.of(times, TableWindow(WindowKind.HOP, size, step, 1))
     starts = range(1 - 100 * step, 100, step)
     expected = [(t, s, s + size) for t in times.tolist() for s in starts if s <= t < s + size]
     pairs = zip(times[found.rows].tolist(), found.starts.tolist(), found.ends.tolist(), strict=True)
@@ -360,7 +360,7 @@ def test_sessions_are_given_when_they_are_over(
     model = SessionModel(gap, distinct)
     calls = [*SHARED.values(), *[DISTINCT] * distinct]
     names = ("window_start", "window_end", "window_time")
-    spec = WindowSpec(WindowKind.SESSION, gap)
+    spec = TableWindow(WindowKind.SESSION, gap)
     factory = WindowAggregateFactory(ROWS, spec, 1, (0,), tuple(calls), names)
     types = [VarCharType(5), *(call.type for call in calls), PLAIN, PLAIN, TIME]
     with TableHarness(factory, ROWS, types, long_lived=long_lived) as harness:
@@ -382,7 +382,7 @@ def test_sessions_are_given_when_they_are_over(
 
 
 def test_sessions_of_changes_keep_what_is_not_retracted() -> None:
-    spec = WindowSpec(WindowKind.SESSION, 5)
+    spec = TableWindow(WindowKind.SESSION, 5)
     calls = (SHARED["MAX"], DISTINCT, SHARED["COUNT"])
     factory = WindowAggregateFactory(ROWS, spec, 1, (0,), calls, ("window_end",), retracts=True)
     types = [VarCharType(5), *(call.type for call in calls), PLAIN]
@@ -398,7 +398,7 @@ def test_sessions_of_changes_keep_what_is_not_retracted() -> None:
 
 
 def test_the_session_function_gives_rows_as_they_came() -> None:
-    factory = SessionFunctionFactory(ROWS, WindowSpec(WindowKind.SESSION, 3), 1, (0,))
+    factory = SessionFunctionFactory(ROWS, TableWindow(WindowKind.SESSION, 3), 1, (0,))
     with TableHarness(
         factory, ROWS, [*(each.type for each in ROWS), PLAIN, PLAIN, TIME]
     ) as harness:

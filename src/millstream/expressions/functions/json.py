@@ -32,7 +32,7 @@ from millstream.expressions.functions.definition import (
     signature,
 )
 from millstream.expressions.java.strings import from_units, to_units
-from millstream.expressions.json import (
+from millstream.expressions.json_path import (
     InvalidPathError,
     PathError,
     compile_path,

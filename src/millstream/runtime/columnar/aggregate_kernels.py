@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.expressions.json import serialise
+from millstream.expressions.json_path import serialise
 from millstream.expressions.user_functions import AGGREGATE_METHODS, FunctionContext, to_pandas
 from millstream.runtime.columnar.changelog_aggregates import (
     Average,

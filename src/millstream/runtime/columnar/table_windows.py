@@ -30,7 +30,7 @@ class WindowKind(Enum):
 
 
 @dataclass(frozen=True)
-class WindowSpec:
+class TableWindow:
     """Windows of a query, all lengths in milliseconds.
 
     Raises:
@@ -108,7 +108,7 @@ class Windows:
         return one, numbers
 
     @classmethod
-    def of(cls, times: NDArray[np.int64], spec: WindowSpec) -> Windows:
+    def of(cls, times: NDArray[np.int64], spec: TableWindow) -> Windows:
         """The windows of rows at these times; not for sessions."""
         rows = np.arange(len(times))
         if spec.kind is WindowKind.TUMBLE:
@@ -131,7 +131,7 @@ class Windows:
         return cls(repeated, first_starts[repeated], ends)
 
     @classmethod
-    def slices_of(cls, times: NDArray[np.int64], spec: WindowSpec) -> Windows:
+    def slices_of(cls, times: NDArray[np.int64], spec: TableWindow) -> Windows:
         """The slice of each row."""
         starts = _floor(times, spec.slice, spec.offset)
         return cls(np.arange(len(times)), starts, starts + spec.slice)

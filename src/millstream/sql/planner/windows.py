@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from millstream.errors import ValidationError
 from millstream.expressions.nodes import InputReference
-from millstream.runtime.columnar.table_windows import WindowKind
-from millstream.runtime.columnar.table_windows import WindowSpec as RowWindows
+from millstream.runtime.columnar.table_windows import TableWindow, WindowKind
 from millstream.runtime.operators.table.session_windows import (
     SessionFunctionFactory,
     WindowAggregateFactory,
@@ -126,7 +125,7 @@ class WindowTableFunction(pp.PhysicalNode):
         is_session, by_clock = self.window == "SESSION", self.goes_by_clock
         kind = SessionFunctionFactory if is_session else WindowFunctionFactory
         lengths = (self.size,) if is_session else (self.size, self.step, self.offset)
-        window = RowWindows(WindowKind[self.window], *lengths)
+        window = TableWindow(WindowKind[self.window], *lengths)
         factory = lowering.factory(kind, self, window=window, is_rowtime=not by_clock)
         if is_session:
             return lowering.stateful(self, factory, single=not self.partition, ticks=by_clock)
@@ -257,7 +256,7 @@ class WindowAggregate(TwoPhaseAggregate):
         factory = lowering.factory(
             WindowAggregateFactory,
             self,
-            window=RowWindows(WindowKind[self.window], self.size, self.step, self.offset),
+            window=TableWindow(WindowKind[self.window], self.size, self.step, self.offset),
             aggregates=lowering.aggregates(self.calls, retracts=retracts, merges=is_session),
             retracts=retracts,
             merges=self.two_phase,

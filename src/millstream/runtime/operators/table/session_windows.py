@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.operator import Operator, OperatorContext, Output
-    from millstream.runtime.columnar.table_windows import WindowSpec
+    from millstream.runtime.columnar.table_windows import TableWindow
     from millstream.state.key_codec import CacheKey
     from millstream.types.logical_types import RowType
 
@@ -108,7 +108,7 @@ class WindowAggregateFactory(WindowAggregateParameters):
         return SessionAggregateOperator(self) if self._is_session else WindowAggregateOperator(self)
 
 
-def session_rows_section(input_type: RowType, window: WindowSpec) -> StateSection:
+def session_rows_section(input_type: RowType, window: TableWindow) -> StateSection:
     """Return what operators keep that have the rows of sessions."""
     details = {"columns": columns_text(input_type), "windows": str(window)}
     return StateSection("sessions", "packed rows by key and session", details=details)

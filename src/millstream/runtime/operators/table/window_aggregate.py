@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         Output,
         RestoreContext,
     )
-    from millstream.runtime.columnar.table_windows import WindowSpec
+    from millstream.runtime.columnar.table_windows import TableWindow
     from millstream.runtime.operators.table.specs import AggregateCall
     from millstream.state.key_codec import CacheKey
     from millstream.state.packed_state import Place
@@ -811,7 +811,7 @@ class LocalWindowAggregateFactory:
     """
 
     input_type: RowType
-    window: WindowSpec
+    window: TableWindow
     time: int
     keys: tuple[int, ...]
     aggregates: tuple[AggregateCall, ...]

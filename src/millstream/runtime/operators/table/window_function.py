@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from millstream.contracts.batch import Batch
-    from millstream.runtime.columnar.table_windows import WindowSpec
+    from millstream.runtime.columnar.table_windows import TableWindow
     from millstream.types.logical_types import RowType
 
 
@@ -31,7 +31,7 @@ class WindowParameters:
     """The windows of an operator, and the time that they go by."""
 
     input_type: RowType
-    window: WindowSpec
+    window: TableWindow
     #: The column of the time attribute.
     time: int
     #: Whether that is event time; else it is processing time, and its values do not count.

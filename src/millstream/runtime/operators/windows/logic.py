@@ -81,7 +81,7 @@ class BuiltInSpec:
     input_type: TypeInformation | None = None
 
 
-WindowSpec = ReduceSpec | AggregateSpec | ApplySpec | ProcessSpec | BuiltInSpec
+WindowComputation = ReduceSpec | AggregateSpec | ApplySpec | ProcessSpec | BuiltInSpec
 
 
 @dataclass
@@ -89,7 +89,7 @@ class DeclaredWindows:
     """The windows of a program: assigner, trigger, evictor, lateness."""
 
     assigner: Any
-    spec: WindowSpec
+    spec: WindowComputation
     key_selector: Any
     #: Milliseconds.
     allowed_lateness: int = 0
@@ -366,7 +366,7 @@ class _Collecting(WindowLogic):
                 elements.append(value)
 
 
-def make_logic(spec: WindowSpec, operator: WindowHost) -> WindowLogic:
+def make_logic(spec: WindowComputation, operator: WindowHost) -> WindowLogic:
     """Return the logic for a specification.
 
     Raises:

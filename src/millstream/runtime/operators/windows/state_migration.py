@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from millstream.runtime.columnar.aggregates import BuiltInAggregate
     from millstream.runtime.operators.windows.assignment import StateWindows
     from millstream.runtime.operators.windows.contents import Contents
-    from millstream.runtime.operators.windows.logic import DeclaredWindows, WindowSpec
+    from millstream.runtime.operators.windows.logic import DeclaredWindows, WindowComputation
     from millstream.state.key_codec import CacheKey
     from millstream.state.keyed import KeyedState
 
@@ -128,7 +128,7 @@ def _timers_of(trigger: Any) -> str:
     return type(trigger).__name__
 
 
-def _content(spec: WindowSpec) -> str:
+def _content(spec: WindowComputation) -> str:
     if isinstance(spec, ReduceSpec):
         return REDUCED
     if isinstance(spec, AggregateSpec):
