@@ -686,7 +686,7 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
     examples=(("REGEXP('foobar', 'o+')", "TRUE"), ("REGEXP('foobar', '')", "FALSE")),
 )
 def regexp(text: str, pattern: str) -> bool:
-    """Return whether a part of a string matches a regular expression; FALSE for an empty one."""
+    """Test if a part of a string matches a regular expression; FALSE for an empty one."""
     compiled = _compiled(pattern) if pattern else None
     return compiled is not None and compiled.search(text) is not None
 
@@ -720,7 +720,7 @@ def regexp_replace(text: str, pattern: str, replacement: str) -> str | None:
     ),
 )
 def regexp_extract(text: str, pattern: str, group: int = 0) -> str | None:
-    """Return what a group of a regular expression matches first in a string.
+    """The first match of a group of a regular expression in a string.
 
     Group 0 is all of it.
     """

@@ -645,7 +645,7 @@ def _temporal(name: str) -> Argument:
     ),
 )
 def overlaps(info: CallInfo, first: int, first_to: int, second: int, second_to: int) -> bool:
-    """Return whether two spans of time, each given by its ends or by one end and a length, meet.
+    """Test if two spans of time, each given by its ends or by one end and a length, meet.
 
     Ends may be in any order; spans that share no more than an end do meet.
     """
