@@ -148,6 +148,8 @@ examples, which a test runs. Names, types and results are those of Flink {versio
   supported and raise an error.
 - LPAD, RPAD and REGEXP_REPLACE may return NULL where Flink declares NOT NULL, so here they are
   nullable.
+- NULL without a type is accepted wherever one with a type is; Flink refuses it in most functions
+  ("Illegal use of 'NULL'").
 
 Unless stated otherwise, a function returns NULL if an argument is NULL. Results are shown as CAST
 to STRING writes them. `python -m tests.sql.functions.page` generates this page; a test fails if it

@@ -31,7 +31,7 @@ from millstream.expressions.functions.definition import (
     signature,
 )
 from millstream.types.bitmaps import VariantType
-from millstream.types.logical_types import ArrayType, MapType, RowField, RowType
+from millstream.types.logical_types import ArrayType, MapType, NullType, RowField, RowType
 from millstream.types.structured_types import StructuredType, is_class_name
 from millstream.types.type_derivation import common_type, supports_implicit_cast
 from millstream.types.type_information import as_key
@@ -76,6 +76,8 @@ class _PairsSignature(Signature):
         if len(types) < _PAIR or len(types) % _PAIR:
             return None
         keys, values = common_type(list(types[::2])), common_type(list(types[1::2]))
+        if all(isinstance(each, NullType) for each in types[1::2]):
+            values = keys  # as in Flink, which takes the first type that it knows
         if keys is None or values is None:
             return None
         return tuple(
@@ -103,7 +105,7 @@ def _array_of(types: Sequence[LogicalType], _: Sequence[object]) -> LogicalType:
     """An array of the first argument's elements and of those given one by one."""
     common = common_type([_inner(types[0]), types[1]])
     assert common is not None, "the signature casts the second to the first"  # noqa: S101
-    nullable = types[0].is_nullable
+    nullable = any(each.is_nullable for each in types)
     return ArrayType(common).with_nullability(nullable)
 
 
