@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tests.integration.job_runs import SplitsSource, collect, environment, event_time
 
-from millstream.common import Row, Time, Types
+from millstream.common import Row, SavepointFormatType, Time, Types
 from millstream.datastream import (
     AggregateFunction,
     ContinuousEventTimeTrigger,
@@ -446,7 +446,9 @@ def write(archive: Path) -> None:
                 file.add(root / name, name)
 
 
-def write_savepoint(archive: Path) -> None:
+def write_savepoint(
+    archive: Path, kind: SavepointFormatType = SavepointFormatType.CANONICAL
+) -> None:
     """Run the program until what is to be kept, and keep a savepoint and the results."""
     with TemporaryDirectory() as directory:
         root = Path(directory)
@@ -454,7 +456,7 @@ def write_savepoint(archive: Path) -> None:
         limits = [2 * cut for cut in CUTS]
         cluster = MiniCluster(graph, root / "checkpoint", limits=limits)
         assert cluster.run_epoch()
-        request = cluster.job.savepoints.ask(str(root))
+        request = cluster.job.savepoints.ask(str(root), kind)
         cluster.run(1)
         archive.parent.mkdir(exist_ok=True)
         with tarfile.open(archive, "w:gz") as file:

@@ -13,11 +13,12 @@ import pytest
 from tests.checkpoint.toy_checkpoint_job import Killed
 from tests.integration.job_runs import SplitsSource, collect, collected, environment
 
+from millstream.checkpoint.canonical import POSITIONS
 from millstream.checkpoint.commit import state_names
 from millstream.checkpoint.inspect import inspect_checkpoint, verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
-from millstream.checkpoint.savepoint import DESCRIPTION, write_savepoint
+from millstream.checkpoint.savepoint import DESCRIPTION, SavepointFormatType, write_savepoint
 from millstream.cli.main import main
 from millstream.common import Types
 from millstream.configuration import options
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 COUNT = 60
 KEYS = 7
+CANONICAL, NATIVE = SavepointFormatType.CANONICAL, SavepointFormatType.NATIVE
 PATH = options.SAVEPOINT_PATH.key
 CLAIM = options.CLAIM_MODE.key
 KEY_FILE = options.CHECKPOINT_HMAC_KEY_FILE.key
@@ -98,12 +100,14 @@ def finish(cluster: MiniCluster) -> None:
     cluster.coordinator.close()
 
 
-def save(directory: Path, epochs: int = 2, **more: Any) -> Path:
+def save(
+    directory: Path, epochs: int = 2, kind: SavepointFormatType = CANONICAL, **more: Any
+) -> Path:
     """Run a job for some checkpoints, of which the last is a savepoint."""
     cluster = start(directory, **more)
     for _ in range(epochs - 1):
         assert cluster.run_epoch()
-    request = cluster.job.savepoints.ask(str(directory / "savepoints"))
+    request = cluster.job.savepoints.ask(str(directory / "savepoints"), kind)
     assert cluster.run_epoch()
     path = Path(request.result())
     cluster.close_instances()
@@ -122,6 +126,12 @@ def saved(tmp_path: Path) -> Path:
     return save(tmp_path / "first")
 
 
+@pytest.fixture(params=SavepointFormatType)
+def kind(request: pytest.FixtureRequest) -> SavepointFormatType:
+    found: SavepointFormatType = request.param
+    return found
+
+
 # -- what starts from one ------------------------------------------------------------------------
 
 
@@ -129,8 +139,10 @@ def saved(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("parallelism", "backend"), [(2, "hashmap"), (1, "hashmap"), (3, "rocksdb")]
 )
-def test_oracle_another_job_goes_on_from_it(tmp_path: Path, parallelism: int, backend: str) -> None:
-    saved = save(tmp_path / "first", backend="rocksdb" if parallelism == 1 else "hashmap")
+def test_oracle_another_job_goes_on_from_it(
+    tmp_path: Path, parallelism: int, backend: str, kind: SavepointFormatType
+) -> None:
+    saved = save(tmp_path / "first", 2, kind, backend="rocksdb" if parallelism == 1 else "hashmap")
     moved = Path(shutil.move(str(saved), str(tmp_path / "moved")))
     before = results(tmp_path / "first")
     shutil.rmtree(tmp_path / "first" / "checkpoints")
@@ -202,7 +214,10 @@ def test_an_older_checkpoint_is_exported_and_started_from(
     assert before + results(tmp_path / "second") == whole()
 
 
-def test_a_savepoint_is_a_checkpoint_directory_and_says_what_is_in_it(saved: Path) -> None:
+def test_a_savepoint_is_inspected_as_checkpoints_are_and_says_what_is_in_it(
+    tmp_path: Path, kind: SavepointFormatType
+) -> None:
+    saved = save(tmp_path / "first", 2, kind)
     storage = LocalStorage(saved)
     assert verify_checkpoints(storage).problems == []
     details = inspect_checkpoint(storage)
@@ -213,7 +228,13 @@ def test_a_savepoint_is_a_checkpoint_directory_and_says_what_is_in_it(saved: Pat
     assert described["max_parallelism"] == 128
     assert described["operators"]["count"]["kind"] == "operator"
     assert described["operators"]["numbers"]["splits"] == 2
-    assert described["state_files"] == len(list((saved / "state").rglob("*.*"))) > 0
+    assert described["format"] == kind.value
+    files = [str(each.relative_to(saved)) for each in (saved / "state").rglob("*.*")]
+    if kind is NATIVE:
+        assert described["state_files"] == len(files) > 0
+    else:
+        assert sorted(described["files"]) == sorted(files)
+        assert {each.rpartition(".")[2] for each in files} == {"parquet"}
     assert str(saved.parent) not in (saved / DESCRIPTION).read_text()
     assert str(saved.parents[1]) not in (saved / "job.json").read_text()
 
@@ -331,9 +352,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
         "is incomplete",
     ),
     "newer": (
-        lambda saved: described(saved, format_version=2),
+        lambda saved: described(saved, format_version=3),
         UnknownFormatError,
-        "has format version 2",
+        "has format version 3",
     ),
     "no JSON": (
         lambda saved: (saved / DESCRIPTION).write_text("{"),
@@ -345,6 +366,16 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
         CorruptCheckpointError,
         "job.json is missing",
     ),
+    "damaged state": (
+        lambda saved: flip(one_of(saved)),
+        CorruptCheckpointError,
+        "is damaged: its digest",
+    ),
+    "missing state": (lambda saved: one_of(saved).unlink(), CorruptCheckpointError, "is missing"),
+}
+
+
+NATIVE_DAMAGE: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "no manifest": (
         lambda saved: shutil.rmtree(saved / "log"),
         CorruptCheckpointError,
@@ -360,21 +391,59 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
         CorruptCheckpointError,
         "its manifest is not the one",
     ),
-    "damaged state": (
-        lambda saved: flip(one_of(saved)),
+}
+CANONICAL_DAMAGE: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
+    "no manifest": (
+        lambda saved: described(saved, manifest=None),
         CorruptCheckpointError,
-        "is damaged: its digest",
+        "savepoint.json in .* is damaged",
     ),
-    "missing state": (lambda saved: one_of(saved).unlink(), CorruptCheckpointError, "is missing"),
+    "no source positions": (
+        lambda saved: (saved / POSITIONS).unlink(),
+        CorruptCheckpointError,
+        "source-positions.parquet in .* is missing",
+    ),
+    "damaged source positions": (
+        lambda saved: flip(saved / POSITIONS),
+        CorruptCheckpointError,
+        "source-positions.parquet in .* is damaged: its digest",
+    ),
+    "a file that is not listed": (
+        lambda saved: described(saved, files={}),
+        CorruptCheckpointError,
+        "does not list state/source-positions.parquet",
+    ),
+    "another job": (
+        lambda saved: (saved / "job.json").write_text(
+            (saved / "job.json").read_text().replace(identity_of(saved), "0" * 32)
+        ),
+        CorruptCheckpointError,
+        "job.json is of another job",
+    ),
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_what_is_no_whole_savepoint_is_refused(tmp_path: Path, saved: Path, what: str) -> None:
-    damage, kind, message = DAMAGE[what]
+def identity_of(saved: Path) -> str:
+    return str(json.loads((saved / "job.json").read_text())["job_id"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        *((kind, what) for what in DAMAGE for kind in SavepointFormatType),
+        *((NATIVE, what) for what in NATIVE_DAMAGE),
+        *((CANONICAL, what) for what in CANONICAL_DAMAGE),
+    ],
+)
+def test_what_is_no_whole_savepoint_is_refused(
+    tmp_path: Path, kind: SavepointFormatType, what: str
+) -> None:
+    own = NATIVE_DAMAGE if kind is NATIVE else CANONICAL_DAMAGE
+    damage, error, message = {**DAMAGE, **own}[what]
+    saved = save(tmp_path / "first", 2, kind)
     damage(saved)
     before = content_of(saved)
-    with pytest.raises(kind, match=message):
+    with pytest.raises(error, match=message):
         start(tmp_path / "second", settings={PATH: saved})
     assert content_of(saved) == before
     assert not (tmp_path / "second" / "checkpoints" / "job.json").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.checkpoint.commit import PendingCommits
+from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.common import Types
 from millstream.datastream import JobExecutionResult, JobStatus, StreamExecutionEnvironment
 from millstream.datastream.environment import execution_context
@@ -58,11 +59,22 @@ class MiniClient:
     def stop(self, *, drain: bool = False) -> str:
         raise ProgramError("drain" if drain else "stop")
 
-    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+    def stop_with_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        drain: bool = False,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
+        del format_type
         return self.stop(drain=drain or directory is None)
 
-    def trigger_savepoint(self, directory: str | None = None) -> str:
-        raise ProgramError(directory or "savepoint")
+    def trigger_savepoint(
+        self,
+        directory: str | None = None,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
+        raise ProgramError(directory or format_type.value)
 
     def get_job_execution_result(self) -> JobExecutionResult:
         while not self.ended.wait(0.2):

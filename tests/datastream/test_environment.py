@@ -10,6 +10,7 @@ import pytest
 
 import millstream.datastream
 from millstream.checkpoint.commit import PendingCommits
+from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.configuration import options
 from millstream.configuration.configuration import Configuration
 from millstream.connectors.basic.print_sink import BlackholeSink
@@ -57,11 +58,21 @@ class FakeClient:
     def stop(self, *, drain: bool = False) -> str:
         return f"stopped, drained: {drain}"
 
-    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
-        return f"{directory}, drained: {drain}"
+    def stop_with_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        drain: bool = False,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
+        return f"{directory}, drained: {drain}, {format_type.value}"
 
-    def trigger_savepoint(self, directory: str | None = None) -> str:
-        return f"{directory}"
+    def trigger_savepoint(
+        self,
+        directory: str | None = None,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
+        return f"{directory}, {format_type.value}"
 
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})

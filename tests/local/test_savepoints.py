@@ -10,7 +10,8 @@ import pytest
 from tests.pipelined.test_stop import lines, read, start, to_files
 from tests.support.environments import environments
 
-from millstream.checkpoint import LocalStorage, ManifestLog
+from millstream.checkpoint import LocalStorage
+from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.common import Types
 from millstream.datastream import JobStatus
 from millstream.errors import DirectoryError, JobError, ProgramError
@@ -26,8 +27,7 @@ PATH = "execution.state-recovery.path"
 
 def records_of(saved: str) -> int:
     """How many records the job had read."""
-    manifest = ManifestLog(LocalStorage(saved)).latest()
-    assert manifest is not None
+    manifest = inspect_checkpoint(LocalStorage(saved)).manifest
     return manifest.totals["numbers.numRecordsIn"]
 
 
@@ -91,9 +91,7 @@ def test_nothing_is_in_flight_in_a_savepoint_though_barriers_overtake(
         saved = client.trigger_savepoint(str(tmp_path / "savepoints")).result()
         described = json.loads((Path(saved) / "savepoint.json").read_text())
         assert described["in_flight_size"] == 0
-        manifest = ManifestLog(LocalStorage(saved)).latest()
-        assert manifest is not None
-        assert manifest.in_flight == []
+        assert inspect_checkpoint(LocalStorage(saved)).manifest.in_flight == []
     client.cancel().result()
 
 

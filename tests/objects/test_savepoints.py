@@ -9,6 +9,7 @@ import pytest
 from tests.pipelined.test_stop import lines, read, start
 
 from millstream.checkpoint import ManifestLog
+from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.checkpoint.storages import open_storage
 from millstream.cli.main import main
 from millstream.datastream import JobStatus
@@ -29,9 +30,7 @@ DIRECTORY = "execution.checkpointing.dir"
 
 def records_of(saved: str) -> int:
     """How many records the job had read."""
-    manifest = ManifestLog(open_storage(saved)).latest()
-    assert manifest is not None
-    return manifest.totals["numbers.numRecordsIn"]
+    return inspect_checkpoint(open_storage(saved)).manifest.totals["numbers.numRecordsIn"]
 
 
 @pytest.mark.slow

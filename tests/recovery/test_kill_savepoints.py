@@ -15,9 +15,8 @@ from tests.forked import run_forked
 from tests.recovery import savepoint_job
 from tests.recovery.savepoint_job import COUNT, KEYS
 
-from millstream.checkpoint.inspect import verify_checkpoints
+from millstream.checkpoint.inspect import inspect_checkpoint, verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
-from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.savepoint import SavepointSettings, StartingPoint
 from millstream.crash_points import points_of
 from millstream.errors import CheckpointError
@@ -51,9 +50,12 @@ def lines(directory: Path) -> Counter[str]:
 
 
 def counted(checkpoints: Path) -> int:
-    """How many records were read up to the newest checkpoint."""
-    manifest = ManifestLog(LocalStorage(checkpoints)).latest()
-    return 0 if manifest is None else manifest.totals["numbers.numRecordsIn"]
+    """How many records were read up to the newest checkpoint, or up to a savepoint."""
+    try:
+        manifest = inspect_checkpoint(LocalStorage(checkpoints)).manifest
+    except CheckpointError:
+        return 0
+    return manifest.totals["numbers.numRecordsIn"]
 
 
 def whole() -> Counter[str]:

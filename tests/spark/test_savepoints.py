@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.checkpoint import LocalStorage, ManifestLog
+from millstream.checkpoint import LocalStorage
+from millstream.checkpoint.inspect import inspect_checkpoint
 from millstream.common import Encoder, Types, WatermarkStrategy
 from millstream.connectors.basic.data_generator import NumberSequenceSource
 from millstream.datastream.connectors import FileSink
@@ -59,9 +60,7 @@ def read(client: JobClient) -> int:
 
 
 def records_of(saved: str) -> int:
-    manifest = ManifestLog(LocalStorage(saved)).latest()
-    assert manifest is not None
-    return manifest.totals["numbers.numRecordsIn"]
+    return inspect_checkpoint(LocalStorage(saved)).manifest.totals["numbers.numRecordsIn"]
 
 
 def test_from_spark_to_this_machine_and_back(

@@ -6,7 +6,7 @@ Whoever signs a directory that was written without a key vouches for its content
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.commit import PendingCommits, read_pending, state_names
@@ -14,6 +14,7 @@ from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import HmacSeal, is_sealed
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.checkpoint.model import OperatorRecord, difference
+from millstream.checkpoint.savepoint import DESCRIPTION, read_canonical
 from millstream.checkpoint.storages import open_storage
 from millstream.contracts.operator import OperatorStateKind
 from millstream.errors import CheckpointError, DirectoryError
@@ -143,7 +144,7 @@ def list_checkpoints(storage: CheckpointStorage) -> DirectoryContent:
             ``verify_checkpoints`` says which ones.
     """
     identity = JobIdentity.load(storage)  # first, for the others are verified as of this job
-    entries = list(ManifestLog(storage).entries())
+    entries = _entries(storage)
     return DirectoryContent(
         location=storage.location,
         identity=identity,
@@ -152,6 +153,15 @@ def list_checkpoints(storage: CheckpointStorage) -> DirectoryContent:
         checkpoints=_summaries(entries),
         pending=_pending(storage, entries),
     )
+
+
+def _entries(storage: CheckpointStorage) -> list[LogVersion]:
+    """The versions of the log; of a canonical savepoint, the one that it is."""
+    saved = read_canonical(storage)
+    if saved is None:
+        return list(ManifestLog(storage).entries())
+    manifest = replace(saved.manifest, committed=True)
+    return [LogVersion(0, manifest.generation, "", manifest)]
 
 
 def _pending(storage: CheckpointStorage, entries: list[LogVersion]) -> PendingCommits | None:
@@ -189,8 +199,7 @@ def inspect_checkpoint(storage: CheckpointStorage, epoch: int | None = None) -> 
     Raises:
         CheckpointError: there is no such checkpoint, or the log cannot be read.
     """
-    JobIdentity.load(storage)  # first, for the others are verified as of this job
-    entries = [entry for entry in ManifestLog(storage).entries() if entry.manifest is not None]
+    entries = [entry for entry in _entries(storage) if entry.manifest is not None]
     summaries = _summaries(entries)
     for entry, summary in zip(reversed(entries), reversed(summaries), strict=True):
         if entry.manifest is not None and epoch in (None, summary.epoch):
@@ -218,6 +227,8 @@ def verify_checkpoints(storage: CheckpointStorage) -> Verification:
     except CheckpointError as error:
         result.problems.append(Problem(None, "job.json", str(error)))
     checked: dict[str, str | None] = {}
+    if not result.problems and storage.exists(DESCRIPTION):
+        _verify_canonical(storage, result)
     oldest = log.oldest_checkpoint()
     for version in log.versions():
         try:
@@ -229,7 +240,7 @@ def verify_checkpoints(storage: CheckpointStorage) -> Verification:
             continue
         if manifest is None or version < oldest:
             continue
-        problems = _verify_files(storage, manifest, checked, result)
+        problems = _verify_files(storage, manifest.epoch, _files(manifest), checked, result)
         if problems and not storage.exists(log.name(version)):
             continue
         result.checkpoints += 1
@@ -239,17 +250,31 @@ def verify_checkpoints(storage: CheckpointStorage) -> Verification:
 
 def verify_checkpoint(storage: CheckpointStorage, manifest: Manifest) -> list[Problem]:
     """Read every file of one checkpoint; returns what is missing or damaged."""
-    return _verify_files(storage, manifest, {}, Verification())
+    return _verify_files(storage, manifest.epoch, _files(manifest), {}, Verification())
+
+
+def _verify_canonical(storage: CheckpointStorage, result: Verification) -> None:
+    """Check the files of a savepoint that has no log."""
+    try:
+        saved = read_canonical(storage)
+    except CheckpointError as error:
+        result.problems.append(Problem(None, DESCRIPTION, str(error)))
+        return
+    if saved is not None:
+        result.checkpoints += 1
+        files = [each.file for each in saved.files.values()]
+        result.problems += _verify_files(storage, saved.manifest.epoch, files, {}, result)
 
 
 def _verify_files(
     storage: CheckpointStorage,
-    manifest: Manifest,
+    epoch: int,
+    files: list[StateFile],
     checked: dict[str, str | None],
     result: Verification,
 ) -> list[Problem]:
     problems = []
-    for file in _files(manifest):
+    for file in files:
         name = file["remote"]
         if name not in checked:
             try:
@@ -262,7 +287,7 @@ def _verify_files(
                 result.size += len(content)
         reason = checked[name]
         if reason is not None:
-            problems.append(Problem(manifest.epoch, name, reason))
+            problems.append(Problem(epoch, name, reason))
     return problems
 
 

@@ -48,13 +48,21 @@ class Request:
     drain: bool
     #: Milliseconds since 1970.
     created: int
+    #: "canonical" or "native".
+    format: str = "canonical"
 
     @classmethod
     def post(
-        cls, storage: CheckpointStorage, directory: str | None, *, stop: bool, drain: bool
+        cls,
+        storage: CheckpointStorage,
+        directory: str | None,
+        *,
+        stop: bool,
+        drain: bool,
+        form: str = "canonical",
     ) -> Self:
         """Ask the job of a checkpoint directory."""
-        made = cls(uuid.uuid4().hex, directory, stop, drain, time.time_ns() // 1_000_000)
+        made = cls(uuid.uuid4().hex, directory, stop, drain, time.time_ns() // 1_000_000, form)
         storage.write(made._name(_REQUEST), json.dumps(asdict(made)).encode())
         return made
 

@@ -1,12 +1,13 @@
 """Savepoints: complete copies of one checkpoint, which can be moved, copied and started from.
 
-A savepoint is a checkpoint directory with one checkpoint and a description::
+A savepoint has a description, and the content of one checkpoint::
 
     savepoint.json   what it is, and whether it is complete: the commit point
     job.json         the job that wrote it                             job_directories.py
-    log/             the manifest; its committables are committed      manifest_log.py
-    state/           every state file that it names
     sources/         the splits of the sources                         execution/planned_source.py
+    log/             native: the manifest, as in a checkpoint directory    manifest_log.py
+    state/           native: every state file that the manifest names
+                     canonical: Parquet; the manifest is in savepoint.json    canonical.py
 
 ``savepoint.json`` is written before all files, as incomplete, and again when they are durable.  A
 job that starts from a savepoint, or from the checkpoint directory of another job, copies it into
@@ -20,9 +21,11 @@ import json
 import time
 import uuid
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream import __version__
+from millstream.checkpoint.canonical import CANONICAL_VERSION, CanonicalSavepoint
 from millstream.checkpoint.commit import ORIGIN, is_marked_committed, read_checkpoints
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import IDENTITY, TEMPORARY_DIRECTORY, seal_of
@@ -34,7 +37,7 @@ from millstream.errors import CheckpointError, CorruptCheckpointError, UnknownFo
 from millstream.object_stores import StoreOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from millstream.checkpoint.model import Manifest
@@ -42,12 +45,42 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import StateFile
 
 
-#: Of ``savepoint.json``.
-FORMAT_VERSION: Final = 1
+#: Of a ``savepoint.json`` beside the manifest of a checkpoint directory.
+NATIVE_VERSION: Final = 1
 DESCRIPTION: Final = "savepoint.json"
 _SOURCES: Final = "sources"
 #: How often the splits of sources are listed again because a file was compacted away meanwhile.
 _ATTEMPTS: Final = 5
+
+
+class SavepointFormatType(Enum):
+    """How the state of a savepoint is stored."""
+
+    #: As Parquet files, which do not depend on the state backend.
+    CANONICAL = "canonical"
+    #: As the state backend of the job stores it: quicker to write and to start from.
+    NATIVE = "native"
+
+
+#: Writes the content of a checkpoint into a savepoint: target, storage of the checkpoint, manifest.
+#: Returns what the description is to have.
+WriteContent: TypeAlias = (
+    "Callable[[CheckpointStorage, CheckpointStorage, Manifest], dict[str, Any]]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointFormat:
+    """A format in which savepoints are written."""
+
+    kind: SavepointFormatType
+    write: WriteContent
+
+    @property
+    def version(self) -> int:
+        """Return that of its ``savepoint.json``."""
+        is_native = self.kind is SavepointFormatType.NATIVE
+        return NATIVE_VERSION if is_native else CANONICAL_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +134,7 @@ def write_savepoint(
     manifest: Manifest,
     source: CheckpointStorage,
     splits: Mapping[str, bytes],
+    form: SavepointFormat,
 ) -> str:
     """Write a savepoint of a checkpoint that is published and committed.
 
@@ -118,31 +152,29 @@ def write_savepoint(
         manifest: the checkpoint.
         source: the job's checkpoints; the state files of the manifest stay meanwhile.
         splits: the splits of its sources, of a time after the manifest.
+        form: how its content is written.
 
     Returns:
         The directory.
 
     Raises:
         FileNotFoundError: a state file has gone.
-        CorruptCheckpointError: a state file is damaged.
+        CorruptCheckpointError: a state file is damaged, or has gone.
         DirectoryError: the target cannot be written to.
     """
     target.bind(identity.job_id)
-    began = {"format_version": FORMAT_VERSION, "complete": False, "job_id": identity.job_id}
+    head = {"format_version": form.version, "format": form.kind.value}
+    began = {**head, "complete": False, "job_id": identity.job_id}
     crash_point("savepoint.write.before")
     try:
         target.write(IDENTITY, identity.encode())  # which says whom signatures are of
         target.write(DESCRIPTION, _encoded(began))
-        files = _distinct(manifest.files())
-        for file in files:
-            _copy(source, target, file)
-            crash_point("savepoint.file.after")
-        for name, content in splits.items():
-            target.write(name, content)
-        content, checksum = encode(0, manifest.generation, MANIFEST.write(manifest))
-        target.write(ManifestLog.name(0), content)
+        content = form.write(target, source, manifest)
+        for name, blob in splits.items():
+            target.write(name, blob)
         crash_point("savepoint.publish.before")
-        target.write(DESCRIPTION, _encoded(_description(identity, manifest, files, checksum)))
+        told = {**head, **_description(identity, manifest), **content}
+        target.write(DESCRIPTION, _encoded(told))
         crash_point("savepoint.publish.after")
         target.remove_empty((TEMPORARY_DIRECTORY,))
     except Exception:
@@ -152,8 +184,32 @@ def write_savepoint(
     return target.location
 
 
+def _write_native(
+    target: CheckpointStorage, source: CheckpointStorage, manifest: Manifest
+) -> dict[str, object]:
+    """Copy the state files, and write the manifest as a checkpoint directory has it."""
+    files = _distinct(manifest.files())
+    for file in files:
+        _copy(source, target, file)
+        crash_point("savepoint.file.after")
+    content, checksum = encode(0, manifest.generation, MANIFEST.write(manifest))
+    target.write(ManifestLog.name(0), content)
+    return {
+        "state_files": len(files),
+        "state_size": sum(file["size"] for file in files),
+        "manifest_checksum": checksum,
+    }
+
+
+NATIVE: Final = SavepointFormat(SavepointFormatType.NATIVE, _write_native)
+
+
 def export_checkpoint(
-    source: CheckpointStorage, epoch: int, directory: str, settings: SavepointSettings
+    source: CheckpointStorage,
+    epoch: int,
+    directory: str,
+    settings: SavepointSettings,
+    form: SavepointFormat,
 ) -> str:
     """Make a savepoint of a retained checkpoint, also while the job runs.
 
@@ -162,6 +218,7 @@ def export_checkpoint(
         epoch: the number of the checkpoint.
         directory: below which the savepoint gets a directory of its own.
         settings: how it is signed.
+        form: how its content is written.
 
     Returns:
         Its directory.
@@ -184,12 +241,10 @@ def export_checkpoint(
     path = new_directory(open_storage(directory).location, identity.job_id)
     identity = replace(identity, program=manifest.program)
     target = settings.storage(path)
-    return write_savepoint(target, identity, manifest, source, read_sources(source))
+    return write_savepoint(target, identity, manifest, source, read_sources(source), form)
 
 
-def _description(
-    identity: JobIdentity, manifest: Manifest, files: list[StateFile], checksum: str
-) -> dict[str, object]:
+def _description(identity: JobIdentity, manifest: Manifest) -> dict[str, object]:
     operators: dict[str, object] = {}
     for uid, record in PROGRAM.write(manifest.program).items():
         acks = manifest.operators.get(uid, [])
@@ -204,7 +259,6 @@ def _description(
             "splits": len(manifest.splits.get(uid, {})),
         }
     return {
-        "format_version": FORMAT_VERSION,
         "complete": True,
         "savepoint_id": uuid.uuid4().hex,
         "job_id": identity.job_id,
@@ -216,10 +270,7 @@ def _description(
         "millstream_version": __version__,
         "max_parallelism": manifest.max_parallelism,
         "final": manifest.final,
-        "state_files": len(files),
-        "state_size": sum(file["size"] for file in files),
         "in_flight_size": sum(frames.file["size"] for frames in manifest.in_flight),
-        "manifest_checksum": checksum,
         "operators": operators,
     }
 
@@ -278,7 +329,7 @@ def delete_savepoint(storage: CheckpointStorage, savepoint_id: str | None = None
         found = _read_description(storage) if savepoint_id is not None else {}
         if found.get("complete") and found.get("savepoint_id") != savepoint_id:
             return
-        storage.write(DESCRIPTION, _encoded({"format_version": FORMAT_VERSION, "complete": False}))
+        storage.write(DESCRIPTION, _encoded({"format_version": NATIVE_VERSION, "complete": False}))
     elif savepoint_id is not None:
         return
     own = ("log", "state", _SOURCES)
@@ -337,6 +388,8 @@ class StartingPoint:
     origin: Origin
     #: Else it is the checkpoint directory of a job.
     is_savepoint: bool
+    #: A savepoint whose state is no native one; its manifest names no files.
+    canonical: CanonicalSavepoint | None = None
 
     @classmethod
     def open(cls, path: str, settings: SavepointSettings) -> StartingPoint:
@@ -374,7 +427,30 @@ class StartingPoint:
         if identity is None:
             message = f"the savepoint {where} is damaged: {IDENTITY} is missing"
             raise CorruptCheckpointError(message)
+        if description is not None and description["format_version"] == CANONICAL_VERSION:
+            return cls._of_canonical(storage, identity, description)
         return cls._of(storage, identity, description)
+
+    @classmethod
+    def _of_canonical(
+        cls, storage: CheckpointStorage, identity: JobIdentity, description: dict[str, Any]
+    ) -> StartingPoint:
+        saved = CanonicalSavepoint.read(storage, description)
+        manifest = saved.manifest
+        if manifest.job_id != identity.job_id:
+            message = (
+                f"the savepoint {storage.location} is damaged: {IDENTITY} is of another job than"
+                f" {DESCRIPTION}. Put it back from a copy as a whole"
+            )
+            raise CorruptCheckpointError(message)
+        origin = Origin(
+            storage.location,
+            str(description.get("savepoint_id")),
+            manifest.epoch,
+            identity.job_id,
+            identity.job_name,
+        )
+        return cls(storage, manifest, origin, is_savepoint=True, canonical=saved)
 
     @classmethod
     def _of(
@@ -398,13 +474,20 @@ class StartingPoint:
         origin = Origin(where, savepoint_id, manifest.epoch, identity.job_id, identity.job_name)
         return cls(storage, manifest, origin, description is not None)
 
+    @property
+    def files(self) -> list[StateFile]:
+        """Every state file."""
+        if self.canonical is not None:
+            return [each.file for each in self.canonical.files.values()]
+        return _distinct(self.manifest.files())
+
     def verify(self) -> None:
         """Read every state file.
 
         Raises:
             CorruptCheckpointError: one is missing or damaged.
         """
-        for file in _distinct(self.manifest.files()):
+        for file in self.files:
             try:
                 with _verified(self.storage, file):
                     pass
@@ -412,35 +495,73 @@ class StartingPoint:
                 message = f"{file['remote']} in {self.storage.location} is missing"
                 raise CorruptCheckpointError(message) from None
 
-    def copy_to(self, storage: CheckpointStorage) -> None:
-        """Copy everything that the checkpoint needs into the checkpoint directory of another job.
+    def begin(
+        self,
+        storage: CheckpointStorage,
+        job_id: str,
+        restore: Callable[[CanonicalSavepoint, CheckpointStorage], Manifest],
+    ) -> Manifest:
+        """Bring everything that the checkpoint needs into the checkpoint directory of another job.
+
+        Args:
+            storage: that directory.
+            job_id: of the other job.
+            restore: makes native state there of a canonical savepoint.
+
+        Returns:
+            The checkpoint as the first one of the other job.
 
         Raises:
             CorruptCheckpointError: a file is missing or damaged.
         """
         crash_point("savepoint.restore.before")
         self.origin.save(storage)
+        if self.canonical is not None:
+            manifest = restore(self.canonical, storage)
+        else:
+            manifest = self.manifest
+            self._copy_to(storage)
+        for name, content in read_sources(self.storage).items():
+            storage.write(name, content)
+        return _as_first(manifest, job_id)
+
+    def _copy_to(self, storage: CheckpointStorage) -> None:
         try:
-            for file in _distinct(self.manifest.files()):
+            for file in self.files:
                 _copy(self.storage, storage, file)
                 crash_point("savepoint.copy.after")
         except FileNotFoundError as error:
             message = f"a state file of {self.storage.location} is missing: {error}"
             raise CorruptCheckpointError(message) from error
-        for name, content in read_sources(self.storage).items():
-            storage.write(name, content)
 
-    def first_manifest(self, job_id: str) -> Manifest:
-        """The checkpoint as the first one of another job.
 
-        Its output is that of the job that made it, which has committed it.
-        """
-        manifest = self.manifest
-        operators = {
-            uid: [replace(ack, committables=[]) for ack in acks]
-            for uid, acks in manifest.operators.items()
-        }
-        return replace(manifest, job_id=job_id, operators=operators, committed=True)
+def _as_first(manifest: Manifest, job_id: str) -> Manifest:
+    """A checkpoint as the first one of another job.
+
+    Its output is that of the job that made it, which has committed it.
+    """
+    operators = {
+        uid: [replace(ack, committables=[]) for ack in acks]
+        for uid, acks in manifest.operators.items()
+    }
+    return replace(manifest, job_id=job_id, operators=operators, committed=True)
+
+
+def read_canonical(storage: CheckpointStorage) -> CanonicalSavepoint | None:
+    """The canonical savepoint in a directory; None if it holds none.
+
+    Raises:
+        CorruptCheckpointError: it is incomplete or damaged.
+        UnknownFormatError: it is of another version.
+    """
+    JobIdentity.load(storage)  # first, for the others are verified as of this job
+    if not storage.exists(DESCRIPTION):
+        return None
+    description = _read_description(storage)
+    if description["format_version"] != CANONICAL_VERSION:
+        return None
+    _require_complete(description, storage.location)
+    return CanonicalSavepoint.read(storage, description)
 
 
 def _read_description(storage: CheckpointStorage) -> dict[str, Any]:
@@ -452,10 +573,11 @@ def _read_description(storage: CheckpointStorage) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError) as error:
         message = f"{where} is damaged ({error!r}). Put the file back from a copy."
         raise CorruptCheckpointError(message) from error
-    if version != FORMAT_VERSION:
+    if version not in (NATIVE_VERSION, CANONICAL_VERSION):
         message = (
             f"{where} has format version {version!r}; this release of Millstream reads"
-            f" {FORMAT_VERSION}. Start from it with the release that wrote it"
+            f" {NATIVE_VERSION} and {CANONICAL_VERSION}. Start from it with the release that wrote"
+            " it"
         )
         raise UnknownFormatError(message)
     found: dict[str, Any] = value

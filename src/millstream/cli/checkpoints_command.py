@@ -22,11 +22,17 @@ from millstream.checkpoint.inspect import (
 from millstream.checkpoint.local_storage import seal_of
 from millstream.checkpoint.program import accumulators, labels
 from millstream.checkpoint.restore import restore_checkpoint
-from millstream.checkpoint.savepoint import SavepointSettings, export_checkpoint
+from millstream.checkpoint.savepoint import (
+    SavepointFormatType,
+    SavepointSettings,
+    export_checkpoint,
+)
 from millstream.checkpoint.storages import open_storage
 from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
+from millstream.execution.savepoints import savepoint_format
 from millstream.metrics.progress import format_bytes, format_moment, format_watermark
+from millstream.state.canonical.restore import native_state
 from millstream.state.reader import open_state
 
 if TYPE_CHECKING:
@@ -69,22 +75,28 @@ def show_state(storage: CheckpointStorage, epoch: int | None, selection: Selecti
     chosen = _chosen(details, selection.operator)
     print(f"Checkpoint {details.summary.epoch} in {storage.location}")
     found = False
-    for operator in chosen:
-        with open_state(storage, details.manifest, operator.uid) as state:
-            sections = _of_name(state.sections(), selection.section)
-            if not sections:
-                continue
-            found = True
-            print(f"\n{operator.name or operator.uid} (uid {operator.uid!r})")
-            _print_sections(sections)
-            if selection.operator:
-                for section in sections:
-                    _print_entries(state, section, selection)
+    with native_state(storage, details.manifest) as (native, manifest):
+        for operator in chosen:
+            with open_state(native, manifest, operator.uid) as state:
+                found = _show_operator(state, operator, selection) or found
     if not found:
         what = f"section {selection.section!r}" if selection.section else "state"
         where = f"operator {selection.operator!r}" if selection.operator else "the checkpoint"
         message = f"{where} has no {what}"
         raise CheckpointError(message)
+
+
+def _show_operator(state: OperatorState, operator: OperatorDetails, selection: Selection) -> bool:
+    """Print what is selected of an operator; False if it has nothing of it."""
+    sections = _of_name(state.sections(), selection.section)
+    if not sections:
+        return False
+    print(f"\n{operator.name or operator.uid} (uid {operator.uid!r})")
+    _print_sections(sections)
+    if selection.operator:
+        for section in sections:
+            _print_entries(state, section, selection)
+    return True
 
 
 def _chosen(details: CheckpointDetails, wanted: str) -> list[OperatorDetails]:
@@ -178,6 +190,7 @@ def show_checkpoints(
     selection: Selection | None = None,
     target: str = "",
     repeats_output: bool = False,
+    form: str = "canonical",
 ) -> int:
     """Print what is in a checkpoint directory, or change from what its job continues.
 
@@ -190,6 +203,7 @@ def show_checkpoints(
         selection: for "state": what of it.
         target: for "export": below which the savepoint is written.
         repeats_output: for "restore": output of later checkpoints may be written again.
+        form: for "export": "canonical" or "native".
 
     Returns:
         The exit code: 1 if "verify" found damage.
@@ -213,7 +227,7 @@ def show_checkpoints(
     elif action == "restore" and epoch is not None:
         _restore(storage, epoch, repeats_output=repeats_output)
     elif action == "export" and epoch is not None:
-        print(_export(storage, epoch, target, key_file))
+        print(_export(storage, epoch, target, key_file, SavepointFormatType(form)))
     elif action == "inspect":
         _inspect(storage, epoch)
     elif action == "state":
@@ -362,9 +376,12 @@ def _restore(storage: CheckpointStorage, epoch: int, *, repeats_output: bool) ->
         print(f"Sink {name!r} commits nothing: what it wrote after checkpoint {epoch} comes again")
 
 
-def _export(storage: CheckpointStorage, epoch: int, target: str, key_file: str) -> str:
+def _export(
+    storage: CheckpointStorage, epoch: int, target: str, key_file: str, kind: SavepointFormatType
+) -> str:
+    settings = SavepointSettings(key_file)
     try:
-        return export_checkpoint(storage, epoch, target, SavepointSettings(key_file))
+        return export_checkpoint(storage, epoch, target, settings, savepoint_format(kind))
     except FileNotFoundError as error:
         message = f"the job has deleted checkpoint {epoch} meanwhile, or a file is missing: {error}"
         raise CheckpointError(message) from error

@@ -396,6 +396,7 @@ def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> No
     )
     export.add_argument("epoch", metavar="ID", type=whole_number, help="the checkpoint id")
     export.add_argument("target", metavar="TARGET", help="the directory to write to")
+    _add_format(export)
     _add_restore(actions)
     confirm = actions.add_parser(
         "confirm",
@@ -450,7 +451,19 @@ def _add_savepoint(commands: argparse._SubParsersAction[ArgumentParser]) -> None
         metavar="SECONDS",
         help="how long to wait (default: %(default)s)",
     )
+    _add_format(savepoint)
     _add_key_file(savepoint)
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        dest="form",
+        choices=("canonical", "native"),
+        default="canonical",
+        help="store state as Parquet, which any tool reads, or as the state backend does, which is "
+        "quicker (default: %(default)s)",
+    )
 
 
 def _add_state(actions: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -553,6 +566,7 @@ def _dispatch(options: argparse.Namespace) -> int:
             selection=_selection(options),
             target=getattr(options, "target", ""),
             repeats_output=getattr(options, "repeat_output", False),
+            form=getattr(options, "form", "canonical"),
         )
     if options.command == "savepoint":
         from millstream.cli.savepoint_command import SavepointOptions, take_savepoint
@@ -565,6 +579,7 @@ def _dispatch(options: argparse.Namespace) -> int:
                 drain=options.drain,
                 timeout=options.timeout,
                 key_file=getattr(options, "hmac_key_file", ""),
+                form=options.form,
             )
         )
     if options.command == "transactions":

@@ -36,6 +36,8 @@ class SavepointOptions:
     #: Seconds to wait for the savepoint.
     timeout: float = 600.0
     key_file: str = ""
+    #: "canonical" or "native".
+    form: str = "canonical"
 
 
 def take_savepoint(options: SavepointOptions) -> int:
@@ -56,7 +58,9 @@ def take_savepoint(options: SavepointOptions) -> int:
     directory = options.directory
     if directory is not None and "://" not in directory:
         directory = str(Path(directory).absolute())
-    request = Request.post(storage, directory, stop=options.stop, drain=options.drain)
+    request = Request.post(
+        storage, directory, stop=options.stop, drain=options.drain, form=options.form
+    )
     try:
         interval = storage.poll_interval / _LOOKS
         _wait(

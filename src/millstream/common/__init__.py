@@ -6,6 +6,7 @@ Read next: ``types/types.py``, ``functions/watermark_strategy.py``, ``configurat
 from typing import TYPE_CHECKING
 
 from millstream import facade
+from millstream.checkpoint.savepoint import SavepointFormatType as SavepointFormatType
 from millstream.configuration.configuration import Configuration as Configuration
 from millstream.configuration.execution_config import ExecutionConfig as ExecutionConfig
 from millstream.configuration.option import ConfigOption as ConfigOption

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from millstream import crash_points, errors
 from millstream.checkpoint.commit import PendingCommits
 from millstream.checkpoint.job_directories import check_directories
+from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.configuration import options
 from millstream.errors import (
     CheckpointExpiredError,
@@ -525,7 +526,9 @@ class JobDriver(JobHandle):
                 self._job.storage,
                 self._is_owner,
                 self.trigger_savepoint,
-                lambda directory, drain: self.stop_with_savepoint(directory, drain=drain),
+                lambda directory, drain, kind: self.stop_with_savepoint(
+                    directory, drain=drain, format_type=kind
+                ),
             )
             threading.Thread(
                 target=watch.run, args=(self._ended,), name="millstream-requests", daemon=True
@@ -595,9 +598,13 @@ class JobDriver(JobHandle):
                 status = JobStatus.CANCELLING
             self._status = status
 
-    def trigger_savepoint(self, directory: str | None = None) -> str:
+    def trigger_savepoint(
+        self,
+        directory: str | None = None,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
         """Have a checkpoint copied, and wait for it."""
-        return self._job.savepoints.ask(directory).result()
+        return self._job.savepoints.ask(directory, format_type).result()
 
     def stop(self, *, drain: bool = False) -> str:
         if self._job.temporary and not drain and not self._ended.is_set():
@@ -610,11 +617,17 @@ class JobDriver(JobHandle):
         self._stop_after(None, drain=drain)
         return self._job.storage.location
 
-    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+    def stop_with_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        drain: bool = False,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
         """Have the engine stop, and copy the last checkpoint; wait for both."""
         if not directory and not self._job.graph.configuration.get(options.SAVEPOINT_DIRECTORY):
             return self.stop(drain=drain)
-        request = SavepointRequest(require_savepoints(self._job.graph, directory))
+        request = SavepointRequest(require_savepoints(self._job.graph, directory), format_type)
         self._stop_after(request, drain=drain)
         name = self._job.graph.job_name
         request.fail(JobError(f"there is no savepoint: job {name!r} had ended before"))

@@ -33,6 +33,7 @@ from millstream.execution.savepoints import Savepoints, claims, delete_claimed, 
 from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.graph.validation import edge_names
 from millstream.object_stores import StoreOptions
+from millstream.state.canonical.restore import restore_canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -389,8 +390,12 @@ class Job:
         if self._starting is None:
             message = "the job starts from scratch"
             raise RuntimeError(message)
-        self._starting.copy_to(self.storage)
-        return self._starting.first_manifest(self.job_id)
+        backend = self.state_backend
+        return self._starting.begin(
+            self.storage,
+            self.job_id,
+            lambda saved, storage: restore_canonical(saved, storage, backend),
+        )
 
     def checkpoint_committed(self, coordinator: Coordinator, manifest: Manifest) -> None:
         """Begin the savepoints that a checkpoint is, and drop the one that it supersedes."""

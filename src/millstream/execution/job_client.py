@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.connectors.basic.collect import collected_files, read_collected_file
 
 if TYPE_CHECKING:
@@ -209,11 +210,16 @@ class JobHandle(Protocol):
     def stop(self, *, drain: bool = False) -> str:
         """Stop the job after a last checkpoint; returns the directory when it has stopped."""
 
-    def trigger_savepoint(self, directory: str | None = None) -> str:
+    def trigger_savepoint(
+        self,
+        directory: str | None = None,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
         """Take a savepoint while the job runs on; returns when it is complete.
 
         Args:
             directory: below which; None: where the options say.
+            format_type: how its state is stored.
 
         Returns:
             The directory of the savepoint.
@@ -223,13 +229,20 @@ class JobHandle(Protocol):
             JobError: the job has ended before.
         """
 
-    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+    def stop_with_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        drain: bool = False,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
         """Stop the job after a last checkpoint, and make that a savepoint.
 
         Args:
             directory: below which; None: where the options say; if they do not, the last checkpoint
                 stays in the checkpoint directory, as with ``stop``.
             drain: as for ``stop``.
+            format_type: how the state of the savepoint is stored.
 
         Returns:
             The directory of the savepoint, or of the checkpoint.
@@ -307,6 +320,7 @@ class JobClient:
         self,
         advance_to_end_of_event_time: bool,  # noqa: FBT001 - PyFlink's
         savepoint_directory: str | None = None,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
     ) -> CompletableFuture[str]:
         """Stop the job after a last checkpoint, and make that a savepoint.
 
@@ -315,6 +329,8 @@ class JobClient:
             savepoint_directory: below which the savepoint gets a directory of its own; None: below
                 ``execution.checkpointing.savepoint-dir``.  If that is not set, the last checkpoint
                 stays in the checkpoint directory, as with ``stop``.
+            format_type: how the state of the savepoint is stored: as Parquet, or as the state
+                backend stores it.
 
         Returns:
             Done when the job has stopped and the savepoint is complete; its directory.
@@ -322,11 +338,15 @@ class JobClient:
         """
         return CompletableFuture.supply_async(
             lambda: self.job.stop_with_savepoint(
-                savepoint_directory, drain=advance_to_end_of_event_time
+                savepoint_directory, drain=advance_to_end_of_event_time, format_type=format_type
             )
         )
 
-    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+    def trigger_savepoint(
+        self,
+        savepoint_directory: str | None = None,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> CompletableFuture[str]:
         """Take a savepoint while the job runs on.
 
         It is a copy of an aligned checkpoint, so all output before it is committed by this job.
@@ -335,6 +355,7 @@ class JobClient:
         Args:
             savepoint_directory: below which the savepoint gets a directory of its own; None: below
                 ``execution.checkpointing.savepoint-dir``.
+            format_type: how its state is stored: as Parquet, or as the state backend stores it.
 
         Returns:
             Done when the savepoint is complete; its directory.  ``result()`` raises ProgramError
@@ -342,7 +363,7 @@ class JobClient:
             ended before; DirectoryError if it cannot be written.
         """
         return CompletableFuture.supply_async(
-            lambda: self.job.trigger_savepoint(savepoint_directory)
+            lambda: self.job.trigger_savepoint(savepoint_directory, format_type)
         )
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:

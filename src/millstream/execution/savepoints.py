@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.requests import Answer, Request, new_requests
 from millstream.checkpoint.savepoint import (
+    NATIVE,
     Origin,
+    SavepointFormat,
+    SavepointFormatType,
     SavepointSettings,
     StartingPoint,
     checkpoint_identity,
@@ -37,6 +40,7 @@ from millstream.errors import (
     ProgramError,
 )
 from millstream.object_stores import StoreOptions, is_object_store
+from millstream.state.canonical.write import write_canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +56,14 @@ _LOG: Final = logging.getLogger("millstream")
 _SAVEPOINTS: Final = DirectoryUse("savepoint directory", options.SAVEPOINT_DIRECTORY.key)
 #: How often a savepoint is begun again because the run whose checkpoint it was has ended.
 _MOST_TRIES: Final = 3
+
+
+_CANONICAL: Final = SavepointFormat(SavepointFormatType.CANONICAL, write_canonical)
+
+
+def savepoint_format(kind: SavepointFormatType) -> SavepointFormat:
+    """How savepoints of a format are written."""
+    return NATIVE if kind is SavepointFormatType.NATIVE else _CANONICAL
 
 
 def settings_of(configuration: Configuration) -> SavepointSettings:
@@ -203,9 +215,12 @@ def delete_claimed(origin: Origin, configuration: Configuration) -> None:
 class SavepointRequest:
     """A savepoint that somebody waits for."""
 
-    def __init__(self, directory: str) -> None:
-        """Ask for one below a directory."""
+    def __init__(
+        self, directory: str, kind: SavepointFormatType = SavepointFormatType.CANONICAL
+    ) -> None:
+        """Ask for one below a directory, in a format."""
         self.directory = directory
+        self.kind = kind
         #: The checkpoint that it is to be; None: none yet.
         self.epoch: int | None = None
         self.tries = 0
@@ -270,13 +285,17 @@ class Savepoints:
         self._writers: list[threading.Thread] = []
         self._is_closed = False
 
-    def ask(self, directory: str | None) -> SavepointRequest:
-        """Ask for a savepoint of the running job.
+    def ask(
+        self,
+        directory: str | None,
+        kind: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> SavepointRequest:
+        """Ask for a savepoint of the running job, in a format.
 
         Raises:
             ProgramError: there can be none, or no directory is named.
         """
-        request = SavepointRequest(require_savepoints(self._graph, directory))
+        request = SavepointRequest(require_savepoints(self._graph, directory), kind)
         with self._lock:
             if self._is_closed:
                 request.fail(self._ended("has ended"))
@@ -429,7 +448,9 @@ class Savepoints:
         directory = new_directory(request.directory, self._job_id)
         target = settings_of(self._graph.configuration).storage(directory)
         identity = JobIdentity(self._job_id, self._graph.job_name, manifest.program)
-        path = write_savepoint(target, identity, manifest, self._storage, splits)
+        path = write_savepoint(
+            target, identity, manifest, self._storage, splits, savepoint_format(request.kind)
+        )
         _LOG.info(
             "savepoint of job %r at checkpoint %d: %s",
             *(self._graph.job_name, manifest.epoch, path),
@@ -446,16 +467,16 @@ class RequestWatch:
     Args:
         storage: the checkpoint directory.
         is_owner: whether this driver has the job, and not a newer one.
-        trigger: takes a savepoint below a directory; returns its path.
-        stop: stops the job with a savepoint; given the directory, and whether to drain.
+        trigger: takes a savepoint below a directory, in a format; returns its path.
+        stop: stops the job with a savepoint; given the directory, whether to drain, and the format.
     """
 
     def __init__(
         self,
         storage: CheckpointStorage,
         is_owner: Callable[[], bool],
-        trigger: Callable[[str | None], str],
-        stop: Callable[[str | None, bool], str],
+        trigger: Callable[[str | None, SavepointFormatType], str],
+        stop: Callable[[str | None, bool, SavepointFormatType], str],
     ) -> None:
         self._storage = storage
         self._is_owner = is_owner
@@ -484,10 +505,11 @@ class RequestWatch:
 
     def _handle(self, request: Request) -> None:
         try:
+            kind = SavepointFormatType(request.format)
             if request.stop:
-                path = self._stop(request.directory, request.drain)
+                path = self._stop(request.directory, request.drain, kind)
             else:
-                path = self._trigger(request.directory)
+                path = self._trigger(request.directory, kind)
             answer = Answer("done", path)
         except Exception as error:  # noqa: BLE001 - told to who has asked
             answer = Answer("failed", error=str(error) or repr(error))

@@ -380,7 +380,7 @@ class OperatorState:
         for store, _ in self._stores:
             for section in read_sections(store):
                 count = size = 0
-                for name, value in _scan(store, section):
+                for name, value in scan_section(store, section):
                     count += 1
                     size += len(name) + len(value)
                 before = found.get(section.name)
@@ -457,7 +457,7 @@ def open_state(storage: CheckpointStorage, manifest: Manifest, uid: str) -> Iter
         yield OperatorState(uid, stores, states, described)
 
 
-def _scan(store: KeyValueStore, section: Section) -> Iterator[tuple[bytes, bytes]]:
+def scan_section(store: KeyValueStore, section: Section) -> Iterator[tuple[bytes, bytes]]:
     """The entries of a section as they are stored, in order."""
     index = section.index.to_bytes(2, "big")
     after = (section.index + 1).to_bytes(2, "big") if section.index < 0xFFFF else b"\xff\xff\xff"  # noqa: PLR2004
@@ -481,7 +481,7 @@ def _entries(
     if section.letter == "C":
         yield from _chunk_entries(store, section, groups)
         return
-    entries = _scan(store, section)
+    entries = scan_section(store, section)
     while batch := list(islice(entries, _BATCH)):
         for name, value in batch:
             yield _entry(section, name, value)
@@ -536,10 +536,10 @@ def _chunk_entries(
     """The rows of columnar chunks, those of other subtasks and those taken out left away."""
     length = _CHUNK_NAME[section.kind]
     if section.kind == "session fragments":
-        for _, table, alive, _ in fragment_runs(_scan(store, section), length, groups):
+        for _, table, alive, _ in fragment_runs(scan_section(store, section), length, groups):
             yield from (_fragment(row) for row in counted_rows(table, alive))
         return
-    for name, value in _scan(store, section):
+    for name, value in scan_section(store, section):
         for row in counted_rows(*decoded_chunk(name, length, value, groups)):
             yield StateEntry(_key(row), row, None, _time_of(name))
 

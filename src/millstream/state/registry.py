@@ -175,15 +175,21 @@ def variants(states: Iterable[str], name: str) -> list[str]:
 
 def read_sections(store: KeyValueStore) -> list[Section]:
     """Return every section of a store, in order of names."""
-    found = [
-        _section(name[1:].decode(), json.loads(value))
-        for name, value in store.scan(META, b"N")
-        if is_section(name)
-    ]
+    found = [section_of(name, meta) for name, meta in read_metadata(store).items()]
     return sorted(found, key=lambda section: section.name)
 
 
-def _section(name: str, meta: dict[str, Any]) -> Section:
+def read_metadata(store: KeyValueStore) -> dict[str, dict[str, Any]]:
+    """Return what a store says of every section, by name."""
+    return {
+        name[1:].decode(): json.loads(value)
+        for name, value in store.scan(META, b"N")
+        if is_section(name)
+    }
+
+
+def section_of(name: str, meta: dict[str, Any]) -> Section:
+    """Return the section of that name of which a store says this."""
     return Section(
         name=name,
         index=int(meta["index"]),

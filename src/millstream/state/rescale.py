@@ -193,7 +193,7 @@ def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes,
                 f" checkpoint: {states[name]} and {state}"
             )
             raise StateError(message)
-        name = _name_in(states, name, state)  # noqa: PLW2901 - in the target
+        name = name_in(states, name, state)  # noqa: PLW2901 - in the target
         if name in states:
             new = states[name]["index"]
         else:
@@ -208,7 +208,7 @@ def _merge_metadata(source: KeyValueStore, target: KeyValueStore) -> dict[bytes,
     return numbers
 
 
-def _name_in(states: Mapping[bytes, dict[str, Any]], name: bytes, state: dict[str, Any]) -> bytes:
+def name_in(states: Mapping[bytes, dict[str, Any]], name: bytes, state: dict[str, Any]) -> bytes:
     """The name under which a state of this form is, or is to be: its own or that of a variant.
 
     Subtasks that had not asked for a state when the checkpoint was made have it as an earlier

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.query_running import environment
 
+from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.common import Row
 from millstream.errors import MillstreamError, ProgramError, UnsupportedSqlError
 from millstream.execution.job_client import JobStatus
@@ -183,7 +184,14 @@ class _Job:
         self.status = JobStatus.FINISHED
         return f"/kept/{self.job_id}{'-drained' if drain else ''}"
 
-    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> str:
+    def stop_with_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        drain: bool = False,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> str:
+        del format_type
         stopped = self.stop(drain=drain)
         return stopped if directory is None else f"{directory}/savepoint-{self.job_id}"
 

@@ -1,0 +1,385 @@
+"""Forms of Python values that an Arrow column holds exactly.
+
+A value fits a form if what comes back out of the column is equal and of the same types throughout.
+Anything else (an instance of a class, a NumPy scalar, an integer above 64 bits) fits none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millstream.types.row import Row, RowKind, row_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+_SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**63 - 1
+_MOST_DIGITS: Final = 38
+
+
+@dataclass(frozen=True, slots=True)
+class ValueForm:
+    """A kind of Python values and, of containers, the forms of what is in them."""
+
+    #: A name of ``_SCALARS``, or "decimal", "list", "map", "tuple", "row", "any", "object".
+    kind: str
+    #: Of elements; of map keys and map values; of fields.
+    parts: tuple[ValueForm, ...] = ()
+    #: Field names of a row; None: it has none.
+    names: tuple[str, ...] | None = None
+    #: Digits after the point of every decimal.
+    scale: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether there is a column type for it."""
+        return self.kind not in ("any", "object") and all(part.is_known for part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as the metadata of a column has it."""
+        value: dict[str, Any] = {"kind": self.kind}
+        if self.parts:
+            value["parts"] = [part.to_json() for part in self.parts]
+        if self.names is not None:
+            value["names"] = list(self.names)
+        if self.kind == "decimal":
+            value["scale"] = self.scale
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ValueForm:
+        """Return the form of the metadata of a column.
+
+        Raises:
+            KeyError, TypeError, AttributeError: it is none.
+        """
+        names = value.get("names")
+        return cls(
+            str(value["kind"]),
+            tuple(cls.from_json(part) for part in value.get("parts", ())),
+            None if names is None else tuple(names),
+            int(value.get("scale", 0)),
+        )
+
+    def __str__(self) -> str:
+        """``map[str, list[int]]``, for people."""
+        if self.kind == "row":
+            names = self.names or tuple(f"f{number}" for number in range(len(self.parts)))
+            fields = (f"{name}: {part}" for name, part in zip(names, self.parts, strict=True))
+            return f"row({', '.join(fields)})"
+        if self.kind == "decimal":
+            return f"decimal({_MOST_DIGITS}, {self.scale})"
+        return f"{self.kind}[{', '.join(map(str, self.parts))}]" if self.parts else self.kind
+
+
+#: Of nothing but None, or of no elements.
+ANY: Final = ValueForm("any")
+#: No column holds it.
+OBJECT: Final = ValueForm("object")
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int and _SMALLEST <= value <= _LARGEST
+
+
+def _is_text(value: Any) -> bool:
+    if type(value) is not str:
+        return False
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+    return True
+
+
+def _is_naive(value: Any) -> bool:
+    return type(value) is datetime and value.tzinfo is None and not value.fold
+
+
+def _is_utc(value: Any) -> bool:
+    return type(value) is datetime and value.tzinfo is UTC and not value.fold
+
+
+def _is_naive_time(value: Any) -> bool:
+    return type(value) is time and value.tzinfo is None and not value.fold
+
+
+def _of_type(kind: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is kind
+
+
+#: Name -> column type, and whether a value fits.
+_SCALARS: Final[dict[str, tuple[pa.DataType, Callable[[Any], bool]]]] = {
+    "bool": (pa.bool_(), _of_type(bool)),
+    "int": (pa.int64(), _is_int),
+    "float": (pa.float64(), _of_type(float)),
+    "str": (pa.string(), _is_text),
+    "bytes": (pa.binary(), _of_type(bytes)),
+    "datetime": (pa.timestamp("us"), _is_naive),
+    "datetime utc": (pa.timestamp("us", "UTC"), _is_utc),
+    "date": (pa.date32(), _of_type(date)),
+    "time": (pa.time64("us"), _is_naive_time),
+    "timedelta": (pa.duration("us"), _of_type(timedelta)),
+}
+_KINDS: Final[dict[type, str]] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    bytes: "bytes",
+    date: "date",
+    time: "time",
+    timedelta: "timedelta",
+}
+
+
+def form_of(value: object) -> ValueForm:
+    """The form of a value."""
+    kind = type(value)
+    if kind in _KINDS:
+        return ValueForm(_KINDS[kind])
+    found = _FORMS.get(kind)
+    if found is not None:
+        return found(value)
+    return _form_of_row(value) if isinstance(value, Row) else OBJECT
+
+
+def _form_of_decimal(value: Decimal) -> ValueForm:
+    exponent = value.as_tuple().exponent
+    scales = isinstance(exponent, int) and -_MOST_DIGITS < exponent <= 0
+    return ValueForm("decimal", scale=-int(exponent)) if scales else OBJECT
+
+
+def _form_of_map(value: dict[Any, Any]) -> ValueForm:
+    keys = _common(map(_form_or_any, value))
+    return ValueForm("map", (keys, _common(map(_form_or_any, value.values()))))
+
+
+def _form_of_tuple(value: tuple[Any, ...]) -> ValueForm:
+    return ValueForm("tuple", tuple(map(_form_or_any, value))) if value else OBJECT
+
+
+def _form_of_row(value: Row) -> ValueForm:
+    if not value or not _is_plain_row(value):
+        return OBJECT
+    names = value.get_field_names()
+    parts = tuple(map(_form_or_any, value))
+    return ValueForm("row", parts, None if names is None else tuple(names))
+
+
+#: Of values whose form depends on more than their type.
+_FORMS: Final[dict[type, Callable[[Any], ValueForm]]] = {
+    datetime: lambda value: ValueForm("datetime" if value.tzinfo is None else "datetime utc"),
+    Decimal: _form_of_decimal,
+    list: lambda value: ValueForm("list", (_common(map(_form_or_any, value)),)),
+    dict: _form_of_map,
+    tuple: _form_of_tuple,
+}
+
+
+def _form_or_any(value: object) -> ValueForm:
+    return ANY if value is None else form_of(value)
+
+
+def _is_plain_row(value: Row) -> bool:
+    names = value.get_field_names()
+    if type(value) not in _row_types(None if names is None else tuple(names)):
+        return False
+    return names is None or len(set(names)) == len(names) == len(value)
+
+
+def _row_types(names: tuple[str, ...] | None) -> tuple[type, ...]:
+    made = row_class(names, RowKind.INSERT)
+    # ``Row(1, 2)`` is of the class itself until it was pickled once.
+    return (made, Row) if names is None else (made,)
+
+
+def _common(forms: Iterable[ValueForm]) -> ValueForm:
+    """The form that all have; "object" if there is none."""
+    found: ValueForm | None = None
+    for form in forms:
+        found = form if found is None else _merged(found, form)
+        if found is None:
+            return OBJECT
+    return found or ANY
+
+
+def _merged(one: ValueForm, other: ValueForm) -> ValueForm | None:
+    """The form of both, where what one does not know is taken from the other; None: none."""
+    if other in (one, ANY):
+        return one
+    if one == ANY:
+        return other
+    shape = (one.kind, len(one.parts), one.names, one.scale)
+    if shape != (other.kind, len(other.parts), other.names, other.scale):
+        return None
+    parts = [_merged(*pair) for pair in zip(one.parts, other.parts, strict=True)]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return ValueForm(one.kind, tuple(known), one.names, one.scale)
+
+
+def infer_form(values: Iterable[object]) -> ValueForm:
+    """The form of most of some values; "any" if a column could not hold half of them."""
+    groups: list[ValueForm] = []
+    counts: Counter[int] = Counter()
+    for value in values:
+        if value is None:
+            continue
+        form = form_of(value)
+        for number, group in enumerate(groups):
+            merged = _merged(group, form)
+            if merged is not None:
+                groups[number] = merged
+                counts[number] += 1
+                break
+        else:
+            groups.append(form)
+            counts[len(groups) - 1] += 1
+    if not counts:
+        return ANY
+    number, count = counts.most_common(1)[0]
+    if not groups[number].is_known or 2 * count < counts.total():
+        return ANY
+    return groups[number]
+
+
+class ColumnCodec:
+    """Turns values of one form into a column and back.
+
+    Args:
+        form: which is known.
+    """
+
+    __slots__ = ("_from_column", "_to_column", "fits", "form", "type")
+
+    def __init__(self, form: ValueForm) -> None:
+        self.form = form
+        self.type = column_type(form)
+        #: Whether the column gives back a value exactly; None fits each.
+        self.fits = _fits(form)
+        self._to_column = _to_column(form)
+        self._from_column = _from_column(form)
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        """Return the column of values that fit."""
+        convert = self._to_column
+        if convert is not None:
+            values = [None if value is None else convert(value) for value in values]
+        return pa.array(values, type=self.type)
+
+    def values(self, column: pa.Array | pa.ChunkedArray) -> list[Any]:
+        """Return the values of a column."""
+        found: list[Any] = column.to_pylist(maps_as_pydicts=None)
+        convert = self._from_column
+        if convert is None:
+            return found
+        return [None if value is None else convert(value) for value in found]
+
+
+def column_type(form: ValueForm) -> pa.DataType:
+    """The type of the column of a form that is known."""
+    if form.kind in _SCALARS:
+        return _SCALARS[form.kind][0]
+    if form.kind == "decimal":
+        return pa.decimal128(_MOST_DIGITS, form.scale)
+    parts = [column_type(part) for part in form.parts]
+    if form.kind == "list":
+        return pa.list_(parts[0])
+    if form.kind == "map":
+        return pa.map_(parts[0], parts[1])
+    return pa.struct(list(zip(_field_names(form), parts, strict=True)))
+
+
+def _field_names(form: ValueForm) -> list[str]:
+    if form.names is not None:
+        return list(form.names)
+    return [f"f{number}" for number in range(len(form.parts))]
+
+
+def _fits(form: ValueForm) -> Callable[[Any], bool]:
+    if form.kind in _SCALARS:
+        return _SCALARS[form.kind][1]
+    if form.kind == "decimal":
+        return lambda value: _is_decimal(value, form.scale)
+    if form.kind == "map":
+        key, value_fits = map(_fits, form.parts)
+        return lambda value: (
+            type(value) is dict
+            and all(map(key, value))
+            and all(each is None or value_fits(each) for each in value.values())
+        )
+    parts = [_fits(part) for part in form.parts]
+    if form.kind == "list":
+        (fits,) = parts
+        return lambda value: (
+            type(value) is list and all(each is None or fits(each) for each in value)
+        )
+    kinds = (tuple,) if form.kind == "tuple" else _row_types(form.names)
+    return lambda value: (
+        type(value) in kinds
+        and len(value) == len(parts)
+        and all(each is None or fits(each) for each, fits in zip(value, parts, strict=True))
+    )
+
+
+def _is_decimal(value: Any, scale: int) -> bool:
+    if type(value) is not Decimal:
+        return False
+    sign, digits, exponent = value.as_tuple()
+    if exponent != -scale or len(digits) > _MOST_DIGITS:
+        return False
+    return bool(value) or not sign  # a column has no negative zero
+
+
+def _or_none(convert: Callable[[Any], Any] | None, value: Any) -> Any:
+    return value if value is None or convert is None else convert(value)
+
+
+def _to_column(form: ValueForm) -> Callable[[Any], Any] | None:
+    """What turns a value into what Arrow takes; None: nothing need be done."""
+    parts = [_to_column(part) for part in form.parts]
+    if form.kind in ("tuple", "row"):
+        names = _field_names(form)
+        return lambda value: {
+            name: _or_none(convert, each)
+            for name, convert, each in zip(names, parts, value, strict=True)
+        }
+    if form.kind == "map":
+        key, other = parts
+        return lambda value: [
+            (_or_none(key, name), _or_none(other, each)) for name, each in value.items()
+        ]
+    if form.kind == "list" and parts[0] is not None:
+        (convert,) = parts
+        return lambda value: [_or_none(convert, each) for each in value]
+    return None
+
+
+def _from_column(form: ValueForm) -> Callable[[Any], Any] | None:
+    """What turns a value that Arrow gives into the one that was stored; None: it is that."""
+    parts = [_from_column(part) for part in form.parts]
+    if form.kind == "datetime utc":
+        return lambda value: value.replace(tzinfo=UTC)
+    if form.kind in ("tuple", "row"):
+        make: Any = tuple if form.kind == "tuple" else row_class(form.names, RowKind.INSERT)
+        return lambda value: make(
+            [_or_none(convert, each) for convert, each in zip(parts, value.values(), strict=True)]
+        )
+    if form.kind == "map":
+        key, other = parts
+        return lambda value: {_or_none(key, name): _or_none(other, each) for name, each in value}
+    if form.kind == "list" and parts[0] is not None:
+        (convert,) = parts
+        return lambda value: [_or_none(convert, each) for each in value]
+    return None

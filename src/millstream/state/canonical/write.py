@@ -1,0 +1,250 @@
+"""Write all state of a checkpoint into the Parquet files of a canonical savepoint."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.checkpoint.canonical import (
+    COLUMNS_VERSION,
+    KEYED,
+    METADATA_KEY,
+    OPERATOR,
+    SavepointFiles,
+    describe_manifest,
+    new_writer,
+    write_positions,
+)
+from millstream.errors import StateError
+from millstream.state.backend import open_store
+from millstream.state.canonical.layout import SAMPLE, SectionLayout
+from millstream.state.canonical.operator_rows import OperatorLayout
+from millstream.state.local_copies import directory_name
+from millstream.state.operator_state import StateReader
+from millstream.state.reader import scan_section
+from millstream.state.registry import META, SWEPT, is_section, read_metadata, section_of
+from millstream.state.rescale import name_in, own_states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyarrow.parquet import ParquetWriter
+
+    from millstream.checkpoint.model import Manifest, OperatorAck
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import KeyValueStore
+    from millstream.contracts.operator import OperatorStateKind
+    from millstream.state.canonical.layout import Entry
+    from millstream.state.registry import Section
+
+
+#: Of stored entries that are rows of one batch.
+_BATCH_BYTES: Final = 32 << 20
+
+
+def write_canonical(
+    target: CheckpointStorage, source: CheckpointStorage, manifest: Manifest
+) -> dict[str, Any]:
+    """Write the state of a checkpoint as Parquet files.
+
+    Args:
+        target: the storage of the savepoint.
+        source: of the checkpoint.
+        manifest: the checkpoint.
+
+    Returns:
+        What ``savepoint.json`` is to have.
+
+    Raises:
+        CorruptCheckpointError: a file of the checkpoint is missing or damaged.
+        StateError: an entry cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="millstream-savepoint-") as directory:
+        work = Path(directory)
+        (work / "files").mkdir()
+        files = SavepointFiles(target, work / "files")
+        stores: dict[str, dict[str, str]] = {}
+        for uid, acks in manifest.operators.items():
+            writer = _OperatorWriter(files, uid)
+            writer.write_keyed(source, acks, work)
+            writer.write_operator_states(source, acks)
+            if writer.store_metadata:
+                stores[uid] = {
+                    name.hex(): value.hex() for name, value in writer.store_metadata.items()
+                }
+        for frames in manifest.in_flight:
+            path = files.new_path()
+            source.download(frames.file["remote"], path)
+            files.add(path, frames.file["remote"])
+        write_positions(manifest, files)
+    return {
+        "files": files.described(),
+        "stores": stores,
+        "manifest": describe_manifest(manifest),
+    }
+
+
+def file_of_section(uid: str, name: str) -> str:
+    """The file of a section of keyed state."""
+    if name.startswith("\0timers."):
+        group, name = "timers", name.removeprefix("\0timers.")
+    elif name.startswith("\0"):
+        group, name = "internal", name[1:]
+    else:
+        group = "keyed"
+    return f"state/{directory_name(uid)}/{group}/{directory_name(name)}.parquet"
+
+
+def file_of_operator_state(uid: str, name: str) -> str:
+    """The file of an operator state."""
+    return f"state/{directory_name(uid)}/operator/{directory_name(name)}.parquet"
+
+
+class _OperatorWriter:
+    """Writes the state of one operator.
+
+    Args:
+        files: of the savepoint.
+        uid: of the operator.
+    """
+
+    def __init__(self, files: SavepointFiles, uid: str) -> None:
+        self._files = files
+        self._uid = uid
+        self._sections: dict[str, _SectionWriter] = {}
+        #: What stores say of these, by the name of their entry.
+        self._metadata: dict[bytes, dict[str, Any]] = {}
+        #: What its stores say of themselves beside their sections; of several the highest counts.
+        self.store_metadata: dict[bytes, bytes] = {}
+
+    def write_keyed(self, source: CheckpointStorage, acks: list[OperatorAck], work: Path) -> None:
+        """Write every section of its stores, one after the other."""
+        for ack in acks:
+            handle = ack.state
+            if handle is None:
+                continue
+            first, stop = handle["key_groups"]
+            store = open_store(
+                handle["backend"],
+                source,
+                self._uid,
+                ack.subtask,
+                (first, stop),
+                [handle],
+                f"savepoint-{ack.subtask}",
+                work,
+            )
+            with contextlib.closing(store):
+                self._write_store(store, ack.subtask)
+        for writer in self._sections.values():
+            writer.close()
+
+    def _write_store(self, store: KeyValueStore, subtask: int) -> None:
+        known = self.store_metadata
+        for entry, value in store.scan(META, b"N"):
+            if not is_section(entry) and entry != SWEPT:
+                known[entry] = max(value, known.get(entry, b""))
+        for stored, meta in read_metadata(store).items():
+            # Of what is declared otherwise here than in another subtask: as when it is rescaled.
+            self._require_kind(stored, meta)
+            entry = name_in(self._metadata, META + stored.encode(), meta)
+            name = entry.removeprefix(META).decode()
+            if entry not in self._metadata:
+                self._metadata[entry] = meta
+                writer = _SectionWriter(self._files, self._uid, section_of(name, meta), meta)
+                self._sections[name] = writer
+            self._sections[name].add(store, section_of(stored, meta), subtask)
+
+    def _require_kind(self, name: str, meta: dict[str, Any]) -> None:
+        known = self._metadata.get(META + name.encode(), meta)
+        if known["kind"] != meta["kind"]:
+            message = (
+                f"state {name!r} of operator {self._uid!r} has different kinds in the subtasks"
+                f" of the checkpoint: {known['kind']} and {meta['kind']}"
+            )
+            raise StateError(message)
+
+    def write_operator_states(self, source: CheckpointStorage, acks: list[OperatorAck]) -> None:
+        """Write its list, union and broadcast states."""
+        read = StateReader(source)
+        found: dict[str, dict[int, list[bytes]]] = {}
+        kinds: dict[str, tuple[OperatorStateKind, str]] = {}
+        for ack in acks:
+            for name, (part,) in own_states(ack.operator_states).items():
+                found.setdefault(name, {})[ack.subtask] = list(read(part))
+                kinds[name] = part.handle.kind, part.handle.type or kinds.get(name, ("", ""))[1]
+        for name, elements in found.items():
+            kind, declared = kinds[name]
+            layout = OperatorLayout(kind)
+            table = layout.table(elements)
+            meta = _metadata(
+                self._uid, name, kind=f"{kind} operator state", type=declared, columns=layout.forms
+            )
+            file = file_of_operator_state(self._uid, name)
+            table = table.replace_schema_metadata(meta)
+            self._files.add_table(table, file, OPERATOR, self._uid, name)
+
+
+def _metadata(uid: str, name: str, **more: Any) -> dict[bytes, bytes]:
+    value = {"columns_version": COLUMNS_VERSION, "operator": uid, "state": name, **more}
+    return {METADATA_KEY: json.dumps(value).encode()}
+
+
+class _SectionWriter:
+    """Writes one section of all subtasks into one file, in order of subtasks."""
+
+    def __init__(
+        self,
+        files: SavepointFiles,
+        uid: str,
+        section: Section,
+        meta: dict[str, Any],
+    ) -> None:
+        self._files = files
+        self._uid = uid
+        self._section = section
+        self._meta = dict(meta)
+        self._layout = SectionLayout(section)
+        self._path = files.new_path()
+        self._writer: ParquetWriter | None = None
+
+    def add(self, store: KeyValueStore, section: Section, subtask: int) -> None:
+        """Write what a store has of the section, which may have another number there."""
+        for entries in self._batches(store, section):
+            self._write(entries, subtask)
+
+    def _batches(self, store: KeyValueStore, section: Section) -> Iterator[list[Entry]]:
+        take_apart = self._layout.take_apart
+        batch: list[Entry] = []
+        size = 0
+        for name, value in scan_section(store, section):
+            batch.append(take_apart(name, value))
+            size += len(name) + len(value)
+            if size >= _BATCH_BYTES or len(batch) >= SAMPLE:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _write(self, entries: list[Entry], subtask: int) -> None:
+        if self._writer is None:
+            self._layout.find_forms(entries)
+            meta = {key: value for key, value in self._meta.items() if key != "index"}
+            schema = self._layout.schema.with_metadata(
+                _metadata(self._uid, self._section.name, section=meta, columns=self._layout.forms)
+            )
+            self._writer = new_writer(self._path, schema)
+        if entries:
+            self._writer.write_batch(self._layout.batch(entries, subtask))
+
+    def close(self) -> None:
+        """Complete the file and add it to the savepoint; without entries it has no rows."""
+        if self._writer is None:
+            self._write([], 0)
+        assert self._writer is not None  # noqa: S101 - made above
+        self._writer.close()
+        name = self._section.name
+        self._files.add(self._path, file_of_section(self._uid, name), KEYED, self._uid, name)
