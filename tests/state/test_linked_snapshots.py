@@ -12,7 +12,7 @@ import rocksdict
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.state.backend import open_store
-from millstream.state.backends import rocksdb
+from millstream.state.backends import rocksdb, rocksdb_tuning
 from millstream.state.backends.rocksdb import RocksDBStore
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def test_what_lists_the_files_does_not_grow_with_the_number_of_snapshots(
     tmp_path: Path, linked: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job takes a million snapshots, and each has all of the MANIFEST."""
-    monkeypatch.setattr(rocksdb, "_MANIFEST", 4096)
+    monkeypatch.setattr(rocksdb_tuning, "_MANIFEST", 4096)
     store = opened(tmp_path, "writer", [])
     names: set[str] = set()
     for number in range(60):

@@ -177,6 +177,44 @@ def parse_max_parallelism(value: object) -> int:
     return number
 
 
+#: Of ``state.backend.rocksdb.compression.per.level``.
+COMPRESSIONS: Final = (
+    "NO_COMPRESSION",
+    "SNAPPY_COMPRESSION",
+    "ZLIB_COMPRESSION",
+    "BZLIB2_COMPRESSION",
+    "LZ4_COMPRESSION",
+    "LZ4HC_COMPRESSION",
+    "ZSTD_COMPRESSION",
+)
+
+
+def parse_compressions(value: object) -> list[str]:
+    """Return the names of compressions, one for each level.
+
+    Raises:
+        ValueError: there is none, or one is unknown.
+    """
+    found = [each.upper() for each in parse_list(value)]
+    if not found or not set(found) <= set(COMPRESSIONS):
+        message = f"must be a list of {', '.join(COMPRESSIONS)}"
+        raise ValueError(message)
+    return found
+
+
+def parse_ratio(value: object) -> float:
+    """Return a number from 0 to 1.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = parse_float(value)
+    if not 0 <= number <= 1:
+        message = "must be a number from 0 to 1"
+        raise ValueError(message)
+    return number
+
+
 def parse_float(value: object) -> float:
     """A number.
 

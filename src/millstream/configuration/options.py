@@ -17,12 +17,14 @@ from millstream.configuration.option import (
     duration,
     integer,
     parse_attempts,
+    parse_compressions,
     parse_float,
     parse_list_text,
     parse_lowercase,
     parse_map,
     parse_max_parallelism,
     parse_memory,
+    parse_ratio,
     parse_string,
     parse_target,
     parse_time_zone,
@@ -615,13 +617,90 @@ TARGET_EPOCH_DURATION: Final = duration(
 MANAGED_MEMORY: Final = ConfigOption(
     "taskmanager.memory.managed.size",
     parse_memory,
-    256 << 20,
-    "about how many bytes of keyed state a process keeps in memory as Python objects, with "
-    "millstream.execution: pipelined; its keyed operators share them",
+    512 << 20,
+    "about how many bytes a process uses for state and sorting; one half is for keyed state as "
+    "Python objects and for sorting, which all keyed operators of the process share, the other "
+    "for RocksDB",
     aliases=("taskmanager.memory.size",),
     minimum=0,
-    without_effect="a micro-batch keeps what it works on",
-    pipelined=True,
+)
+ROCKSDB_MANAGED: Final = boolean(
+    "state.backend.rocksdb.memory.managed",
+    "whether block cache and write buffers of all stores of a process are bounded together, by "
+    "the half of taskmanager.memory.managed.size",
+    default=True,
+)
+ROCKSDB_FIXED_MEMORY: Final = ConfigOption(
+    "state.backend.rocksdb.memory.fixed-per-slot",
+    parse_memory,
+    0,
+    "bytes for block cache and write buffers of all stores of a process; 0: see "
+    "state.backend.rocksdb.memory.managed",
+    minimum=0,
+)
+ROCKSDB_WRITE_BUFFER_RATIO: Final = ConfigOption(
+    "state.backend.rocksdb.memory.write-buffer-ratio",
+    parse_ratio,
+    0.5,
+    "the part of this memory that write buffers may take",
+)
+ROCKSDB_CACHE_SIZE: Final = ConfigOption(
+    "state.backend.rocksdb.block.cache-size",
+    parse_memory,
+    64 << 20,
+    "bytes of the block cache of a process, where its memory is not managed",
+    minimum=0,
+)
+ROCKSDB_BLOCK_SIZE: Final = ConfigOption(
+    "state.backend.rocksdb.block.blocksize",
+    parse_memory,
+    4 << 10,
+    "bytes of a block before it is compressed",
+    minimum=512,
+)
+ROCKSDB_WRITE_BUFFER_SIZE: Final = ConfigOption(
+    "state.backend.rocksdb.writebuffer.size",
+    parse_memory,
+    32 << 20,
+    "most bytes in a write buffer; a store with more writes than that between two checkpoints "
+    "flushes them earlier",
+    minimum=64 << 10,
+)
+ROCKSDB_WRITE_BUFFER_COUNT: Final = integer(
+    "state.backend.rocksdb.writebuffer.count",
+    2,
+    "most write buffers of a store",
+    minimum=2,
+)
+ROCKSDB_COMPRESSION: Final = ConfigOption(
+    "state.backend.rocksdb.compression.per.level",
+    parse_compressions,
+    ["LZ4_COMPRESSION"],
+    "compression of each level from 0 on; the last one is for all further levels",
+)
+ROCKSDB_BLOOM_FILTER: Final = boolean(
+    "state.backend.rocksdb.use-bloom-filter",
+    "whether files have Bloom filters, which make reads of missing keys cheap",
+    default=True,
+)
+ROCKSDB_BLOOM_BITS: Final = ConfigOption(
+    "state.backend.rocksdb.bloom-filter.bits-per-key",
+    parse_float,
+    10.0,
+    "bits per key in a Bloom filter",
+    minimum=0,
+)
+ROCKSDB_OPEN_FILES: Final = integer(
+    "state.backend.rocksdb.files.open",
+    512,
+    "most files that a store keeps open; -1: all",
+    minimum=-1,
+)
+ROCKSDB_THREADS: Final = integer(
+    "state.backend.rocksdb.thread.num",
+    2,
+    "threads of a store for flushes and compaction",
+    minimum=1,
 )
 BATCH_SIZE: Final = integer(
     "millstream.batch.size",

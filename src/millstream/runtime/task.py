@@ -316,6 +316,7 @@ class TaskState:
             plan.fsync,
             node.name,
             plan.rehash(node.uid, node.max_parallelism),
+            self._instance.graph.configuration,
         )
         self.stores[node.id] = store
         return store

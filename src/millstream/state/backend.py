@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.configuration.configuration import Configuration
 from millstream.configuration.options import STATE_BACKENDS
 from millstream.errors import UnknownFormatError
 from millstream.state.backends.place import StorePlace
@@ -37,6 +38,7 @@ def open_store(
     fsync: bool = True,  # noqa: FBT001, FBT002 - part of the fixed signature
     name: str = "",
     rehash: Rehash | None = None,
+    configuration: Configuration | None = None,
 ) -> KeyValueStore:
     """Open the store of one subtask.
 
@@ -53,6 +55,7 @@ def open_store(
         fsync: whether what is uploaded must survive a crash of the machine; the storage sees to it.
         name: of the operator, for messages.
         rehash: from the max parallelism of the handles to that of the operator; None: it is one.
+        configuration: of the job, for options of the backend.
 
     Returns:
         The store; ``close`` it in any case.
@@ -64,7 +67,7 @@ def open_store(
     """
     del fsync
     copies = LocalCopies(local_root, uid, subtask, name)
-    place = StorePlace(storage, uid, key_groups, attempt, copies)
+    place = StorePlace(storage, uid, key_groups, attempt, copies, configuration or Configuration())
     wanted = _wanted(handles, key_groups, rehash)
     for handle in wanted:
         if handle["backend"] not in STATE_BACKENDS:

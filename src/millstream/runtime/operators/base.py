@@ -262,7 +262,7 @@ def keyed_state_of(context: OperatorContext) -> KeyedState:
     """Make the keyed state of a subtask's key groups."""
     groups = key_group_range(context.subtask, context.max_parallelism, context.parallelism)
     made = KeyedState(context.max_parallelism, groups)
-    made.most_bytes = context.configuration.get(options.MANAGED_MEMORY)
+    made.most_bytes = context.configuration.get(options.MANAGED_MEMORY) // 2
     return made
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from millstream.configuration.configuration import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +29,8 @@ class StorePlace:
     attempt: str
     #: The local directories of the subtask.
     copies: LocalCopies
+    #: Of the job: options of the backend.
+    configuration: Configuration = field(default_factory=Configuration)
 
 
 #: A state backend.

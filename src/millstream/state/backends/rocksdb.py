@@ -19,11 +19,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from rocksdict import (
-    BlockBasedOptions,
-    Cache,
     Checkpoint,
-    DBCompressionType,
-    Options,
     Rdict,
     ReadOptions,
     WriteBatch,
@@ -40,6 +36,7 @@ from millstream.errors import (
     MillstreamError,
     StateStoreError,
 )
+from millstream.state.backends.rocksdb_tuning import MOST_LEVEL_0, RocksDBOptions
 from millstream.state.local_copies import upload_files
 
 if TYPE_CHECKING:
@@ -53,9 +50,6 @@ if TYPE_CHECKING:
 
 
 _MEBIBYTE: Final = 1 << 20
-_CACHE_SIZE: Final = 64 * _MEBIBYTE
-#: Two of them make the most that unflushed writes may take.
-_WRITE_BUFFER: Final = 32 * _MEBIBYTE
 _BATCH: Final = 10_000
 #: ``get_many`` of a good part of all entries reads them all in order: from this many keys on, if
 #: that reads at most so many times more, and entries are no longer than this many bytes on average.
@@ -70,62 +64,11 @@ _SCAN_ENTRY: Final = 512
 #: than writes), with more files than this on level 0 or more bytes than that to be
 #: moved between the other levels, until there are no more.  Subtasks begin to wait at up to so many
 #: files less, so that they do not wait at once.
-_MOST_LEVEL_0: Final = 12
 _MOST_PENDING: Final = 48 * _MEBIBYTE
 _SPREAD: Final = 5
-_COMPACT_FROM: Final = 4
 _LONGEST_WAIT: Final = 30.0
-#: What makes single compactions small, whatever the size of the state: the first level below
-#: level 0 is rewritten as a whole; below it, files are cut so that they overlap few of the next
-#: level.  docs/decisions/0010-compaction-between-epochs.md has the figures.
-_LEVEL_BASE: Final = 8 * _MEBIBYTE
-_TABLE: Final = 4 * _MEBIBYTE
-_MOST_COMPACTED: Final = 16 * _MEBIBYTE
-
-#: From this size on RocksDB starts a new MANIFEST, with the files that there are (some 150 bytes
-#: for each).  All of it is in each snapshot, and each adds to it: by default up to a gigabyte.
-_MANIFEST: Final = _MEBIBYTE >> 3
-
 #: What RocksDB says where a file is not what it wrote, or is gone, or the disk cannot read it.
 _SIGNS_OF_DAMAGE: Final = ("Corruption", "No such file or directory", "Input/output error")
-
-#: One block cache for all stores of a process; it outlives them.
-_cache: list[Cache] = []
-
-
-def _options() -> Options:
-    if not _cache:
-        _cache.append(Cache(_CACHE_SIZE))
-    tables = BlockBasedOptions()
-    tables.set_block_cache(_cache[0])
-    tables.set_bloom_filter(10, False)  # noqa: FBT003 - rocksdict's signature
-    tables.set_block_size(4096)
-    tables.set_format_version(5)
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)  # noqa: FBT003
-    options.set_block_based_table_factory(tables)
-    options.set_compression_type(DBCompressionType.lz4())
-    options.set_write_buffer_size(_WRITE_BUFFER)
-    options.set_max_write_buffer_number(2)
-    options.set_max_background_jobs(2)
-    options.set_level_zero_file_num_compaction_trigger(_COMPACT_FROM)
-    options.set_max_bytes_for_level_base(_LEVEL_BASE)
-    options.set_target_file_size_base(_TABLE)
-    options.set_target_file_size_multiplier(2)
-    options.set_max_compaction_bytes(_MOST_COMPACTED)
-    options.set_level_zero_slowdown_writes_trigger(2 * _MOST_LEVEL_0)
-    options.set_level_zero_stop_writes_trigger(4 * _MOST_LEVEL_0)
-    options.set_keep_log_file_num(1)
-    options.set_max_log_file_size(_MEBIBYTE)
-    options.set_stats_dump_period_sec(0)
-    options.set_stats_persist_period_sec(0)
-    options.set_max_manifest_file_size(_MANIFEST)
-    # A store is opened for each epoch: without statistics of its files (of 20 at most) RocksDB
-    # takes it for empty, and everything that goes by the number of keys goes wrong.
-    options.set_skip_stats_update_on_db_open(False)
-    # Files that compaction replaces are still hard links of a snapshot; deleting is cheap.
-    options.set_max_open_files(512)
-    return options
 
 
 class RocksDBStore(KeyValueStore):
@@ -139,6 +82,7 @@ class RocksDBStore(KeyValueStore):
         key_groups: tuple[int, int],
         copies: LocalCopies,
         base: StateHandle | None = None,
+        options: RocksDBOptions | None = None,
     ) -> None:
         """Open the database in ``directory``, which ``close`` removes.
 
@@ -149,6 +93,7 @@ class RocksDBStore(KeyValueStore):
             key_groups: ``[first, stop)`` of the subtask.
             copies: the local directories of the subtask.
             base: the snapshot whose files are in the directory and in the storage.
+            options: of RocksDB; None: the defaults.
 
         Raises:
             LocalCopyError: files of ``base`` are damaged here; the local copies were dropped.
@@ -173,7 +118,7 @@ class RocksDBStore(KeyValueStore):
             with copies.explained():
                 if base is not None:
                     _write_current(directory, base)
-                self._database: Any = Rdict(str(directory), _options())
+                self._database: Any = Rdict(str(directory), (options or RocksDBOptions()).make())
         except DirectoryError:
             copies.close_work(directory)
             raise
@@ -446,7 +391,7 @@ class RocksDBStore(KeyValueStore):
 
     def _is_behind(self) -> bool:
         """Return whether compaction has much to do, and is at it."""
-        most = _MOST_LEVEL_0 - self._key_groups[0] % _SPREAD
+        most = MOST_LEVEL_0 - self._key_groups[0] % _SPREAD
         with self._life:
             if self._database is None:
                 return False
@@ -533,9 +478,14 @@ def open_rocksdb(place: StorePlace, handle: StateHandle | None) -> RocksDBStore:
     """Open a store in RocksDB."""
     copies = place.copies
     shared = (place.storage, place.uid, place.key_groups, copies)
+    options = RocksDBOptions.of(place.configuration)
     if handle is None:
-        return RocksDBStore(copies.open_work(place.attempt), *shared)
+        return RocksDBStore(copies.open_work(place.attempt), *shared, options=options)
     try:
-        return RocksDBStore(copies.link_work(place.attempt, handle, place.storage), *shared, handle)
+        return RocksDBStore(
+            copies.link_work(place.attempt, handle, place.storage), *shared, handle, options
+        )
     except LocalCopyError:  # it was dropped: once more, with the checkpoint's files
-        return RocksDBStore(copies.link_work(place.attempt, handle, place.storage), *shared, handle)
+        return RocksDBStore(
+            copies.link_work(place.attempt, handle, place.storage), *shared, handle, options
+        )
