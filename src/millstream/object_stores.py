@@ -31,6 +31,7 @@ from millstream.errors import ConfigurationError, ObjectStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -125,7 +126,40 @@ _known: Final[dict[str, tuple[tuple[str, str], ...]]] = {}
 def _received(token: str, values: tuple[tuple[str, str], ...]) -> StoreOptions:
     if token:
         _known[token] = values
-    return StoreOptions(values)
+    received = StoreOptions(values)
+    initialize(received)
+    return received
+
+
+#: Those of the job that this process has had last, for what names only a URI.
+_current: list[StoreOptions] = [StoreOptions()]
+
+
+def initialize(store_options: StoreOptions) -> None:
+    """Let files that are named by a URI alone be opened with these options from now on.
+
+    As Flink's file systems, which a process configures once, and not per source or sink.
+    """
+    _current[:] = [store_options]
+
+
+def file_store(location: str) -> ObjectStore:
+    """Return the store at a URI, opened with the options of the job of this process.
+
+    Raises:
+        ConfigurationError: the URI is malformed, or the library is not installed.
+    """
+    return ObjectStore(location, _current[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEntry:
+    """An object as a listing shows it."""
+
+    key: str
+    #: In bytes.
+    size: int
+    modified: datetime
 
 
 class ObjectStore:
@@ -158,6 +192,23 @@ class ObjectStore:
         """The URI, in one form whichever way it was written; it holds no credentials."""
         where = f"{self.bucket}@{self._account}" if self._account else self.bucket
         return f"{self._scheme}://{where}/{self.prefix}".rstrip("/")
+
+    @property
+    def uploads_in_parts(self) -> bool:
+        """Whether the store has multipart uploads whose ids are known to who makes them."""
+        return self._scheme == "s3"
+
+    def s3_client(self) -> Any:
+        """Return a client of boto3, which unlike the library shows the ids of multipart uploads.
+
+        Raises:
+            ConfigurationError: boto3 is not installed.
+        """
+        return _s3_client(os.getpid(), self._options)
+
+    def key_of(self, name: str) -> str:
+        """Return the key in the bucket of a name below the prefix."""
+        return self._key(name)
 
     @property
     def kind(self) -> str:
@@ -248,8 +299,38 @@ class ObjectStore:
             return True
         return False
 
+    def find(self, key: str) -> ObjectEntry | None:
+        """Return size and time of an object; None if there is none."""
+        import obstore
+
+        self.requests += 1
+        with self._explained("read", key), contextlib.suppress(FileNotFoundError):
+            found = obstore.head(self._open(), self._key(key))
+            return ObjectEntry(key, found["size"], found["last_modified"])
+        return None
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return a part of an object; raises FileNotFoundError.
+
+        Args:
+            key: of the object.
+            start: of the part, in bytes.
+            length: of the part; it must not reach beyond the end.
+        """
+        import obstore
+
+        self.requests += 1
+        with self._explained("read", key):
+            return bytes(
+                obstore.get_range(self._open(), self._key(key), start=start, length=length)
+            )
+
     def list_keys(self, prefix: str = "", *, most: int | None = None) -> Iterator[str]:
         """List the keys below ``prefix``, a path without its last slash, in no particular order."""
+        return (entry.key for entry in self.list_objects(prefix, most=most))
+
+    def list_objects(self, prefix: str = "", *, most: int | None = None) -> Iterator[ObjectEntry]:
+        """List objects with size and time, as ``list_keys``."""
         import obstore
 
         start = self._key(prefix)
@@ -260,7 +341,8 @@ class ObjectStore:
             for page in pages:
                 self.requests += 1
                 for entry in page:
-                    yield entry["path"].removeprefix(below)
+                    key = entry["path"].removeprefix(below)
+                    yield ObjectEntry(key, entry["size"], entry["last_modified"])
                     count += 1
                     if count == most:
                         return
@@ -501,6 +583,42 @@ def _open_s3(bucket: str, store_options: StoreOptions, retry: Any) -> S3Store:
     client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=30)}
     made: Any = S3Store(bucket, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
     return made  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=16)
+def _s3_client(process: int, store_options: StoreOptions) -> Any:
+    """A client of boto3, one per process; its methods may be called by several threads."""
+    del process
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+    except ImportError as error:
+        message = f"file sinks on S3 need the package boto3: pip install '{_EXTRA}'"
+        raise ConfigurationError(message) from error
+    by_path = store_options.get(options.S3_PATH_STYLE) != "false"
+    try:
+        session = boto3.session.Session(
+            aws_access_key_id=store_options.get(options.S3_ACCESS_KEY) or None,
+            aws_secret_access_key=store_options.get(options.S3_SECRET_KEY) or None,
+            aws_session_token=store_options.get(options.S3_SESSION_TOKEN) or None,
+            region_name=store_options.get(options.S3_REGION) or None,
+            profile_name=store_options.get(options.S3_PROFILE) or None,
+        )
+        return session.client(
+            "s3",
+            endpoint_url=store_options.get(options.S3_ENDPOINT) or None,
+            region_name=session.region_name or "us-east-1",
+            config=Config(
+                retries={"mode": "standard", "total_max_attempts": 10},
+                s3={"addressing_style": "path" if by_path else "auto"},
+                connect_timeout=5,
+                read_timeout=30,
+            ),
+        )
+    except BotoCoreError as error:
+        message = f"no client of S3 can be made: {error}"
+        raise ConfigurationError(message) from None
 
 
 def _profile(name: str) -> dict[str, str]:

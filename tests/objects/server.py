@@ -37,7 +37,13 @@ log = open(sys.argv[2], "a", buffering=1)
 def logged(environ, start_response):
     query = environ["QUERY_STRING"]
     log.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{query and '?' + query}\\n")
-    return application(environ, start_response)
+    try:
+        return application(environ, start_response)
+    except KeyError:  # moto's answer to the completion of an upload that was aborted
+        if "uploadId=" not in query:
+            raise
+        start_response("404 NOT FOUND", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>NoSuchUpload</Code><Message>no such upload</Message></Error>"]
 
 
 server = make_server("127.0.0.1", int(sys.argv[1]), logged, threaded=True)

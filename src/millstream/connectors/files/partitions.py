@@ -32,6 +32,7 @@ from millstream.errors import ExpressionError, PermanentSinkError, SinkError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_filter
 from millstream.expressions.java.date_patterns import formatter_of
+from millstream.object_stores import is_object_store
 from millstream.types.types import RowTypeInfo
 
 if TYPE_CHECKING:
@@ -468,6 +469,10 @@ class TableFileSink(FileSink):
         commit: PartitionCommit | None = None,
         overwrite: Overwrite | None = None,
     ) -> None:
+        if is_object_store(path):
+            what = "INSERT OVERWRITE" if overwrite is not None else "the commit of partitions"
+            message = f"{path}: {what} needs a file system in this release, not an object store"
+            raise SinkError(message)
         if splitter is not None and commit is not None:
             splitter = _CheckedSplitter(splitter, commit)
         super().__init__(path, writer_factory, bucket_assigner=splitter)

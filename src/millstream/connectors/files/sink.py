@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from millstream.connectors.error_classification import directory_refusal
+from millstream.connectors.files.multipart_files import MultipartCommitter, MultipartFile
 from millstream.connectors.files.pending_files import (
     PendingFile,
     PendingFileCommitter,
@@ -31,6 +32,7 @@ from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError, SinkError
+from millstream.object_stores import ObjectStore, file_store, is_object_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -200,6 +202,25 @@ class OnCheckpointRollingPolicy(RollingPolicy):
 BucketLike: TypeAlias = "BucketAssigner | BatchSplitter | Callable[[object], str]"
 
 
+def output_location(path: str) -> str:
+    """Return the location of output in one form: an absolute path, or a URI of S3.
+
+    Raises:
+        SinkError: it is on another kind of storage.
+        ConfigurationError: it is a URI that is malformed, or a library is not installed.
+    """
+    if not is_object_store(str(path)):
+        return str(local_directory(path))
+    store = ObjectStore(str(path))
+    if not store.uploads_in_parts:
+        message = (
+            f"{store.location}: files can be written to S3 and to file systems in this release, not"
+            f" to {store.kind}"
+        )
+        raise SinkError(message)
+    return store.location
+
+
 class FileSink(Sink):
     """Writes files, exactly once.
 
@@ -210,7 +231,7 @@ class FileSink(Sink):
         FileSink.for_row_format("out/", Encoder.simple_string_encoder()).build()
 
     Args:
-        path: the base directory, on a file system that driver and workers share.
+        path: the base directory, on a file system that driver and workers share, or on S3.
         writer_factory: the format.
         bucket_assigner: a BucketAssigner, or a function from the record to a directory.
         rolling_policy: when to begin another file within an epoch.
@@ -233,7 +254,8 @@ class FileSink(Sink):
         output_file_config: OutputFileConfig | None = None,
         fsync: bool = True,
     ) -> None:
-        self.directory = local_directory(path)
+        #: The base directory: an absolute path, or a URI of an object store.
+        self.location = output_location(path)
         self.writer_factory = writer_factory
         self.bucket_assigner = bucket_assigner
         self.rolling_policy = rolling_policy or RollingPolicy()
@@ -286,10 +308,24 @@ class FileSink(Sink):
 
     def describe(self) -> str:
         """The kind of sink, and its directory's name."""
-        return f"{type(self).__name__} {self.directory.name}"
+        return f"{type(self).__name__} {PurePosixPath(self.location).name}"
+
+    @property
+    def directory(self) -> Path:
+        """The base directory on a file system.
+
+        Raises:
+            SinkError: it is in an object store.
+        """
+        return local_directory(self.location)
 
     def validate(self) -> None:
         """Check that the directory can be made; nothing is written before the first epoch."""
+        if is_object_store(self.location):
+            store = file_store(self.location)
+            store.check()
+            store.s3_client()
+            return
         existing = self.directory
         while not existing.exists():
             existing = existing.parent
@@ -312,7 +348,20 @@ class FileSink(Sink):
         return not isinstance(self.bucket_assigner, known)
 
     def create_committer(self) -> Committer:
+        if is_object_store(self.location):
+            return MultipartCommitter(self.location)
         return PendingFileCommitter(self.directory, fsync=self.fsync)
+
+    def new_file(self, context: WriterContext, final: str) -> PendingFile | MultipartFile:
+        """Begin a file that is invisible until it is committed.
+
+        Args:
+            context: of the writer.
+            final: its path below the base directory when it is committed.
+        """
+        if is_object_store(self.location):
+            return MultipartFile(self.location, context, final)
+        return PendingFile(self.directory, context, final, fsync=self.fsync)
 
 
 class _OpenFile:
@@ -321,7 +370,7 @@ class _OpenFile:
     def __init__(
         self, sink: FileSink, context: WriterContext, final: str, kind: TypeInformation
     ) -> None:
-        self.pending = PendingFile(sink.directory, context, final, fsync=sink.fsync)
+        self.pending = sink.new_file(context, final)
         self.type_info = kind
         self.writer: BulkWriter = sink.writer_factory.create(self.pending.stream, kind)
 
@@ -332,12 +381,8 @@ class _FileSinkWriter(SinkWriter):
         self._context = context
         self._open: dict[str, _OpenFile] = {}
         self._sealed: list[Committable] = []
-        self._files: list[PendingFile] = []
+        self._files: list[PendingFile | MultipartFile] = []
         self._made: dict[str, int] = {}
-
-    @property
-    def _base(self) -> Path:
-        return self._sink.directory
 
     def write(self, batch: Batch) -> None:
         if len(batch) == 0:
@@ -369,7 +414,7 @@ class _FileSinkWriter(SinkWriter):
             return _checked_bucket(assigner(value))
         except Exception as error:
             what = str(error) if isinstance(error, SinkError) else f"the bucket assigner: {error!r}"
-            message = f"{self._base}: no bucket for record {value!r:.500}: {what}"
+            message = f"{self._sink.location}: no bucket for record {value!r:.500}: {what}"
             raise PermanentSinkError(message) from error
 
     def _write_bucket(self, bucket: str, batch: Batch) -> None:

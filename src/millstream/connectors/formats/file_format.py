@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from millstream.configuration.redaction import redacted_text
+from millstream.connectors.formats.object_file_system import object_file_system
 from millstream.connectors.formats.text_values import texts_of_batch
 from millstream.contracts.serialization import SimpleStringEncoder
 from millstream.contracts.source import RangeCursor
@@ -22,6 +23,7 @@ from millstream.errors import (
     ProgramError,
     SourceError,
 )
+from millstream.object_stores import is_object_store
 from millstream.types.types import (
     ArrowTypeInfo,
     RowTypeInfo,
@@ -147,10 +149,13 @@ def is_local(path: str) -> bool:
 def resolve(path: str) -> tuple[Any, str]:
     """The file system of a path or URI, and the path within it.
 
-    Plain paths and ``file://`` are local; other schemes (``s3``, ``gs``, ``hdfs``) go to pyarrow.
+    Plain paths and ``file://`` are local, object stores are those of checkpoints; other schemes
+    (``hdfs``) go to pyarrow.
     """
     if "://" not in path and not path.startswith("file:/"):
         return fs.LocalFileSystem(), path
+    if is_object_store(path):
+        return object_file_system(path)
     try:
         filesystem, inner = fs.FileSystem.from_uri(path)
     except Exception as error:  # pyarrow raises ArrowInvalid, OSError, ImportError by scheme

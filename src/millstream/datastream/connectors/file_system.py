@@ -72,7 +72,7 @@ class _StreamingFileSinkBuilder(FileSinkBuilder):
         """Return the sink."""
         made = super().build()
         return StreamingFileSink(
-            str(made.directory),
+            made.location,
             made.writer_factory,
             bucket_assigner=made.bucket_assigner,
             rolling_policy=made.rolling_policy,
