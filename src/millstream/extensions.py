@@ -13,7 +13,9 @@ from millstream.connectors.formats.row_format import RowEncoder as RowEncoder
 from millstream.contracts.key_value_store import KeyValueStore as KeyValueStore
 from millstream.contracts.key_value_store import PendingSnapshot as PendingSnapshot
 from millstream.contracts.key_value_store import StateHandle as StateHandle
+from millstream.contracts.metrics import MetricKind as MetricKind
 from millstream.contracts.metrics import MetricReporter as MetricReporter
+from millstream.contracts.metrics import MetricSample as MetricSample
 from millstream.sql.catalog.catalog import CreatedCatalog as CreatedCatalog
 from millstream.sql.catalog.connectors import ALL_CHANGES as ALL_CHANGES
 from millstream.sql.catalog.connectors import INSERT_ONLY as INSERT_ONLY

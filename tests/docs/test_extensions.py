@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.environments import environments
 from tests.support.query_running import changelog, environment, insert, materialised
 
 from millstream.common import Configuration
 from millstream.configuration.options import STATE_BACKEND, STATE_BACKENDS
 from millstream.configuration.state_backends import state_backend_of
 from millstream.contracts.metrics import METRIC_REPORTERS
+from millstream.datastream.connectors import DiscardingSink
 from millstream.errors import ConfigurationError, ValidationError
 from millstream.sql.catalog.connectors import FACTORIES
 
@@ -132,12 +134,19 @@ def test_a_state_backend_opens_stores_and_reads_its_snapshots_again(tmp_path: Pa
 
 @pytest.mark.usefixtures("pipes")
 def test_a_metric_reporter(tmp_path: Path) -> None:
-    assert list(METRIC_REPORTERS) == ["lines"]
-    reporter = METRIC_REPORTERS["lines"]()
-    reporter.open({"path": str(tmp_path / "lines")})
-    reporter.report({"source.numRecordsIn": 3})
-    reporter.close()
-    assert (tmp_path / "lines").read_text() == "source.numRecordsIn 3\n"
+    assert "lines" in METRIC_REPORTERS
+    options = {
+        "execution.target": "local",
+        "metrics.reporter.mine.factory.class": "lines",
+        "metrics.reporter.mine.path": str(tmp_path / "lines"),
+        "metrics.scope.operator": "<job_name>.<operator_name>.<subtask_index>",
+    }
+    env = environments(tmp_path, {})(1, options)
+    env.from_sequence(1, 3).name("numbers").sink_to(DiscardingSink()).name("nowhere")
+    env.execute("a job")
+    found = dict(line.rsplit(" ", 1) for line in (tmp_path / "lines").read_text().splitlines())
+    assert found["a job.Source: numbers.0.numRecordsOut"] == "3"
+    assert found["a job.nowhere: Writer.0.numRecordsIn"] == "3"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,7 @@ def test_a_name_that_is_registered_twice(install: Callable[..., None]) -> None:
 
 
 def test_what_is_built_in_can_be_loaded() -> None:
-    for extensions in (FACTORIES, STATE_BACKENDS):
+    for extensions in (FACTORIES, STATE_BACKENDS, METRIC_REPORTERS):
         assert all(extensions[name] for name in extensions)
     with pytest.raises(ConfigurationError, match="no connector 'nothing'; there are blackhole, "):
         FACTORIES["nothing"]

@@ -212,6 +212,7 @@ def test_keys_with_parts_of_their_own_are_not_taken_for_misspelt(
     said: pytest.LogCaptureFixture,
 ) -> None:
     for key in (
+        "events.reporter.log.port",
         "metrics.reporter.prom.port",
         "kubernetes.pods.name",
         "taskmanager.memory.process.size",
@@ -219,7 +220,7 @@ def test_keys_with_parts_of_their_own_are_not_taken_for_misspelt(
         Configuration({key: "1"})
         assert misspelling(key) is None
     assert [each.partition(",")[0] for each in said.messages] == [
-        "metrics.reporter.prom.port has no effect",
+        "events.reporter.log.port has no effect",
         "kubernetes.pods.name has no effect",
         "taskmanager.memory.process.size has no effect",
     ]

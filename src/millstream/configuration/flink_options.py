@@ -145,9 +145,9 @@ _JVM: Final = "it is about Java classes, of which Millstream has none"
 _SERIALIZERS: Final = "types define how values are written"
 _PERFORMANCE: Final = "it is about how Flink computes, and does not change results"
 _PLANNER: Final = "it is about how Flink plans a query, and does not change results"
-_REPORTERS: Final = (
-    "metrics are those of the job client and of millstream jobs; reporters are Java classes"
-)
+_EVENTS: Final = "reporters get metrics only, not events and traces"
+_LATENCY: Final = "there are no latency markers"
+_STATE_METRICS: Final = "accesses to state are not measured one by one"
 _BATCH: Final = "batch mode runs in micro-batches, as bounded jobs of streaming mode do"
 _SECURITY: Final = (
     "docs/concepts/security.md describes how Millstream's connections and files are protected"
@@ -172,7 +172,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "compiler.": _PLANNER,
     "completed-application-store.": _CLUSTER,
     "env.": _CLUSTER,
-    "events.": _REPORTERS,
+    "events.": _EVENTS,
     "execution.async-state.": _STATE,
     "execution.attached": "execute() waits for the job, execute_async() does not",
     "execution.batch-shuffle-mode": _BATCH,
@@ -224,7 +224,13 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "jobstore.": _CLUSTER,
     "kubernetes.": _CLUSTER,
     "materialized-table.": "there are no materialized tables",
-    "metrics.": _REPORTERS,
+    "metrics.fetcher.": "metrics are collected when a reporter needs them",
+    "metrics.internal.": "metrics of tasks come with their heartbeats and checkpoints",
+    "metrics.latency.": _LATENCY,
+    "metrics.scope.jm-operator": "the driver has no operators",
+    "metrics.scope.tm-job": "no metric has this scope",
+    "metrics.system-resource": "metrics are of the job and its processes, not of the machine",
+    "metrics.system-resource-": "metrics are of the job and its processes, not of the machine",
     "minicluster.": _CLUSTER,
     "partition.fields.": "partitions of Hive are not read",
     "pekko.": _CLUSTER,
@@ -268,8 +274,8 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "state.backend.rocksdb.": _STATE,
     "state.changelog.": "checkpoints of RocksDB are incremental",
     "state.checkpoint-storage": _DIRECTORY,
-    "state.latency-track.": _REPORTERS,
-    "state.size-track.": _REPORTERS,
+    "state.latency-track.": _STATE_METRICS,
+    "state.size-track.": _STATE_METRICS,
     "state.storage.": _CHECKPOINT_FILES,
     "table.catalog-modification.listeners": _JVM,
     "table.exec.async-ml-predict.": _ASYNC,
@@ -303,7 +309,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "task.cancellation.": "the engine cancels tasks",
     "taskmanager.": _CLUSTER,
     "taskmanager.memory.": "executors have the memory that Spark gives them",
-    "traces.": _REPORTERS,
+    "traces.": _EVENTS,
     "user.artifacts.": _JVM,
     "web.": _CLUSTER,
     "workflow-scheduler.": "there are no materialized tables",

@@ -778,6 +778,48 @@ SPARK_CLASS_ARCHIVE: Final = boolean(
     default=True,
 )
 
+METRICS_REPORTERS: Final = text(
+    "metrics.reporters",
+    "the names of the metric reporters that are started, separated by commas; empty: all that have "
+    "options `metrics.reporter.NAME.*`",
+)
+METRICS_SCOPE_DELIMITER: Final = ConfigOption(
+    "metrics.scope.delimiter", parse_string, ".", "what separates the parts of an identifier"
+)
+_SCOPE: Final = "the identifier of metrics of "
+METRICS_SCOPE_JM: Final = ConfigOption(
+    "metrics.scope.jm", parse_string, "<host>.jobmanager", _SCOPE + "the driver"
+)
+METRICS_SCOPE_JM_JOB: Final = ConfigOption(
+    "metrics.scope.jm-job",
+    parse_string,
+    "<host>.jobmanager.<job_name>",
+    _SCOPE + "the job",
+    aliases=("metrics.scope.jm.job",),
+)
+METRICS_SCOPE_TM: Final = ConfigOption(
+    "metrics.scope.tm", parse_string, "<host>.taskmanager.<tm_id>", _SCOPE + "a slot"
+)
+METRICS_SCOPE_TASK: Final = ConfigOption(
+    "metrics.scope.task",
+    parse_string,
+    "<host>.taskmanager.<tm_id>.<job_name>.<task_name>.<subtask_index>",
+    _SCOPE + "a subtask of a chain of operators",
+)
+METRICS_SCOPE_OPERATOR: Final = ConfigOption(
+    "metrics.scope.operator",
+    parse_string,
+    "<host>.taskmanager.<tm_id>.<job_name>.<operator_name>.<subtask_index>",
+    _SCOPE + "a subtask of an operator",
+)
+METRICS_JOB_STATUS: Final = ConfigOption(
+    "metrics.job.status.enable",
+    parse_list_text,
+    "CURRENT_TIME",
+    "what is reported of each status of the job: STATE, CURRENT_TIME, TOTAL_TIME, or several as "
+    "`STATE;CURRENT_TIME`",
+)
+
 #: By key and by alias.
 ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
     key: option

@@ -8,12 +8,14 @@ gauge, meter or distribution of a user function is a *measure*, a dict of JSON w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millstream.entry_points import Extensions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 Measure: TypeAlias = dict[str, Any]
@@ -148,22 +150,64 @@ def _recent(measure: Measure, span: int, now: int) -> list[list[int]]:
 # -- reporters -------------------------------------------------------------------------------------
 
 
+class MetricKind(Enum):
+    """The four kinds of metrics that Flink has."""
+
+    #: A number that adds up; a function may also count down.
+    COUNTER = "counter"
+    #: A value of now.
+    GAUGE = "gauge"
+    #: Events per second.
+    METER = "meter"
+    #: Many values, as ``count``, ``sum``, ``min``, ``max`` and ``mean``.
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """The value of one metric at one moment."""
+
+    #: ``host.taskmanager.tm.job.operator.0.numRecordsIn``, by the options ``metrics.scope.*``.
+    identifier: str
+    #: Flink's logical scope, the same for all jobs: ``taskmanager.job.task.operator``.
+    scope: str
+    name: str
+    kind: MetricKind
+    #: A mapping if it is a histogram.
+    value: float | Mapping[str, float]
+    #: Flink's variables: ``job_name``, ``operator_name``, ``subtask_index`` and others.
+    variables: Mapping[str, str]
+
+
 class MetricReporter(ABC):
     """Sends the metrics of a job somewhere.
 
     Contract:
-      1. ``open`` is called once, then ``report`` any number of times, then ``close``, all in one
-         thread of the driver.  (the runtime)
-      2. A report that fails raises; the job continues without it.  (the runtime)
+      1. ``open`` is called until it succeeds, then ``report`` any number of times, then ``close``,
+         all in one thread of the driver, which no other reporter shares.  (the runtime)
+      2. A call that fails raises.  The job continues, the failure is logged once, and the next
+         interval tries again.  (the runtime)
+      3. A call may take long: it delays the reporter itself, and at its end the job for at most a
+         few seconds.  (the runtime)
+      4. What ``open`` has acquired when it raises is released by itself.  (the reporter)
     """
+
+    #: Whether ``report`` is called each ``interval``; else the reporter is asked from outside.
+    is_scheduled: bool = True
 
     @abstractmethod
     def open(self, properties: Mapping[str, str]) -> None:
         """Take the options ``metrics.reporter.NAME.*``, by the keys without that prefix."""
 
+    def serve(self, collect: Callable[[], Sequence[MetricSample]]) -> None:
+        """Take the function that returns the metrics as they are now, from any thread.
+
+        Called before ``open``; for reporters that are asked from outside.
+        """
+
     @abstractmethod
-    def report(self, values: Mapping[str, MetricValue]) -> None:
-        """Send the metrics of the job, by operator and metric, as they are now."""
+    def report(self, samples: Sequence[MetricSample]) -> None:
+        """Send the metrics of the job as they are now."""
 
     @abstractmethod
     def close(self) -> None:
@@ -172,5 +216,11 @@ class MetricReporter(ABC):
 
 #: By the names that configuration has for them: callables that make a reporter.
 METRIC_REPORTERS: Final[Extensions[Callable[[], MetricReporter]]] = Extensions(
-    "millstream.metric_reporters", "metric reporter", {}, ("__call__",)
+    "millstream.metric_reporters",
+    "metric reporter",
+    {
+        "jsonl": "millstream.metrics.json_lines_reporter:JsonLinesReporter",
+        "prometheus": "millstream.metrics.prometheus_reporter:PrometheusReporter",
+    },
+    ("__call__",),
 )

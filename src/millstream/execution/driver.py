@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pickle import PickleError
 from typing import TYPE_CHECKING, Final
 
@@ -50,9 +51,12 @@ from millstream.metrics.progress import (
     create_progress_reporter,
     is_reported,
 )
+from millstream.metrics.registry import MetricRegistry, TaskFigures
+from millstream.metrics.reporting import MetricReporting
+from millstream.metrics.settings import reporters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millstream.checkpoint.coordinator import Coordinator
     from millstream.checkpoint.model import Manifest, TaskAck
@@ -62,6 +66,8 @@ if TYPE_CHECKING:
     from millstream.execution.monitor import CompletedCheckpoint, JobStart
     from millstream.graph.model import JobGraph
     from millstream.metrics.progress import OperatorTime
+    from millstream.metrics.registry import Measurement
+    from millstream.metrics.settings import ReporterSettings
     from millstream.runtime.task_metrics import RunningMetrics
 
 
@@ -473,10 +479,12 @@ def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
         A handle; the job runs in a thread of this process.
 
     Raises:
-        CheckpointError, UnpicklableFunctionError: the job cannot run as it is; nothing was written.
+        CheckpointError, UnpicklableFunctionError, ConfigurationError: the job cannot run as it is;
+            nothing was written.
     """
     try:
-        driver = JobDriver(Job(graph), engine)
+        reporters = reporters_of(graph.configuration)
+        driver = JobDriver(Job(graph), engine, reporters)
     except BaseException:
         engine.close()
         raise
@@ -487,7 +495,9 @@ def start_job(graph: JobGraph, engine: Engine) -> JobDriver:
 class JobDriver(JobHandle):
     """Runs a job in a thread of this process."""
 
-    def __init__(self, job: Job, engine: Engine) -> None:
+    def __init__(
+        self, job: Job, engine: Engine, reporters: Sequence[ReporterSettings] = ()
+    ) -> None:
         self._job = job
         self._engine = engine
         configuration = job.graph.configuration
@@ -496,6 +506,8 @@ class JobDriver(JobHandle):
             job.graph.job_name, mode, shows_records=job.graph.shows_records
         )
         self._monitor = JobMonitor(job.graph, job.labels, progress)
+        self._metrics = MetricRegistry(job.graph, job.job_id)
+        self._reporting = MetricReporting(job.graph.job_name, reporters, self._collect_metrics)
         self._run: Run | None = None
         #: Of the last run that has taken the job over.
         self._last: Coordinator | None = None
@@ -521,6 +533,7 @@ class JobDriver(JobHandle):
     def start(self) -> None:
         """Begin to run, in a thread."""
         self._thread.start()
+        self._reporting.start()
         if not self._job.temporary:
             watch = RequestWatch(
                 self._job.storage,
@@ -535,6 +548,11 @@ class JobDriver(JobHandle):
             ).start()
         if not isinstance(self._monitor.progress, SilentProgressReporter):
             threading.Thread(target=self._tick, name="millstream-progress", daemon=True).start()
+
+    def _collect_metrics(self) -> list[Measurement]:
+        times = {} if self._ended.is_set() else self._engine.task_times()
+        figures = TaskFigures(self._task_counts(), times)
+        return self._metrics.collect(figures, self.get_pending_commits())
 
     def _is_owner(self) -> bool:
         """Return whether this driver has the job."""
@@ -597,6 +615,7 @@ class JobDriver(JobHandle):
             if self._cancelled.is_set() and not status.is_terminal_state():
                 status = JobStatus.CANCELLING
             self._status = status
+            self._metrics.moved(status.name)
 
     def trigger_savepoint(
         self,
@@ -687,6 +706,8 @@ class JobDriver(JobHandle):
         self._seconds = time.monotonic() - self._started
         with contextlib.ExitStack() as closing:
             closing.callback(self._end, status)
+            closing.callback(self._reporting.close)
+            closing.callback(self._metrics.moved, status.name)
             closing.callback(self._clean_up, status)
             closing.callback(self._job.savepoints.close, f"has ended: {status.name}")
             closing.callback(self._engine.close)
@@ -739,7 +760,9 @@ class JobDriver(JobHandle):
             raise error  # the strategy was asked where the tasks of a region had failed of it
         # A region that could not be restarted alone has failed once, not twice.
         delays = [delay for counted, delay in self._counted if counted is error]
-        self._cancelled.wait(delays[0] if delays else self._delay(error, strategy))
+        delay = delays[0] if delays else self._delay(error, strategy)
+        if not self._cancelled.wait(delay):
+            self._metrics.restarted()
 
     def _delay(self, error: Exception, strategy: RestartStrategy) -> float:
         """Seconds to wait before what has failed is run again.
@@ -786,7 +809,8 @@ class JobDriver(JobHandle):
                 failed.clear()
                 strategy.on_progress()
             self._show_function_states(acks)
-            monitor.epoch_done(manifest, acks, seconds, self._engine.task_times())
+            figures = monitor.epoch_done(manifest, acks, seconds, self._engine.task_times())
+            self._metrics.checkpoint_completed(manifest, acks, seconds, figures.checkpoint_bytes)
 
         def on_failure(error: Exception, sources: frozenset[str]) -> float:
             failed.append(sources)
@@ -796,22 +820,21 @@ class JobDriver(JobHandle):
                 self._final = final
                 raise
             self._counted.append((error, delay))
+            self._metrics.restarted()
             return delay
-
-        def on_resumed() -> None:
-            self._move(JobStatus.RUNNING)
 
         run = self._run = Run(
             self._job,
-            on_recovered=monitor.recovered,
+            on_recovered=self._recovered,
             on_epoch=on_epoch,
             on_pending=monitor.on_pending,
+            on_aborted=self._metrics.checkpoint_failed,
             # Another driver may have taken the job over while this one waited to restart it.
             after=self._generation,
             tasks_at_work=self._engine.long_running_tasks,
             stop=self._stop,
             on_failure=on_failure,
-            on_resumed=on_resumed,
+            on_resumed=partial(self._move, JobStatus.RUNNING),
         )
         name = self._job.graph.job_name
         try:
@@ -822,6 +845,7 @@ class JobDriver(JobHandle):
                 return True
             return self._engine.execute(run, self._cancelled)
         except Exception as error:
+            self._note_failed_checkpoint(error)
             lost = self._engine.lost()
             if lost is not None:
                 raise lost from error
@@ -835,6 +859,16 @@ class JobDriver(JobHandle):
         finally:
             self._remember(run.coordinator)
             run.close()
+
+    def _recovered(self, manifest: Manifest) -> None:
+        self._monitor.recovered(manifest)
+        self._metrics.recovered(manifest)
+
+    def _note_failed_checkpoint(self, error: Exception) -> None:
+        """Count the checkpoint that a run has failed with, if it has: a micro-batch is one."""
+        expired = any(isinstance(each, CheckpointExpiredError) for each in _chain(error))
+        if expired or not (self._engine.long_running_tasks or self._cancelled.is_set()):
+            self._metrics.checkpoint_failed()
 
     def _write_last_savepoints(self) -> None:
         """Copy the last checkpoint for those who have stopped the job with a savepoint."""

@@ -414,8 +414,8 @@ class JobMonitor:
 
     def epoch_done(
         self, manifest: Manifest, acks: list[TaskAck], seconds: float, times: Times | None = None
-    ) -> None:
-        """An epoch is committed."""
+    ) -> Progress:
+        """Report an epoch that is committed, and return its figures."""
         before = _state_files(self._last)
         self.recovered(manifest)
         records = sum(split.records for ack in acks for split in ack.splits)
@@ -431,6 +431,7 @@ class JobMonitor:
             tasks=describe_times(self._graph, self._labels, times or {}),
         )
         self.progress.update(figures)
+        return figures
 
     def on_pending(self, pending: PendingCommits) -> None:
         """A commit fails, or takes its time."""

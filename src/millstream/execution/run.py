@@ -183,6 +183,7 @@ class Run:
         on_epoch: told of each epoch that is committed: its manifest, the acknowledgements of its
             tasks, and the seconds it took.
         on_pending: told what is pending while a commit fails or takes long.
+        on_aborted: told of each checkpoint that is aborted while its tasks continue.
         make_planner: makes the planner.
         after: the generation that the driver began before; None if this is its first run.
         tasks_at_work: whether the engine has long-running tasks.
@@ -202,6 +203,7 @@ class Run:
         on_recovered: Callable[[Manifest], None] = lambda _: None,
         on_epoch: Callable[[Manifest, list[TaskAck], float], None] = lambda *_: None,
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
+        on_aborted: Callable[[], None] = lambda: None,
         make_planner: Callable[[Job], SourcePlanner] | None = None,
         after: int | None = None,
         tasks_at_work: bool = False,
@@ -217,6 +219,7 @@ class Run:
         self.coordinator = job.new_coordinator(on_pending, tasks_at_work=tasks_at_work)
         self.coordinator.on_committed = partial(job.checkpoint_committed, self.coordinator)
         self.on_epoch = on_epoch
+        self.on_aborted = on_aborted
         self.on_failure = on_failure
         self.on_resumed = on_resumed
         self._on_recovered = on_recovered

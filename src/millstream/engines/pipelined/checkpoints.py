@@ -344,6 +344,7 @@ class Triggers:
         self._run.job.savepoints.given_up(epochs, reason)
         for epoch in epochs:
             self._run.coordinator.fail_epoch(epoch)
+            self._run.on_aborted()
             self._server.broadcast(Abandoned(epoch))
 
     def give_up_expired(self) -> None:

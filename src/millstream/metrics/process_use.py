@@ -1,0 +1,40 @@
+"""CPU time and memory of a process of this machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_STATM: Final = Path("/proc/self/statm")
+_KIBI: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """CPU time and memory of a process at one moment."""
+
+    #: ``time.monotonic``.
+    moment: float
+    #: Nanoseconds since it started.
+    cpu: int
+    #: Resident bytes.
+    memory: int
+
+    def load(self, before: ProcessUse | None, cores: int) -> float:
+        """Return the CPU use since ``before``, as a fraction of all cores; 0 without it."""
+        if before is None or self.moment <= before.moment:
+            return 0.0
+        return (self.cpu - before.cpu) / 1e9 / (self.moment - before.moment) / cores
+
+
+def this_process() -> ProcessUse:
+    """Return the use of this process; its peak memory where the current one is not known."""
+    try:
+        memory = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):  # not Linux
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBI
+    return ProcessUse(time.monotonic(), time.process_time_ns(), memory)

@@ -1,0 +1,144 @@
+"""A scrape endpoint for Prometheus, with the names and labels of Flink's reporter."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from millstream.configuration.option import parse_boolean
+from millstream.contracts.metrics import MetricKind, MetricReporter
+from millstream.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from wsgiref.simple_server import WSGIServer
+
+    from millstream.contracts.metrics import MetricSample
+
+
+_LOG: Final = logging.getLogger("millstream")
+_INVALID: Final = re.compile(r"[^a-zA-Z0-9:_]")
+#: As in Flink; a range lets several jobs of one machine find a free one.
+_PORT: Final = "9249"
+#: Whoever may read metrics from elsewhere is the operator's decision.
+_HOST: Final = "127.0.0.1"
+_MOST: Final = 65_535
+
+
+class PrometheusReporter(MetricReporter):
+    """Serves the metrics of a job at ``http://HOST:PORT/metrics``."""
+
+    is_scheduled = False
+
+    def __init__(self) -> None:
+        self._collect: Callable[[], Sequence[MetricSample]] = tuple
+        self._server: WSGIServer | None = None
+
+    def serve(self, collect: Callable[[], Sequence[MetricSample]]) -> None:
+        self._collect = collect
+
+    def open(self, properties: Mapping[str, str]) -> None:
+        """Listen at the first free port.
+
+        Raises:
+            ConfigurationError: ``port`` is neither a port nor a range.
+            OSError: none is free.
+        """
+        registry = CollectorRegistry()
+        registry.register(Samples(self._collect, properties))
+        host = properties.get("host", _HOST)
+        ports = parse_ports(properties.get("port", _PORT))
+        for port in ports:
+            try:
+                self._server, _ = start_http_server(port, host, registry)
+            except OSError as error:
+                if port != ports[-1]:
+                    continue
+                message = f"no port of {properties.get('port', _PORT)} is free at {host}: {error}"
+                raise OSError(message) from error
+            break
+        if self._server is not None:
+            _LOG.info("metrics: http://%s:%d/metrics", host, self._server.server_port)
+
+    def report(self, samples: Sequence[MetricSample]) -> None:
+        """Do nothing: Prometheus asks."""
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+
+def parse_ports(text: str) -> list[int]:
+    """Return the ports of ``9249``, ``9250-9260`` or ``9249,9260-9265``.
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (each.strip() for each in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            break
+        found += range(int(first), int(last or first) + 1)
+    else:
+        if found and max(found) <= _MOST:
+            return found
+    message = f"a port must be a number, or a range such as 9250-9260, not {text!r}"
+    raise ConfigurationError(message)
+
+
+class Samples(Collector):
+    """Makes Prometheus' metrics of a job's, at each scrape.
+
+    Args:
+        collect: returns the metrics of the job.
+        properties: of the reporter.
+    """
+
+    def __init__(
+        self, collect: Callable[[], Sequence[MetricSample]], properties: Mapping[str, str]
+    ) -> None:
+        self._collect = collect
+        self._filters = parse_boolean(properties.get("filterLabelValueCharacters", "true"))
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: which metrics there are is known when they are collected."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics of now."""
+        found: dict[str, Metric] = {}
+        for each in self._collect():
+            name = _valid(f"flink_{each.scope}_{each.name}")
+            kind = "summary" if each.kind is MetricKind.HISTOGRAM else "gauge"
+            metric = found.get(name)
+            if metric is None:
+                scope = _valid(each.scope)
+                metric = found[name] = Metric(name, f"{each.name} (scope: {scope})", kind)
+            if metric.type == kind:  # else a function has given one name to metrics of two kinds
+                self._add(metric, each)
+        return found.values()
+
+    def _add(self, metric: Metric, sample: MetricSample) -> None:
+        labels = {
+            _valid(name): _valid(value) if self._filters else value
+            for name, value in sample.variables.items()
+        }
+        value = sample.value
+        if isinstance(value, int | float):
+            metric.add_sample(metric.name, labels, value)
+            return
+        for quantile, name in (("0", "min"), ("1", "max")):
+            metric.add_sample(metric.name, {**labels, "quantile": quantile}, value[name])
+        for name in ("count", "sum"):
+            metric.add_sample(f"{metric.name}_{name}", labels, value[name])
+
+
+def _valid(text: str) -> str:
+    return _INVALID.sub("_", text)

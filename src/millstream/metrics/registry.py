@@ -1,0 +1,521 @@
+"""The registry of a job's metrics: takes figures of its driver and tasks, gives them Flink's names.
+
+Counts of subtasks begin with the driver, as those of Flink begin with the task.  What a failure
+takes back counts until it is read again: a counter never goes back.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from millstream.checkpoint.publish import with_earlier
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.metrics import MetricKind, together
+from millstream.graph.model import by_chain
+from millstream.metrics.definitions import DEFINED, STATUSES, Scope
+from millstream.metrics.process_use import ProcessUse, this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from millstream.checkpoint.commit import PendingCommits
+    from millstream.checkpoint.model import Manifest, TaskAck
+    from millstream.contracts.metrics import Measure, MetricValue
+    from millstream.graph.model import JobGraph, StreamNode
+    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
+
+#: Seconds that a rate is of, and between two counts that are remembered for it: as in Flink.
+_RATE_SPAN: Final = 60.0
+_RATE_STEP: Final = 5.0
+#: Milliseconds per second from which a subtask is called backpressured.
+_BACKPRESSURED: Final = 100.0
+_SECOND: Final = 1000
+_PER_SECOND: Final = "PerSecond"
+_RATED: Final = ("numRecordsIn", "numRecordsOut")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The value of one metric, before a reporter's options give it an identifier."""
+
+    scope: Scope
+    groups: tuple[str, ...]
+    name: str
+    kind: MetricKind
+    value: float | Mapping[str, float]
+    #: Flink's variables, by name.
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """What the engine knows of running tasks."""
+
+    counts: Sequence[RunningMetrics] = ()
+    times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Checkpoints:
+    """Counts and sizes of checkpoints since the driver started."""
+
+    completed: int = 0
+    failed: int = 0
+    restored: int = -1
+    duration: int = 0
+    size: int = 0
+
+
+class _Rates:
+    """The rates of counters, over the last minute."""
+
+    def __init__(self, now: float) -> None:
+        self._seen: deque[tuple[float, dict[object, float]]] = deque([(now, {})])
+
+    def update(self, now: float, counts: dict[object, float]) -> None:
+        """Remember the counts of now, if the last ones are older than some seconds."""
+        if now - self._seen[-1][0] >= _RATE_STEP:
+            self._seen.append((now, counts))
+        # One that is older than the span stays, for what has happened since.
+        while len(self._seen) > 1 and now - self._seen[1][0] >= _RATE_SPAN:
+            self._seen.popleft()
+
+    def rate(self, now: float, key: object, count: float) -> float:
+        """Return how much a counter has grown per second."""
+        since, counts = self._seen[0]
+        passed = now - since
+        return max(0.0, count - counts.get(key, 0)) / passed if passed > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A chain of operators, which Flink calls a task."""
+
+    number: int
+    level: int
+    parallelism: int
+    nodes: tuple[StreamNode, ...]
+    #: Those that records come into from outside, and that send them outside.
+    heads: tuple[StreamNode, ...]
+    tails: tuple[StreamNode, ...]
+
+
+class MetricRegistry:
+    """The metrics of one job on its driver.
+
+    Contract:
+      1. Events come from the threads of the driver, ``collect`` from any thread.  (a lock)
+      2. Every metric of the runtime is in ``DEFINITIONS``; others are of functions and of
+         operators of other packages.  (``_defined``)
+
+    Args:
+        graph: the job.
+        job_id: its id.
+        seconds: a clock that does not go back.
+        milliseconds: the time since 1970.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        job_id: str,
+        seconds: Callable[[], float] = time.monotonic,
+        milliseconds: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._seconds, self._milliseconds = seconds, milliseconds
+        self._tasks = list(_tasks_of(graph))
+        self._nodes = {node.uid: node for node in graph.nodes.values()}
+        self._host = socket.gethostname()
+        self._job = {"host": self._host, "job_id": job_id, "job_name": graph.job_name}
+        now = seconds()
+        self._rates = _Rates(now)
+        self._status, self._since = "CREATED", now
+        self._spent = dict.fromkeys(STATUSES, 0.0)
+        self._failed_at: float | None = None
+        self._restarts = 0
+        self._checkpoints = _Checkpoints()
+        self._last: Manifest | None = None
+        #: What is in checkpoints since the driver started, by (uid, subtask) and metric.
+        self._committed: dict[tuple[str, int], dict[str, MetricValue]] = {}
+        #: Counts that were given out last: none goes back.
+        self._given: dict[tuple[str, int, str], int] = {}
+        #: Milliseconds at work of tasks that end with their checkpoint, by (level, subtask).
+        self._busy: dict[tuple[int, int], float] = {}
+        self._use: ProcessUse | None = None
+
+    # -- events --------------------------------------------------------------------------------
+
+    def moved(self, status: str) -> None:
+        """Note that the job has another status."""
+        with self._lock:
+            now = self._seconds()
+            if status == self._status:
+                return
+            if self._status in self._spent:
+                self._spent[self._status] += now - self._since
+            if status == "RESTARTING" and self._failed_at is None:
+                self._failed_at = now
+            elif status == "RUNNING":
+                self._failed_at = None
+            self._status, self._since = status, now
+
+    def restarted(self) -> None:
+        """Note that the job, or a region of it, is started again after a failure."""
+        with self._lock:
+            self._restarts += 1
+
+    def recovered(self, manifest: Manifest) -> None:
+        """Note that a run continues from a checkpoint."""
+        with self._lock:
+            self._last = manifest
+            self._checkpoints.restored = self._milliseconds()
+
+    def checkpoint_failed(self) -> None:
+        """Note that a checkpoint was aborted."""
+        with self._lock:
+            self._checkpoints.failed += 1
+
+    def checkpoint_completed(
+        self, manifest: Manifest, acks: Iterable[TaskAck], seconds: float, size: int
+    ) -> None:
+        """Note a checkpoint that is committed.
+
+        Args:
+            manifest: of the checkpoint.
+            acks: of its tasks.
+            seconds: that it took.
+            size: bytes that it uploaded.
+        """
+        with self._lock:
+            before = -1 if self._last is None else self._last.epoch
+            self._last = manifest
+            self._checkpoints.completed += 1
+            self._checkpoints.duration, self._checkpoints.size = int(seconds * _SECOND), size
+            for ack in acks:
+                self._take(with_earlier(ack, before))
+
+    def _take(self, ack: TaskAck) -> None:
+        busy = (ack.stage, ack.subtask)
+        self._busy[busy] = self._busy.get(busy, 0.0) + ack.seconds * _SECOND
+        counted: dict[tuple[str, int], dict[str, MetricValue]] = {
+            (each.uid, each.subtask): dict(each.metrics) for each in ack.operators
+        }
+        for split in ack.splits:
+            source = counted.setdefault((split.source_uid, ack.subtask), {})
+            source["numRecordsIn"] = _number(source.get("numRecordsIn", 0)) + split.records
+        for key, metrics in counted.items():
+            self._committed[key] = _added(self._committed.get(key, {}), metrics)
+
+    # -- values --------------------------------------------------------------------------------
+
+    def collect(self, tasks: TaskFigures, pending: PendingCommits) -> list[Measurement]:
+        """Return all metrics as they are now.
+
+        Args:
+            tasks: what the engine knows of running tasks.
+            pending: what sinks have not committed.
+        """
+        with self._lock:
+            now = self._seconds()
+            counts = self._counts(tasks.counts)
+            rated: dict[object, float] = {
+                (*key, name): _number(metrics[name])
+                for key, metrics in counts.items()
+                for name in _RATED
+                if name in metrics
+            }
+            rated.update(self._busy)
+            rated.update(self._meters(counts))
+            found = [
+                *self._of_job_manager(),
+                *self._of_job(now),
+                *self._of_operators(now, counts),
+                *self._of_commits(pending),
+                *self._of_tasks(now, counts, tasks.times),
+            ]
+            self._rates.update(now, rated)
+            return found
+
+    def _counts(
+        self, running: Sequence[RunningMetrics]
+    ) -> dict[tuple[str, int], dict[str, MetricValue]]:
+        """What subtasks have counted, in checkpoints and since then."""
+        epoch = -1 if self._last is None else self._last.epoch
+        found = {
+            (node.uid, subtask): dict(self._committed.get((node.uid, subtask), {}))
+            for node in self._nodes.values()
+            for subtask in range(node.parallelism)
+        }
+        for each in running:
+            if each.after >= epoch:  # else the last checkpoint has some of it
+                for uid, metrics in _by_operator(each.metrics, self._nodes).items():
+                    key = (uid, each.subtask)
+                    found[key] = _added(found.get(key, {}), metrics)
+        for (uid, subtask), metrics in found.items():
+            metrics.setdefault("numRecordsIn", 0)
+            if self._nodes[uid].kind == "source":
+                metrics["numRecordsOut"] = metrics["numRecordsIn"]
+            metrics.setdefault("numRecordsOut", 0)
+            for name, value in metrics.items():
+                if isinstance(value, int):
+                    given = (uid, subtask, name)
+                    self._given[given] = metrics[name] = max(value, self._given.get(given, 0))
+        return found
+
+    def _meters(
+        self, counts: Mapping[tuple[str, int], Mapping[str, MetricValue]]
+    ) -> Iterator[tuple[object, float]]:
+        for key, metrics in counts.items():
+            for name, value in metrics.items():
+                if isinstance(value, dict) and value["kind"] == "meter":
+                    yield (*key, name), value["count"]
+
+    def _of_job_manager(self) -> Iterator[Measurement]:
+        variables = {"host": self._host}
+        use, before = this_process(), self._use
+        self._use = use
+        running = int(self._status in {"RUNNING", "RESTARTING", "CANCELLING"})
+        yield _defined(Scope.JOB_MANAGER, "numRunningJobs", running, variables)
+        load = use.load(before, os.cpu_count() or 1)
+        yield _defined(Scope.JOB_MANAGER, "Status.JVM.CPU.Load", load, variables)
+        yield _defined(Scope.JOB_MANAGER, "Status.JVM.CPU.Time", use.cpu, variables)
+        yield _defined(Scope.JOB_MANAGER, "Status.Process.Memory.RSS", use.memory, variables)
+
+    def _of_job(self, now: float) -> Iterator[Measurement]:
+        last, checkpoints = self._last, self._checkpoints
+        values: dict[str, float] = {}
+        for status in STATUSES:
+            current = (now - self._since) * _SECOND if status == self._status else 0
+            values[f"{status.lower()}State"] = int(status == self._status)
+            values[f"{status.lower()}Time"] = int(current)
+            values[f"{status.lower()}TimeTotal"] = int(self._spent[status] * _SECOND + current)
+        values["uptime"] = values["runningTime"]
+        values["downtime"] = (
+            0 if self._failed_at is None else int((now - self._failed_at) * _SECOND)
+        )
+        values["numRestarts"] = self._restarts
+        values["lastCheckpointDuration"] = checkpoints.duration
+        values["lastCheckpointSize"] = checkpoints.size
+        values["lastCheckpointFullSize"] = (
+            0 if last is None else sum(size for *_, size in _state_sizes(last))
+        )
+        values["lastCompletedCheckpointId"] = 0 if last is None else last.epoch
+        values["lastCheckpointCompletedTimestamp"] = 0 if last is None else last.published
+        values["lastCheckpointRestoreTimestamp"] = checkpoints.restored
+        values["numberOfCompletedCheckpoints"] = checkpoints.completed
+        values["numberOfFailedCheckpoints"] = checkpoints.failed
+        values["totalNumberOfCheckpoints"] = checkpoints.completed + checkpoints.failed
+        for name, value in values.items():
+            yield _defined(Scope.JOB, name, value, self._job)
+
+    def _of_operators(
+        self, now: float, counts: Mapping[tuple[str, int], Mapping[str, MetricValue]]
+    ) -> Iterator[Measurement]:
+        tasks = {node.uid: task for task in self._tasks for node in task.nodes}
+        for (uid, subtask), metrics in counts.items():
+            node = self._nodes[uid]
+            variables = self._variables(tasks[uid], subtask, node)
+            for name, value in metrics.items():
+                rate = self._rates.rate(now, (uid, subtask, name), _number(value))
+                if isinstance(value, dict):
+                    yield _of_function(name, value, rate, variables)
+                    continue
+                yield _counted(name, value, variables)
+                if name in _RATED:
+                    yield _defined(Scope.OPERATOR, name + _PER_SECOND, rate, variables)
+        if self._last is not None:
+            yield from self._of_checkpoint(self._last, tasks)
+
+    def _of_checkpoint(self, last: Manifest, tasks: Mapping[str, _Task]) -> Iterator[Measurement]:
+        """What the last checkpoint has: watermarks and sizes of state."""
+        time_now = self._milliseconds()
+        for uid, acks in last.operators.items():
+            for ack in acks if uid in tasks else ():
+                node, watermark = self._nodes[uid], ack.watermark
+                variables = self._variables(tasks[uid], ack.subtask, node)
+                if node.kind != "source":
+                    name = "currentInputWatermark"
+                    yield _defined(Scope.OPERATOR, name, watermark, variables)
+                yield _defined(Scope.OPERATOR, "currentOutputWatermark", watermark, variables)
+                if MIN_TIMESTAMP < watermark < MAX_TIMESTAMP:
+                    lag = time_now - watermark
+                    yield _defined(Scope.OPERATOR, "watermarkLag", lag, variables)
+        for uid, subtask, size in _state_sizes(last):
+            if uid in tasks:
+                variables = self._variables(tasks[uid], subtask, self._nodes[uid])
+                yield _defined(Scope.OPERATOR, "lastCheckpointStateSize", size, variables)
+
+    def _of_commits(self, pending: PendingCommits) -> Iterator[Measurement]:
+        """What sinks have not committed; the driver commits, so the subtask is the first."""
+        for task in self._tasks:
+            for node in task.nodes:
+                if node.kind == "sink":
+                    count = pending.sinks.get(node.uid, pending.sinks.get(node.name, 0))
+                    age = pending.age(self._milliseconds()) if count else 0
+                    variables = self._variables(task, 0, node)
+                    variables["operator_name"] = f"{node.name}: Committer"
+                    yield _defined(Scope.OPERATOR, "pendingCommittables", count, variables)
+                    yield _defined(Scope.OPERATOR, "pendingCommittablesAge", age, variables)
+
+    def _of_tasks(
+        self,
+        now: float,
+        counts: Mapping[tuple[str, int], Mapping[str, MetricValue]],
+        times: Mapping[tuple[int, int], SubtaskTimes],
+    ) -> Iterator[Measurement]:
+        for task in self._tasks:
+            for subtask in range(task.parallelism):
+                variables = self._variables(task, subtask)
+                for name, nodes in zip(_RATED, (task.heads, task.tails), strict=True):
+                    keys = [(node.uid, subtask) for node in nodes if (node.uid, subtask) in counts]
+                    total = sum(_number(counts[key][name]) for key in keys)
+                    rate = sum(
+                        self._rates.rate(now, (*key, name), _number(counts[key][name]))
+                        for key in keys
+                    )
+                    yield _defined(Scope.TASK, name, total, variables)
+                    yield _defined(Scope.TASK, name + _PER_SECOND, rate, variables)
+                yield from self._times(now, task, subtask, times, variables)
+
+    def _times(
+        self,
+        now: float,
+        task: _Task,
+        subtask: int,
+        times: Mapping[tuple[int, int], SubtaskTimes],
+        variables: Mapping[str, str],
+    ) -> Iterator[Measurement]:
+        found = times.get((task.number, subtask))
+        level = (task.level, subtask)
+        if found is not None:
+            busy, idle, stuck = found.busy, found.idle, found.backpressured
+            path = "Shuffle.Netty.Input.Buffers.inputQueueSize"
+            yield _defined(Scope.TASK, path, found.waiting, variables)
+        elif self._busy.get(level):
+            busy = min(1000.0, self._rates.rate(now, level, self._busy[level]))
+            idle, stuck = 1000.0 - busy, 0.0
+        else:
+            return  # nothing is known: it has not acknowledged anything
+        yield _defined(Scope.TASK, "busyTimeMsPerSecond", busy, variables)
+        yield _defined(Scope.TASK, "idleTimeMsPerSecond", idle, variables)
+        yield _defined(Scope.TASK, "backPressuredTimeMsPerSecond", stuck, variables)
+        yield _defined(Scope.TASK, "isBackPressured", int(stuck > _BACKPRESSURED), variables)
+
+    def _variables(
+        self, task: _Task, subtask: int, node: StreamNode | None = None
+    ) -> dict[str, str]:
+        """Flink's variables of a subtask, and of an operator in it."""
+        task_id = task.nodes[0].uid
+        found = {
+            **self._job,
+            "tm_id": f"slot-{subtask}",
+            "task_id": task_id,
+            "task_name": " -> ".join(operator_name(each) for each in task.nodes),
+            "task_attempt_id": f"{task_id}_{subtask}_{self._restarts}",
+            "task_attempt_num": str(self._restarts),
+            "subtask_index": str(subtask),
+        }
+        if node is not None:
+            found |= {"operator_id": node.uid, "operator_name": operator_name(node)}
+        return found
+
+
+def operator_name(node: StreamNode) -> str:
+    """Return what Flink calls an operator: sources and sinks by what they are, too."""
+    if node.kind == "source":
+        return f"Source: {node.name}"
+    return f"{node.name}: Writer" if node.kind == "sink" else node.name
+
+
+def _tasks_of(graph: JobGraph) -> Iterator[_Task]:
+    chains = by_chain(graph)
+    for stage in chains.stages:
+        inside = set(stage.nodes)
+        heads = [
+            each for each in stage.nodes if all(e.source not in inside for e in graph.inputs(each))
+        ]
+        tails = [
+            each
+            for each in stage.nodes
+            if not graph.outputs(each) or any(e.target not in inside for e in graph.outputs(each))
+        ]
+        nodes, first, last = (
+            tuple(graph.nodes[each] for each in many) for many in (stage.nodes, heads, tails)
+        )
+        yield _Task(stage.number, stage.level, stage.parallelism, nodes, first, last)
+
+
+def _state_sizes(last: Manifest) -> Iterator[tuple[str, int, int]]:
+    """Uid, subtask and bytes of state of each operator that has any."""
+    for uid, acks in last.operators.items():
+        for ack in acks:
+            size = sum(file["size"] for file in ack.files())
+            if size:
+                yield uid, ack.subtask, size
+
+
+def _by_operator(
+    metrics: Mapping[str, MetricValue], uids: Mapping[str, object]
+) -> dict[str, dict[str, MetricValue]]:
+    """Metrics of "uid.metric" by uid and metric; a uid, or a metric, may have dots."""
+    found: dict[str, dict[str, MetricValue]] = {}
+    for name, value in metrics.items():
+        parts = name.split(".")
+        for length in range(len(parts) - 1, 0, -1):
+            uid = ".".join(parts[:length])
+            if uid in uids:
+                found.setdefault(uid, {})[".".join(parts[length:])] = value
+                break
+    return found
+
+
+def _added(
+    before: Mapping[str, MetricValue], more: Mapping[str, MetricValue]
+) -> dict[str, MetricValue]:
+    found = dict(before)
+    for name, value in more.items():
+        found[name] = together(found[name], value) if name in found else value
+    return found
+
+
+def _number(value: MetricValue) -> int:
+    return value if isinstance(value, int) else int(value.get("count", 0))
+
+
+def _defined(scope: Scope, path: str, value: float, variables: Mapping[str, str]) -> Measurement:
+    """Make the measurement of a metric of ``DEFINITIONS``; a name that is not there is a bug."""
+    definition = DEFINED[scope, path]
+    return Measurement(scope, definition.groups, definition.name, definition.kind, value, variables)
+
+
+def _counted(name: str, value: int, variables: Mapping[str, str]) -> Measurement:
+    """Make the measurement of what an operator counts; those of other packages have any name."""
+    *groups, last = name.split(".")
+    return Measurement(Scope.OPERATOR, tuple(groups), last, MetricKind.COUNTER, value, variables)
+
+
+def _of_function(
+    path: str, measure: Measure, rate: float, variables: Mapping[str, str]
+) -> Measurement:
+    """Make the measurement of a metric of a user function."""
+    *groups, name = path.split(".")
+    kind = measure["kind"]
+    value: float | Mapping[str, float]
+    if kind == "counter":
+        of, value = MetricKind.COUNTER, measure["count"]
+    elif kind == "gauge":
+        of, value = MetricKind.GAUGE, measure["value"]
+    elif kind == "meter":
+        of, value = MetricKind.METER, rate
+    else:
+        of = MetricKind.HISTOGRAM
+        value = {each: measure[each] for each in ("count", "sum", "min", "max")}
+        value["mean"] = measure["sum"] / measure["count"]
+    return Measurement(Scope.OPERATOR, tuple(groups), name, of, value, variables)

@@ -1,0 +1,314 @@
+"""Reporters by option: which are started, what they get, and what they cannot do to a job."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.metrics.reference import PAGE, page
+from tests.support.environments import environments, wait_until
+
+from millstream.common import Configuration
+from millstream.contracts.metrics import METRIC_REPORTERS, MetricKind, MetricReporter
+from millstream.datastream.connectors import DiscardingSink
+from millstream.errors import ConfigurationError
+from millstream.metrics import reporting
+from millstream.metrics.definitions import Scope
+from millstream.metrics.json_lines_reporter import JsonLinesReporter
+from millstream.metrics.registry import Measurement
+from millstream.metrics.reporting import MetricReporting
+from millstream.metrics.settings import parse_filter, reporters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from millstream.contracts.metrics import MetricSample
+    from millstream.metrics.settings import ReporterSettings
+
+DEADLINE = 60.0
+VARIABLES = {
+    "host": "here",
+    "tm_id": "slot-1",
+    "job_name": "a job",
+    "task_name": "a -> b",
+    "operator_name": "b",
+    "subtask_index": "1",
+}
+RECORDS = Measurement(Scope.OPERATOR, (), "numRecordsIn", MetricKind.COUNTER, 7, VARIABLES)
+WATERMARK = Measurement(
+    Scope.OPERATOR, (), "currentInputWatermark", MetricKind.GAUGE, -5, VARIABLES
+)
+LOAD = Measurement(
+    Scope.JOB_MANAGER, ("Status", "JVM", "CPU"), "Load", MetricKind.GAUGE, 0.5, {"host": "here"}
+)
+ALL = [RECORDS, WATERMARK, LOAD]
+
+
+def settings(**options: str) -> ReporterSettings:
+    given = {key.replace("_", "."): value for key, value in options.items()}
+    configuration = Configuration({f"metrics.reporter.jsonl.{k}": v for k, v in given.items()})
+    configuration.set_string("metrics.reporters", "jsonl")
+    [found] = reporters_of(configuration)
+    return found
+
+
+def identifiers(found: ReporterSettings) -> list[str]:
+    return [each.identifier for each in found.samples(ALL)]
+
+
+def test_identifiers_are_flinks() -> None:
+    assert identifiers(settings()) == [
+        "here.taskmanager.slot-1.a job.b.1.numRecordsIn",
+        "here.taskmanager.slot-1.a job.b.1.currentInputWatermark",
+        "here.jobmanager.Status.JVM.CPU.Load",
+    ]
+    [_, _, load] = settings(scope_delimiter="/").samples(ALL)
+    assert load.identifier == "here/jobmanager/Status/JVM/CPU/Load"
+    assert load.scope == "jobmanager.Status.JVM.CPU"
+
+
+def test_formats_of_scopes() -> None:
+    configuration = Configuration(
+        {
+            "metrics.reporters": "jsonl",
+            "metrics.scope.operator": "flink.<task_name>.<operator_name>.<nothing>",
+            "metrics.scope.delimiter": "_",
+        }
+    )
+    [found] = reporters_of(configuration)
+    assert identifiers(found)[0] == "flink_a -> b_b_<nothing>_numRecordsIn"
+
+
+def test_variables_are_left_out_and_added() -> None:
+    found = settings(
+        scope_variables_excludes="host;tm_id", scope_variables_additional="team:a,site:b"
+    )
+    [load] = found.samples([LOAD])
+    assert load.variables == {"team": "a", "site": "b"}
+    assert load.identifier.startswith("here.")
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("*", [True, True, True]),
+        ("jobmanager.*", [False, False, True]),
+        ("jobmanager", [False, False, False]),
+        ("*.operator", [True, True, False]),
+        ("*:num*", [True, False, False]),
+        ("*:num*,*Watermark", [True, True, False]),
+        ("*:*:gauge", [False, True, True]),
+        ("*:*:counter,meter", [True, False, False]),
+        ("*:[ln]*", [False, False, False]),
+    ],
+)
+def test_filters(text: str, taken: list[bool]) -> None:
+    names = [each.name for each, is_taken in zip(ALL, taken, strict=True) if is_taken]
+    assert [each.name for each in settings(filter_includes=text).samples(ALL)] == names
+    left = [each.name for each in settings(filter_excludes=text).samples(ALL)]
+    assert left == [each.name for each in ALL if each.name not in names]
+
+
+def test_a_list_of_filters() -> None:
+    found = settings(filter_includes="jobmanager.*;*:num*", filter_excludes="*:Load")
+    assert [each.name for each in found.samples(ALL)] == ["numRecordsIn"]
+
+
+@pytest.mark.parametrize("text", ["a:b:c", "a:b:counter:d"])
+def test_what_is_no_filter(text: str) -> None:
+    with pytest.raises(ValueError, match="must "):
+        parse_filter(text)
+    with pytest.raises(
+        ConfigurationError, match=r"metrics\.reporter\.jsonl\.filter\.includes is 'a"
+    ):
+        settings(filter_includes=text)
+
+
+def test_only_those_that_are_listed_are_started() -> None:
+    entries: dict[str, object] = {
+        "metrics.reporter.a.class": "jsonl",
+        "metrics.reporter.b.factory.class": "jsonl",
+        "metrics.reporter.b.interval": "3 s",
+        "metrics.reporter.jsonl.path": "c",
+    }
+    found = reporters_of(Configuration(entries))
+    assert [(each.name, each.interval) for each in found] == [("a", 10), ("b", 3), ("jsonl", 10)]
+    chosen = reporters_of(Configuration({**entries, "metrics.reporters": "b, jsonl"}))
+    assert [each.name for each in chosen] == ["b", "jsonl"]
+
+
+def test_classes_of_flink(caplog: pytest.LogCaptureFixture) -> None:
+    package = "org.apache.flink.metrics"
+    entries = {
+        "metrics.reporter.p.factory.class": f"{package}.prometheus.PrometheusReporterFactory",
+        "metrics.reporter.j.factory.class": f"{package}.jmx.JMXReporterFactory",
+    }
+    [found] = reporters_of(Configuration(entries))
+    assert found.make is METRIC_REPORTERS["prometheus"]
+    assert "metrics.reporter.j.factory.class has no effect" in caplog.text
+
+
+def test_a_reporter_that_does_not_exist_fails_the_job_at_submission(tmp_path: Path) -> None:
+    env = environments(tmp_path, {"execution.target": "local"})(1, {"metrics.reporters": "promt"})
+    env.from_sequence(1, 3).sink_to(DiscardingSink())
+    with pytest.raises(ConfigurationError, match=r"there is no metric reporter 'promt'; there are"):
+        env.execute("a job")
+
+
+def test_statuses_that_are_not_wanted_are_left_out() -> None:
+    def status(name: str) -> Measurement:
+        return Measurement(Scope.JOB, (), name, MetricKind.GAUGE, 1, {})
+
+    many = [status(f"running{each}") for each in ("State", "Time", "TimeTotal")]
+    others = [status("numRestarts"), status("lastCheckpointRestoreTime")]
+
+    def names(value: str) -> list[str]:
+        entries = {"metrics.reporters": "jsonl", "metrics.job.status.enable": value}
+        [found] = reporters_of(Configuration(entries))
+        return [each.name for each in found.samples([*many, *others])]
+
+    both = ["numRestarts", "lastCheckpointRestoreTime"]
+    assert names("CURRENT_TIME") == ["runningTime", *both]
+    assert names("state;total_time") == ["runningState", "runningTimeTotal", *both]
+    with pytest.raises(ConfigurationError, match="has 'CURRENT'; there are STATE, CURRENT_TIME"):
+        names("CURRENT")
+
+
+class Noting(MetricReporter):
+    """Notes what happens, and fails or blocks as it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.fails: set[str] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def open(self, properties: Mapping[str, str]) -> None:
+        del properties
+        self._note("open")
+
+    def report(self, samples: Sequence[MetricSample]) -> None:
+        self._note(f"report {len(samples)}")
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, call: str) -> None:
+        self.calls.append(call)
+        self.gate.wait(DEADLINE)
+        if call.partition(" ")[0] in self.fails:
+            message = f"no {call}"
+            raise OSError(message)
+
+
+def reporting_of(reporter: Noting) -> MetricReporting:
+    found = settings(interval="10 ms")
+    replaced = type(found)(
+        found.name, lambda: reporter, found.properties, found.interval, found.formats
+    )
+    return MetricReporting("a job", [replaced], lambda: ALL)
+
+
+def test_a_reporter_that_fails_is_tried_again_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "millstream")
+    reporter = Noting()
+    reporter.fails = {"open"}
+    all_of_them = reporting_of(reporter)
+    all_of_them.start()
+    wait_until(lambda: len(reporter.calls) > 3, "it is opened again", DEADLINE)
+    reporter.fails = {"report"}
+    wait_until(lambda: reporter.calls.count("report 3") > 3, "reports", DEADLINE)
+    reporter.fails = set()
+    count = len(reporter.calls)
+    wait_until(lambda: len(reporter.calls) > count + 2, "more reports", DEADLINE)
+    all_of_them.close()
+    assert reporter.calls[-2:] == ["report 3", "close"]
+    failed = "metric reporter 'jsonl' of job 'a job' cannot "
+    assert [text for text in caplog.messages if "works again" not in text] == [
+        failed + "open: OSError: no open. The job continues, and the reporter is tried again",
+        failed + "report: OSError: no report 3. The job continues, and the reporter is tried again",
+    ]
+    assert sum("works again" in text for text in caplog.messages) == 2
+
+
+def test_a_reporter_that_blocks_does_not_hold_up_the_end_for_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reporting, "_PATIENCE", 0.05)
+    reporter = Noting()
+    all_of_them = reporting_of(reporter)
+    reporter.gate.clear()
+    all_of_them.start()
+    all_of_them.close()
+    assert "did not end within" in caplog.text
+    reporter.gate.set()
+
+
+#: Raises whatever it is called with.
+RAISING = "operator:truediv"
+
+
+@pytest.mark.parametrize("mode", ["epochs", "pipelined"])
+def test_a_job_finishes_whatever_its_reporters_do(
+    tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        METRIC_REPORTERS, "_built_in", {**METRIC_REPORTERS._built_in, "raising": RAISING}
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        options = {
+            "metrics.reporters": "raising,prom,full,lines",
+            "metrics.reporter.prom.class": "prometheus",
+            "metrics.reporter.prom.port": str(taken.getsockname()[1]),
+            "metrics.reporter.full.class": "jsonl",
+            "metrics.reporter.full.path": "/dev/full",
+            "metrics.reporter.lines.class": "jsonl",
+            "metrics.reporter.lines.path": str(tmp_path / "lines"),
+        }
+        engine = {"execution.target": "local", "millstream.execution": mode}
+        env = environments(tmp_path, engine)(1, options)
+        env.from_sequence(1, 100).uid("numbers").sink_to(DiscardingSink()).uid("nowhere")
+        env.execute("a job")
+    lines = [json.loads(each) for each in (tmp_path / "lines").read_text().splitlines()]
+    of: dict[tuple[str, str], Any] = {
+        (each["variables"].get("operator_id", ""), each["name"]): each["value"] for each in lines
+    }
+    assert of["numbers", "numRecordsOut"] == of["nowhere", "numRecordsIn"] == 100
+    assert of["", "numberOfCompletedCheckpoints"] >= 1
+    assert "metric reporter 'raising' of job 'a job' cannot open: TypeError" in caplog.text
+    assert "metric reporter 'prom' of job 'a job' cannot open: OSError: no port of" in caplog.text
+    assert "metric reporter 'full' of job 'a job' cannot report: OSError" in caplog.text
+
+
+def test_a_line_for_each_metric(tmp_path: Path) -> None:
+    reporter = JsonLinesReporter()
+    with pytest.raises(ConfigurationError, match="needs the option 'path'"):
+        reporter.open({})
+    reporter.open({"path": str(tmp_path / "lines")})
+    samples = settings().samples(ALL)
+    reporter.report(samples[:2])
+    reporter.report(samples[2:])
+    reporter.close()
+    lines = [json.loads(each) for each in (tmp_path / "lines").read_text().splitlines()]
+    assert [each["name"] for each in lines] == ["numRecordsIn", "currentInputWatermark", "Load"]
+    assert lines[0].pop("time") > 1_700_000_000_000
+    assert lines[0] == {
+        "name": "numRecordsIn",
+        "scope": "taskmanager.job.task.operator",
+        "identifier": "here.taskmanager.slot-1.a job.b.1.numRecordsIn",
+        "kind": "counter",
+        "value": 7,
+        "variables": VARIABLES,
+    }
+
+
+def test_the_page_lists_what_there_is() -> None:
+    assert PAGE.read_text() == page(), "run: python -m tests.metrics.reference"
