@@ -850,9 +850,10 @@ class JobDriver(JobHandle):
             if lost is not None:
                 raise lost from error
             if not isinstance(error, FencedError) and run.coordinator.is_fenced():
+                said = self._engine.one_line(self._engine.original_error(error))
                 message = (
                     f"a newer run has taken job {name!r} over, so this one does not start again"
-                    f" after: {self._engine.original_error(error)}"
+                    f" after: {said}"
                 )
                 raise FencedError(message) from error
             raise

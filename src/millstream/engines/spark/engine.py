@@ -558,6 +558,8 @@ _STARTS: Final = 4
 _NOT_CONNECTED: Final = "failed to connect back"
 #: What Spark says where two queries write one log: two drivers of a job, till the older one ends.
 _CONCURRENT: Final = "CONCURRENT_STREAM_LOG_UPDATE"
+#: What it says where both begin it at the same time.
+_CONCURRENT_START: Final = "concurrently using metadata"
 #: Longer than an older driver takes to notice that it is fenced.
 _DISTURBED_SECONDS: Final = 3.0
 
@@ -647,7 +649,12 @@ class SparkEngine(Engine):
             # end of the run closes.
             closing.callback(epochs.wait_until_idle, _STOP_SECONDS)
             server = OffsetServer(initial_offset(), epochs.latest_offset)
-            query = self._start_query(run, epochs, server)
+            try:
+                query = self._start_query(run, epochs, server)
+            except Exception as refused:
+                if _CONCURRENT_START in str(refused):
+                    raise _DisturbedQueryError from refused
+                raise
             closing.callback(query.stop)
             closing.callback(epochs.loop.ending.set)
             # Spark runs the jobs of a query in the group of this name.
