@@ -375,7 +375,7 @@ class ObjectStore:
             next(iter(obstore.list(self._open(soon=True), self.prefix or None, chunk_size=1)), None)
 
     def probe(self) -> None:
-        """Make sure that objects can be written, listed and deleted, and created only once.
+        """Make sure that objects can be written, read and deleted, and created only once.
 
         Raises:
             ObjectStoreError: the store lacks something, or refuses it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+#: How often a listing that is older than what was written is repeated.
+_LISTINGS: Final = 10
 #: 17,000 requests per day.
 _POLL_SECONDS: Final = 5.0
 
@@ -43,6 +46,12 @@ class ObjectStorage:
         """
         self._store = ObjectStore(location, store_options)
         self._seal: Seal = seal or NoSeal()
+        #: What this copy has created and not deleted: a listing without it is an old one.
+        self._created: set[str] = set()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a worker needs: not what this copy has created."""
+        return {**self.__dict__, "_created": set()}
 
     def __repr__(self) -> str:
         return f"ObjectStorage({self.location!r})"
@@ -99,7 +108,10 @@ class ObjectStorage:
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create ``name``; False, and nothing written, if it exists."""
         _require_name(name)
-        return self._store.put_if_absent(name, self._seal.close(name, content))
+        created = self._store.put_if_absent(name, self._seal.close(name, content))
+        if created:
+            self._created.add(name)
+        return created
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace ``name``."""
@@ -146,12 +158,43 @@ class ObjectStorage:
         return self._store.exists(name)
 
     def list_names(self, prefix: str) -> Iterator[str]:
-        """All names below the directory ``prefix``, sorted."""
-        return iter(sorted(self._store.list_keys(prefix)))
+        """All names below the directory ``prefix``, sorted.
+
+        A job that takes an old listing for the present one continues from an old checkpoint.  So a
+        listing must have all that this copy has created, and thus all that was there before.
+
+        Raises:
+            ObjectStoreError: the listing stays old.
+        """
+        below = prefix.strip("/") + "/" if prefix.strip("/") else ""
+        for attempt in range(_LISTINGS):
+            listed = set(self._store.list_keys(prefix))
+            missing = {
+                name
+                for name in self._created - listed
+                if name.startswith(below) and self._is_left(name)
+            }
+            if not missing:
+                return iter(sorted(listed))
+            time.sleep(min(0.05 * 2**attempt, 1.0))
+        message = (
+            f"{self.location}: the store does not list {min(missing)}, which was written before. It"
+            " must list what was written (strong consistency); is there a cache before it?"
+        )
+        raise ObjectStoreError(message)
+
+    def _is_left(self, name: str) -> bool:
+        """Return whether what this copy has created is still there; else forget it."""
+        if self._store.exists(name):
+            return True
+        self._created.discard(name)
+        return False
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete; names that do not exist are passed over."""
-        self._store.delete(names)
+        deleted = list(names)
+        self._created.difference_update(deleted)
+        self._store.delete(deleted)
 
     def remove_empty(self, directories: Iterable[str]) -> None:
         """Do nothing: an object store has no directories."""
