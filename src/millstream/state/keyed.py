@@ -33,8 +33,10 @@ from millstream.state.registry import (
     SECTION_RECORD,
     STORE_FORMAT,
     SWEPT,
+    codec_for,
     declared_parts,
     description_of,
+    format_of,
     metadata_of,
     new_metadata,
     section_record,
@@ -42,7 +44,13 @@ from millstream.state.registry import (
 )
 from millstream.state.timers import InternalTimers
 from millstream.state.ttl import TtlListState, TtlMapState, TtlValueState
-from millstream.state.value_state import HandleStore, KeyedValueState, hold_to_types, on_value
+from millstream.state.value_state import (
+    CachedValues,
+    HandleStore,
+    KeyedValueState,
+    hold_to_types,
+    on_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,10 +61,13 @@ if TYPE_CHECKING:
     from millstream.functions.handles import State
     from millstream.state.key_codec import CacheKey
     from millstream.state.key_context import Puts
+    from millstream.state.value_codec import ValueCodec
 
 
-#: Version of the layout of everything in a store.
-STATE_FORMAT: Final = 1
+#: Version of the layout of everything in a store.  Version 1 had pickled values only, which are
+#: read by the codecs of typed ones.
+STATE_FORMAT: Final = 2
+_READ_FORMATS: Final = (None, 1, STATE_FORMAT)
 #: With more objects than this in memory, ``prefetch`` flushes first.
 MOST_CACHED: Final = 1_000_000
 
@@ -112,6 +123,8 @@ class KeyedState(KeyContext, HandleStore):
     """
 
     __slots__ = (
+        "_codecs",
+        "_forms",
         "_gone",
         "_handles",
         "_is_recorded",
@@ -137,6 +150,9 @@ class KeyedState(KeyContext, HandleStore):
         self._metadata: dict[str, dict[str, object]] = {}
         self._new_metadata: dict[str, dict[str, object]] = {}
         self._next_index = 0
+        #: Of the states that the program declares: the metadata, and the codec of some metadata.
+        self._forms: dict[str, dict[str, object]] = {}
+        self._codecs: dict[str, tuple[dict[str, object], ValueCodec]] = {}
         #: What the operator says of what it keeps, and whether the store says so.
         self._record: tuple[bytes, bytes] | None = None
         self._is_recorded = True
@@ -211,10 +227,10 @@ class KeyedState(KeyContext, HandleStore):
                 self._is_recorded = self._is_recorded or (name, content) == self._record
             else:
                 self._metadata[name[1:].decode()] = json.loads(content)
-        if version not in (None, STATE_FORMAT):
+        if version not in _READ_FORMATS:
             message = (
                 f"the state was written in format version {version}; this release reads"
-                f" version {STATE_FORMAT}"
+                f" versions 1 to {STATE_FORMAT}"
             )
             raise UnknownFormatError(message)
         self._known_names = frozenset(self._metadata)
@@ -457,11 +473,29 @@ class KeyedState(KeyContext, HandleStore):
 
     def _bind(self, state: _Stored) -> None:
         descriptor = state.descriptor
-        name, wanted = descriptor.name, metadata_of(descriptor)
+        name, wanted = descriptor.name, self._form_of(descriptor)
         state.index = self._assign(name, wanted)
-        self._adopt(descriptor, name, wanted)
-        for each in variants(self._metadata, name):
+        for each in [name, *variants(self._metadata, name)]:
             self._adopt(descriptor, each, wanted)
+        if isinstance(state, CachedValues | KeyedListState | KeyedMapState):
+            state.codec = self._codec_of(descriptor)
+
+    def _form_of(self, descriptor: StateDescriptor) -> dict[str, object]:
+        """The metadata of a state as the program declares it."""
+        made = self._forms.get(descriptor.name)
+        if made is None:
+            made = metadata_of(descriptor)
+            made["format"] = format_of(made, codec_for(made, descriptor.type_info))
+            self._forms[descriptor.name] = made
+        return made
+
+    def _codec_of(self, descriptor: StateDescriptor) -> ValueCodec:
+        """The codec of a state that has a number."""
+        meta = self._metadata[descriptor.name]
+        known = self._codecs.get(descriptor.name)
+        if known is None or known[0] != meta:
+            known = self._codecs[descriptor.name] = (meta, codec_for(meta, descriptor.type_info))
+        return known[1]
 
     def _adopt(self, descriptor: StateDescriptor, stored: str, wanted: dict[str, object]) -> None:
         """Have what the store keeps under a name in the form that the program declares.

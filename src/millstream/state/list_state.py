@@ -3,10 +3,10 @@
 List: elements added since the last flush are written as one new chunk per key; ``get`` reads the
 chunks of a key in order.  Chunk numbers come from a counter of the store that grows with every
 flush, so a new chunk always sorts after the old ones.  Layout: ``K`` entries with the chunk number
-(8 bytes, big-endian) after the key; the value is the pickled list of elements.
+(8 bytes, big-endian) after the key; the value is the list of elements (``state/value_codec.py``).
 
 Map: iterating reads all entries of the key; reading or writing one entry reads at most that one.
-Layout: ``K`` entries with the encoded map key after the key; the value is pickled.
+Layout: ``K`` entries with the encoded map key after the key; values are as those of value state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.functions.handles import ListState, MapState
 from millstream.state.key_codec import cache_key, encode_key, uncache_key
-from millstream.state.serializers import dumps, loads
+from millstream.state.value_codec import PICKLED
 from millstream.state.value_state import Generations
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class KeyedListState(ListState[Any]):
         "_old",
         "_replaced",
         "_whole",
+        "codec",
         "descriptor",
         "index",
         "keyed",
@@ -60,6 +61,8 @@ class KeyedListState(ListState[Any]):
         self.keyed = keyed
         self.descriptor = descriptor
         self.index = -1
+        #: How values are written; set with the number.
+        self.codec = PICKLED
         self._added: dict[CacheKey, list[Any]] = {}
         self._whole: dict[CacheKey, list[Any]] = {}
         #: The store keys of the chunks of a key, where they have been read.
@@ -88,7 +91,7 @@ class KeyedListState(ListState[Any]):
             chunks = []
             for stored, content in self.keyed.scan_prefix(self.keyed.store_key(self.index, key)):
                 chunks.append(stored)
-                elements = loads(content)
+                elements = self.codec.decode(content)
                 whole.extend(elements)
                 self._measure(elements, content)
             whole.extend(self._added.get(key, ()))
@@ -162,12 +165,12 @@ class KeyedListState(ListState[Any]):
             )
             self._chunks[key] = []
             if self._whole[key]:
-                puts.append((prefix + chunk, dumps(self._whole[key])))
+                puts.append((prefix + chunk, self.codec.encode(self._whole[key])))
                 self._chunks[key].append(prefix + chunk)
         added = [key for key in self._added if key not in replaced and self._added[key]]
         for prefix, key in zip(keyed.store_keys(self.index, added), added, strict=True):
             elements = self._added[key]
-            content = dumps(elements)
+            content = self.codec.encode(elements)
             puts.append((prefix + chunk, content))
             self._measure(elements, content)
             if key in self._chunks:
@@ -254,13 +257,15 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
     ``dirty`` holds the keys whose maps were changed.
     """
 
-    __slots__ = ("_counted", "descriptor", "index", "keyed")
+    __slots__ = ("_counted", "codec", "descriptor", "index", "keyed")
 
     def __init__(self, keyed: KeyContext, descriptor: StateDescriptor) -> None:
         super().__init__()
         self.keyed = keyed
         self.descriptor = descriptor
         self.index = -1
+        #: How values are written; set with the number.
+        self.codec = PICKLED
         #: Entries of the younger generation, as far as they were counted.
         self._counted = 0
 
@@ -299,7 +304,7 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
             if entries.complete:
                 return _ABSENT
             stored = self.keyed.store.get(entries.prefix + encode_key(key))
-            found = _ABSENT if stored is None else loads(stored)
+            found = _ABSENT if stored is None else self.codec.decode(stored)
             entries.values[short] = found
             entries.counted += 1
             self._counted += 1
@@ -335,11 +340,11 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
         entries = self._entries()
         values = entries.values
         if not entries.complete:
-            start = len(entries.prefix)
+            start, decode = len(entries.prefix), self.codec.decode
             for stored, content in self.keyed.scan_prefix(entries.prefix):
                 short = self.keyed.decode_cache_key(stored[start:])
                 if short not in values:
-                    values[short] = loads(content)
+                    values[short] = decode(content)
             entries.complete = True
             self._count(entries)
         if not entries.sorted:
@@ -394,7 +399,7 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
             found = self.keyed.store.get_many(names)
             for (entries, short), stored in zip(wanted, found, strict=True):
                 if stored is not None:
-                    entries.values[short] = loads(stored)
+                    entries.values[short] = self.codec.decode(stored)
                 entries.counted += 1
             self._counted += len(names)
 
@@ -416,12 +421,12 @@ class KeyedMapState(Generations["CacheKey"], MapState[Any, Any]):
         if entries.cleared:
             deletes.extend(stored for stored, _ in self.keyed.scan_prefix(entries.prefix))
             entries.cleared = False
-        before = len(puts)
+        before, encode = len(puts), self.codec.encode
         for short in entries.dirty:
             value = values[short]
             stored = entries.prefix + encode_key(uncache_key(short))
             if value is not _ABSENT:
-                puts.append((stored, dumps(value)))
+                puts.append((stored, encode(value)))
                 continue
             deletes.append(stored)
             if entries.complete:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import StateError
 from millstream.state.key_codec import decode_key
+from millstream.state.registry import codec_for, is_list_format
 from millstream.state.rescale import key_and_rest, scan_state
-from millstream.state.serializers import dumps, loads_recorded
+from millstream.state.serializers import loads_recorded
+from millstream.state.value_codec import codec_of
 from millstream.types.evolution import IncompatibleTypeError, conversion
-from millstream.types.recorded_types import ANYTHING, describe_recorded, text_of
+from millstream.types.recorded_types import ANYTHING, describe_recorded, text_of, type_of_record
 from millstream.types.type_information import TypeInformation
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.functions.descriptors import StateDescriptor
+    from millstream.state.value_codec import ValueCodec
     from millstream.types.evolution import Conversion
     from millstream.types.recorded_types import RecordedType
 
@@ -87,13 +90,29 @@ def entry_conversion(
     convert = value_conversion(descriptor.name, descriptor.type_info, stored, wanted)
     if convert is None:
         return None
-    read, lists = stored_value(stored["schema"]), stored["format"] == "pickled list"
+    before = _reader(stored).decode
+    after = codec_for(wanted, descriptor.type_info).encode
+    expires, lists = bool(stored["ttl"]), is_list_format(stored["format"])
+
+    def convert_one(value: Any) -> Any:
+        return (value[0], convert(value[1])) if expires else convert(value)
 
     def convert_entry(content: bytes) -> bytes:
-        value = read(content)
-        return dumps([convert(each) for each in value] if lists else convert(value))
+        value = before(content)
+        return after(list(map(convert_one, value)) if lists else convert_one(value))
 
     return convert_entry
+
+
+def _reader(stored: Mapping[str, Any]) -> ValueCodec:
+    """The codec of entries as they were written, whatever dataclasses are by now."""
+    schema, form = stored["schema"], stored["format"]
+    return codec_of(
+        type_of_record(schema, "tuple"),
+        lists=is_list_format(form),
+        expires=bool(stored["ttl"]),
+        unpickle=stored_value(schema),
+    )
 
 
 def _require_same_text(name: str, stored: str, declared: str) -> None:

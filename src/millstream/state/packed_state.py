@@ -88,11 +88,6 @@ class PackedValues(CachedValues[Place]):
         del key
         return stored
 
-    @staticmethod
-    def encoded(value: bytes) -> bytes:
-        """Return what is stored of a row: itself."""
-        return value
-
     def prefetch(self, keys: set[CacheKey]) -> None:
         """Nothing: operators fetch what they want."""
 

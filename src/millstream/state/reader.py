@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import pickle
 import re
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +28,10 @@ from millstream.state.chunks import KEY, counted_rows, decoded_chunk, fragment_r
 from millstream.state.key_codec import WindowCodec, decode_key, unpack
 from millstream.state.operator_state import StateReader
 from millstream.state.packed_buckets import decoded_bucket
-from millstream.state.registry import Section, read_sections
+from millstream.state.registry import Section, is_list_format, read_sections
 from millstream.state.rescale import key_and_rest, own_states, timed_key_and_rest
+from millstream.state.value_codec import codec_of
+from millstream.types.recorded_types import type_of_record
 from millstream.types.row import row_class
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
+    from millstream.state.value_codec import ValueCodec
     from millstream.types.row import Row
 
 
@@ -514,6 +519,15 @@ def _namespace(section: Section, rest: bytes) -> object:
     return (window, int.from_bytes(behind, "big")) if behind else window
 
 
+@lru_cache(maxsize=100)
+def _codec(schema: str, form: str, expires: bool) -> ValueCodec:  # noqa: FBT001
+    """The codec of typed values; dataclasses are rows."""
+    recorded = json.loads(schema)
+    kind = None if recorded is None else type_of_record(recorded, "row")
+    lists = is_list_format(form)
+    return codec_of(kind, lists=lists, expires=expires, unpickle=readable_value)
+
+
 def _value(section: Section, stored: bytes) -> object:
     if section.format == "":
         return None
@@ -521,6 +535,9 @@ def _value(section: Section, stored: bytes) -> object:
         return stored
     if section.format == "packed map":
         return decoded_bucket(stored)[2]
+    if section.format.startswith("typed"):
+        form = (json.dumps(section.schema), section.format, section.expires)
+        return _codec(*form).decode(stored)
     value = readable_value(stored)
     if section.format == "pickled windows":
         return [

@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import SECTION, describe_type
-from millstream.types.recorded_types import recorded_type
+from millstream.state.value_codec import PICKLED, codec_of
+from millstream.types.recorded_types import recorded_type, type_of_record
 from millstream.types.type_information import TypeInformation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import StateSection
     from millstream.functions.descriptors import StateDescriptor
+    from millstream.state.value_codec import ValueCodec
     from millstream.types.recorded_types import RecordedType
 
 
@@ -55,7 +57,8 @@ class Section:
     letter: str
     #: What stands behind the key: "", "map key", "window", "number"...
     namespace: str
-    #: How values are written: "pickle", "pickled list", "packed", "arrow" or "" (there is none).
+    #: How values are written: "typed", "typed list" (``state/value_codec.py``), "pickle", "pickled
+    #: list", "packed", "arrow" or "" (there is none).
     format: str
     #: The declared type of values, or what they are; empty if nothing is known.
     value_type: str = ""
@@ -127,11 +130,51 @@ def metadata_of(descriptor: StateDescriptor) -> dict[str, object]:
     return {**new_metadata(0, descriptor.kind, ttl=ttl, declared=declared), **schemas}
 
 
+def codec_for(meta: Mapping[str, Any], declared: object = None) -> ValueCodec:
+    """Return the codec of the values of a state.
+
+    Args:
+        meta: what the store is to say of it.
+        declared: the type of its values in the program; else it is the recorded one.
+    """
+    schema = meta.get("schema")
+    if meta["format"] not in _TYPED_FORMATS:
+        return PICKLED
+    if not isinstance(declared, TypeInformation) or describe_type(declared) is None:
+        declared = None if schema is None else type_of_record(schema)
+    is_list = is_list_format(str(meta["format"]))
+    return codec_of(declared, lists=is_list, expires=bool(meta["ttl"]))
+
+
+#: Format of values that are pickled -> that of typed ones, where there is one.
+_TYPED_FORMATS: Final = {
+    "pickle": "typed",
+    "pickled list": "typed list",
+    "typed": "typed",
+    "typed list": "typed list",
+}
+
+
+def is_list_format(form: str) -> bool:
+    """Return whether each entry is a list of values."""
+    return form.endswith("list")
+
+
+def format_of(meta: Mapping[str, Any], codec: ValueCodec) -> str:
+    """Return how a codec writes the values of a state.
+
+    A typed codec reads what was pickled before, so the format may change while entries stay.
+    """
+    form = str(meta["format"])
+    return _TYPED_FORMATS.get(form, form) if codec.is_typed else form
+
+
 def declared_parts(wanted: dict[str, object]) -> dict[str, object]:
-    """What the program says of the types of a state; empty if it declares none."""
+    """What the program says of the values of a state; of their types only if it declares any."""
+    parts = ["type", "schema", "key_schema", "format"]
     if wanted["type"] is None:
-        return {}
-    return {name: wanted[name] for name in ("type", "schema", "key_schema") if name in wanted}
+        parts = ["format"] if wanted["ttl"] else []
+    return {name: wanted[name] for name in parts if name in wanted}
 
 
 def description_of(meta: dict[str, object]) -> str:

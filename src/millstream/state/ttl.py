@@ -12,7 +12,7 @@ from millstream.functions.descriptors import StateTtlConfig
 from millstream.functions.handles import ListState, MapState, ValueState
 from millstream.state.key_codec import decode_key
 from millstream.state.key_context import Expiring
-from millstream.state.serializers import loads
+from millstream.state.value_codec import oldest_time, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,12 +64,12 @@ class _Expiring(Expiring):
     def written(self, rest: bytes, content: bytes) -> int | None:
         del rest
         try:
-            return self._oldest(loads(content))
+            return self._oldest(content)
         except _UNREADABLE:
             return None
 
-    def _oldest(self, kept: Any) -> int | None:
-        return int(kept[0])
+    def _oldest(self, content: bytes) -> int | None:
+        return time_of(content)
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
         keyed = self.keyed
@@ -84,7 +84,10 @@ class _Expiring(Expiring):
     def _drop(self, rest: bytes, until: int) -> int:
         """Remove what is over of the current key; returns when the oldest left was written."""
         del rest
-        kept = self._state.value()
+        try:
+            kept = self._state.value()
+        except _UNREADABLE:
+            return _NEVER
         if kept is not None and kept[0] <= until:
             self._state.clear()
         return _NEVER
@@ -93,8 +96,8 @@ class _Expiring(Expiring):
 class _ExpiringElements(_Expiring):
     """Lists, of which some elements may be over."""
 
-    def _oldest(self, kept: Any) -> int | None:
-        return min([int(time) for time, _ in kept], default=None)
+    def _oldest(self, content: bytes) -> int | None:
+        return oldest_time(content)
 
     def _drop(self, rest: bytes, until: int) -> int:
         del rest
@@ -114,9 +117,9 @@ class _ExpiringMapEntries(_Expiring):
     def _drop(self, rest: bytes, until: int) -> int:
         try:
             name = decode_key(rest)
+            kept = self._state.get(name)
         except _UNREADABLE:
             return _NEVER
-        kept = self._state.get(name)
         if kept is not None and kept[0] <= until:
             self._state.remove(name)
         return _NEVER

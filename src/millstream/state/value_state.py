@@ -27,7 +27,7 @@ from millstream.functions.handles import (
     ValueState,
 )
 from millstream.state.key_codec import CacheKey
-from millstream.state.serializers import dumps, dumps_all, loads
+from millstream.state.value_codec import PICKLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -192,7 +192,7 @@ class CachedValues(Generations[_K]):
     Invariant: ``cache[key]`` is ``absent`` where it is known that there is no value.
     """
 
-    __slots__ = ("descriptor", "index", "keyed")
+    __slots__ = ("codec", "descriptor", "index", "keyed")
 
     #: Stands for "there is no value".
     absent: ClassVar[Any] = None
@@ -203,6 +203,8 @@ class CachedValues(Generations[_K]):
         self.descriptor = descriptor
         #: The state's number in the store, set at the start of every epoch.
         self.index = -1
+        #: How values are written; set with the number.
+        self.codec = PICKLED
 
     def names(self, keys: list[_K]) -> list[bytes]:
         """Return the names of values in the store."""
@@ -211,10 +213,11 @@ class CachedValues(Generations[_K]):
     def decoded(self, key: _K, stored: bytes | None) -> Any:
         """Return the value that is stored under a key."""
         del key
-        return self.absent if stored is None else loads(stored)
+        return self.absent if stored is None else self.codec.decode(stored)
 
-    #: What is to be stored of a value; empty if nothing is.
-    encoded: Callable[[Any], bytes] = staticmethod(dumps)
+    def encoder(self) -> Callable[[Any], bytes]:
+        """Return what makes what is to be stored of a value; empty if nothing is."""
+        return self.codec.encode
 
     def read(self, key: _K) -> Any:
         """Return a value that is not in ``cache``, and have it there."""
@@ -234,7 +237,11 @@ class CachedValues(Generations[_K]):
         if missing:
             stored = self.keyed.store.get_many(self.names(missing))
             self.measure(stored)
-            self.cache.update(zip(missing, map(self.decoded, missing, stored), strict=True))
+            self.cache.update(zip(missing, self.all_decoded(missing, stored), strict=True))
+
+    def all_decoded(self, keys: list[_K], stored: list[bytes | None]) -> Iterable[Any]:
+        """``decoded`` of each of some keys."""
+        return map(self.decoded, keys, stored)
 
     def flush(self, puts: Puts, deletes: list[bytes]) -> None:
         keys = list(self.dirty)
@@ -245,7 +252,7 @@ class CachedValues(Generations[_K]):
     def _add(self, keys: list[_K], puts: Puts, deletes: list[bytes]) -> None:
         if not keys:
             return
-        cache, encode, absent = self.cache, self.encoded, self.absent
+        cache, encode, absent = self.cache, self.encoder(), self.absent
         before = len(puts)
         for name, key in zip(self.names(keys), keys, strict=True):
             value = cache[key]
@@ -371,6 +378,13 @@ class KeyedValueState(CachedValues[CacheKey], ValueState[Any]):
         else:
             self.dirty.add(key)
 
+    def all_decoded(self, keys: list[CacheKey], stored: list[bytes | None]) -> Iterable[Any]:
+        del keys
+        if None not in stored:
+            return self.codec.decode_all(cast("list[bytes]", stored))
+        decode = self.codec.decode
+        return [None if each is None else decode(each) for each in stored]
+
     @property
     def changes(self) -> int:
         return len(self.dirty) + self.numbers.roughly
@@ -406,7 +420,7 @@ class KeyedValueState(CachedValues[CacheKey], ValueState[Any]):
         if type(None) in set(map(type, values)):  # ``None in`` asks values: arrays do not say
             self._add(cast("list[CacheKey]", keys), puts, deletes)
             return
-        contents = dumps_all(values)
+        contents = self.codec.encode_all(values)
         self.measure(contents)
         puts.extend(zip(names, contents, strict=True))
 

@@ -319,11 +319,15 @@ class DataclassTypeInfo(CompositeTypeInfo):
         return [list(map(attrgetter(name), values)) for name in self._names]
 
     def _from_columns(self, columns: list[list[Any]]) -> list[Any]:
+        return list(map(self.maker(), *columns))
+
+    def maker(self) -> Callable[..., Any]:
+        """What makes an instance of the values of all fields, in their order."""
         if self._plain:
-            return list(map(self.cls, *columns))
+            return self.cls
         if self._restore is None:
             self._restore = _restorer(self.cls, self._names)
-        return list(map(self._restore, *columns))
+        return self._restore
 
     def __str__(self) -> str:
         """``DataclassTypeInfo<Flight>(origin: String, ...)``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import importlib
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -98,11 +98,17 @@ def _recorded_composite(kind: CompositeTypeInfo) -> RecordedType:
     return form
 
 
-def type_of_record(recorded: RecordedType) -> TypeInformation:
+def type_of_record(
+    recorded: RecordedType, dataclass_as: Literal["class", "row", "tuple"] = "class"
+) -> TypeInformation:
     """Return the type that was recorded.
 
-    A dataclass that is missing, or has other fields by now, is a row of the recorded fields.  A
-    column type of SQL is the Arrow type of its columns.
+    A column type of SQL is the Arrow type of its columns.
+
+    Args:
+        recorded: as ``recorded_type`` returns it.
+        dataclass_as: what dataclasses are: their class, or a row or tuple of the recorded fields,
+            which needs no class.  One that is missing or has other fields by now is a row.
 
     Raises:
         StateError: a later release may have written it.
@@ -115,25 +121,30 @@ def type_of_record(recorded: RecordedType) -> TypeInformation:
     if form == "decimal":
         return DecimalTypeInfo(recorded["precision"], recorded["scale"])
     if form == "map":
-        return MapTypeInfo(type_of_record(recorded["key"]), type_of_record(recorded["value"]))
+        parts = (type_of_record(recorded[part], dataclass_as) for part in ("key", "value"))
+        return MapTypeInfo(*parts)
     if form in _SEQUENCES:
-        return _SEQUENCES[form](type_of_record(recorded["element"]))
+        return _SEQUENCES[form](type_of_record(recorded["element"], dataclass_as))
     if form == "column":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(recorded["arrow"])))
         return ArrowTypeInfo(schema.field(0).type)
     if form in _COMPOSITES.values():
-        return _composite(recorded)
+        return _composite(recorded, dataclass_as)
     raise _unknown(recorded)
 
 
-def _composite(recorded: dict[str, Any]) -> TypeInformation:
+def _composite(
+    recorded: dict[str, Any], dataclass_as: Literal["class", "row", "tuple"]
+) -> TypeInformation:
     names = [field["name"] for field in recorded["fields"]]
-    kinds = [type_of_record(field["type"]) for field in recorded["fields"]]
-    if recorded["type"] == "tuple":
+    kinds = [type_of_record(field["type"], dataclass_as) for field in recorded["fields"]]
+    form = recorded["type"]
+    if form == "tuple" or (form == "dataclass" and dataclass_as == "tuple"):
         return TupleTypeInfo(kinds)
-    cls = _class_called(recorded["class"]) if recorded["type"] == "dataclass" else None
-    if cls is not None and [field.name for field in dataclasses.fields(cls)] == names:
-        return DataclassTypeInfo(cls, kinds)
+    if form == "dataclass" and dataclass_as == "class":
+        cls = _class_called(recorded["class"])
+        if cls is not None and [field.name for field in dataclasses.fields(cls)] == names:
+            return DataclassTypeInfo(cls, kinds)
     return RowTypeInfo(kinds, names)
 
 

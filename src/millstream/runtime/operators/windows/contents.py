@@ -186,7 +186,10 @@ class MergingSets(CachedValues["CacheKey"]):
         """Forget everything."""
         self.forget()
 
-    def encoded(self, value: MergingWindowSet) -> bytes:
+    def encoder(self) -> Callable[[MergingWindowSet], bytes]:
+        return self._encoded
+
+    def _encoded(self, value: MergingWindowSet) -> bytes:
         encode = self._codec.encode
         entries = [(encode(window), states) for window, states in value.windows.items()]
         return dumps(entries) if entries else b""
@@ -251,7 +254,10 @@ class SessionSets(CachedValues["CacheKey"]):
         if len(self.cache) > _MOST_KEPT:
             self.cache.clear()
 
-    def encoded(self, value: list[Session]) -> bytes:
+    def encoder(self) -> Callable[[list[Session]], bytes]:
+        return self._encoded
+
+    def _encoded(self, value: list[Session]) -> bytes:
         encode = self._codec.encode
         entries = [(encode(TimeWindow(each.start, each.end)), each.states) for each in value]
         return dumps(entries) if entries else b""

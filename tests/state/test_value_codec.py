@@ -1,0 +1,288 @@
+"""Typed values: round trips, and conversions that give what a fresh encoding would."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from millstream.functions.descriptors import ListStateDescriptor, ValueStateDescriptor
+from millstream.state.migration import entry_conversion
+from millstream.state.registry import codec_for, format_of, metadata_of
+from millstream.state.serializers import dumps
+from millstream.state.value_codec import codec_of, oldest_time, time_of
+from millstream.types.evolution import IncompatibleTypeError, conversion
+from millstream.types.recorded_types import recorded_type, type_of_record
+from millstream.types.row import RowKind, row_class
+from millstream.types.types import Row, Types, dataclass_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.types.type_information import TypeInformation
+
+
+@dataclass
+class Visit:
+    page: str
+    seconds: int
+    score: float
+    tags: list[str]
+    place: tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    at: dt.datetime
+    text: str | None
+    price: Decimal
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+FLOATS = st.floats(allow_nan=False)
+SCALARS: list[tuple[TypeInformation, st.SearchStrategy[Any]]] = [
+    (Types.BOOLEAN(), st.booleans()),
+    (Types.BYTE(), integers(8)),
+    (Types.SHORT(), integers(16)),
+    (Types.INT(), integers(32)),
+    (Types.LONG(), integers(64)),
+    (Types.BIG_INT(), integers(120)),
+    (Types.FLOAT(), FLOATS),
+    (Types.DOUBLE(), FLOATS),
+    (Types.STRING(), st.text()),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), st.binary()),
+    (Types.BIG_DEC(), st.decimals(allow_nan=False)),
+    (Types.DECIMAL(9, 2), st.decimals(-999, 999, places=2)),
+    (Types.SQL_DATE(), st.dates()),
+    (Types.SQL_TIME(), st.times()),
+    (Types.SQL_TIMESTAMP(), st.datetimes()),
+    (Types.TIMESTAMP_LTZ(), st.datetimes(timezones=st.just(dt.UTC))),
+    (Types.PICKLED_BYTE_ARRAY(), st.one_of(st.none(), st.complex_numbers(allow_nan=False))),
+]
+NAMES = st.lists(st.sampled_from("zyxabcd"), min_size=1, max_size=5, unique=True)
+
+
+@st.composite
+def typed(draw: st.DrawFn, depth: int = 2) -> tuple[TypeInformation, st.SearchStrategy[Any]]:
+    """A type and its values."""
+    form = draw(st.sampled_from(["scalar", "row", "tuple", "list", "map"] if depth else ["scalar"]))
+    if form == "scalar":
+        chosen: tuple[TypeInformation, Any] = draw(st.sampled_from(SCALARS))
+        return chosen
+    if form == "list":
+        kind, values = draw(typed(depth - 1))
+        return Types.LIST(kind), st.lists(values, max_size=4)
+    if form == "map":
+        kind, values = draw(typed(depth - 1))
+        return Types.MAP(Types.STRING(), kind), st.dictionaries(st.text(), values, max_size=3)
+    names = draw(NAMES)
+    fields = [draw(typed(depth - 1)) for _ in names]
+    kinds, parts = [kind for kind, _ in fields], [st.one_of(st.none(), each) for _, each in fields]
+    if form == "tuple":
+        return Types.TUPLE(kinds), st.tuples(*parts)
+    make: Any = row_class(tuple(names))
+    return Types.ROW_NAMED(names, kinds), st.tuples(*parts).map(make)
+
+
+SETTINGS = settings(
+    max_examples=150,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+@seed(22)
+@SETTINGS
+@given(typed(), st.data(), st.booleans(), st.booleans())
+def test_values_come_back(
+    pair: tuple[TypeInformation, st.SearchStrategy[Any]],
+    data: st.DataObject,
+    lists: bool,
+    expires: bool,
+) -> None:
+    kind, values = pair
+    codec = codec_of(kind, lists=lists, expires=expires)
+    value = data.draw(values)
+    kept: Any = (data.draw(integers(64)), value) if expires else value
+    kept = [kept, kept] if lists else kept
+    content = codec.encode(kept)
+    assert repr(codec.decode(content)) == repr(kept)
+    assert repr(list(map(codec.decode, codec.encode_all([kept, kept])))) == repr([kept, kept])
+    for some in ([content, content], [content, dumps(kept)], codec.encode_all([kept, kept])):
+        assert repr(list(codec.decode_all(some))) == repr([kept, kept])
+    assert repr(codec.decode(dumps(kept))) == repr(kept)  # as it was before the type was declared
+    assert type_of_record(recorded_type(kind)) == kind
+    if expires:
+        found = oldest_time(content) if lists else time_of(content)
+        assert found == (kept[0][0] if lists else kept[0])
+
+
+NOON = dt.datetime.fromisoformat("2020-01-01T12:00:00.000001")
+ROW = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+SEVERAL: list[tuple[TypeInformation, Any]] = [
+    (ROW, Row(id=1, name="a")),
+    (ROW, Row("name", "id")("a", 1)),
+    (ROW, Row(1, "a")),
+    (ROW, (1, "a")),
+    (ROW, [1, None]),
+    (ROW, {"id": 1}),
+    (ROW, Row.of_kind(RowKind.DELETE, id=1, name="a")),
+    (ROW, Row(id=2**70, name="\ud800")),
+    (ROW, Row(id=True, name="")),
+    (Types.LONG(), 2**63),
+    (Types.LONG(), True),
+    (Types.DOUBLE(), 1),
+    (Types.STRING(), ""),
+    (Types.STRING(), "\ud800"),
+    (Types.SQL_TIMESTAMP(), NOON.replace(fold=1)),
+    (Types.TIMESTAMP_LTZ(), dt.datetime(2020, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))),
+    (dataclass_type(Visit), Visit("p", 1, 0.5, ["x"], (3, "y"))),
+    (dataclass_type(Visit), Visit("p", 1, 1, [], (3, "y"))),
+    (dataclass_type(Fixed), Fixed(NOON, None, Decimal("1.50"))),
+    (Types.ROW([Types.INT()] * 70), Row(*range(70))),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), SEVERAL)
+def test_what_is_taken_for_a_type_stays_what_it_is(kind: TypeInformation, value: Any) -> None:
+    codec = codec_of(kind)
+    found = codec.decode(codec.encode(value))
+    assert repr(found) == repr(value)
+    assert found == value
+    if isinstance(value, Row):
+        assert found.get_field_names() == value.get_field_names()
+
+
+def test_records_are_without_names_and_classes() -> None:
+    kind = dataclass_type(Visit)
+    value = Visit("page", 1, 0.5, ["x"], (3, "y"))
+    content = codec_of(kind).encode(value)
+    assert b"Visit" not in content
+    assert b"seconds" not in content
+    assert len(content) < len(dumps(value)) * 0.6
+
+
+Step = tuple["TypeInformation", "TypeInformation", "st.SearchStrategy[Any]", "Callable[[Any], Any]"]
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+STEPS: list[Step] = [
+    *((kind, kind, values, same) for kind, values in SCALARS),
+    (Types.BYTE(), Types.SHORT(), integers(8), same),
+    (Types.SHORT(), Types.LONG(), integers(16), same),
+    (Types.INT(), Types.LONG(), integers(32), same),
+    (Types.LONG(), Types.BIG_INT(), integers(64), same),
+    (Types.INT(), Types.DOUBLE(), integers(32), float),
+    (Types.FLOAT(), Types.DOUBLE(), FLOATS, same),
+    (Types.DECIMAL(9, 2), Types.DECIMAL(12, 3), st.decimals(-999, 999, places=2), same),
+]
+
+
+@st.composite
+def steps(draw: st.DrawFn, depth: int = 2) -> Step:
+    """Two types of which the second may follow, values of the first, and what they become."""
+    form = draw(st.sampled_from(["scalar", "row", "tuple", "list", "map"] if depth else ["scalar"]))
+    if form == "scalar":
+        return draw(st.sampled_from(STEPS))
+    if form == "list":
+        old, new, values, then = draw(steps(depth - 1))
+        become = lambda items: [then(each) for each in items]  # noqa: E731
+        return Types.LIST(old), Types.LIST(new), st.lists(values, max_size=3), become
+    if form == "map":
+        old, new, values, then = draw(steps(depth - 1))
+        of_map = lambda items: {key: then(each) for key, each in items.items()}  # noqa: E731
+        kinds = [Types.MAP(Types.STRING(), each) for each in (old, new)]
+        return kinds[0], kinds[1], st.dictionaries(st.text(), values, max_size=3), of_map
+    names = draw(NAMES)
+    fields = {name: draw(steps(depth - 1)) for name in names}
+    stored = [fields[name][0] for name in names]
+    parts = st.tuples(*(st.one_of(st.none(), fields[name][2]) for name in names))
+    if form == "tuple":
+        of_tuple = lambda value: tuple(  # noqa: E731
+            None if field is None else fields[name][3](field)
+            for name, field in zip(names, value, strict=True)
+        )
+        return Types.TUPLE(stored), Types.TUPLE([fields[n][1] for n in names]), parts, of_tuple
+    added = {"new": Types.STRING()} if draw(st.booleans()) else {}
+    kept = {name: fields[name][1] for name in names if draw(st.booleans())}
+    after = {**kept, **added} or {names[0]: fields[names[0]][1]}
+    order = draw(st.permutations(sorted(after)))
+    make: Any = row_class(tuple(names))
+    made: Any = row_class(tuple(order))
+
+    def of_row(row: Any) -> Any:
+        found = [row[name] if name in names else None for name in order]
+        return made(
+            [
+                None if field is None else fields[name][3](field)
+                for name, field in zip(order, found, strict=True)
+            ]
+        )
+
+    wanted = Types.ROW_NAMED(list(order), [after[name] for name in order])
+    return Types.ROW_NAMED(names, stored), wanted, parts.map(make), of_row
+
+
+def metadata(descriptor: Any) -> dict[str, Any]:
+    made = metadata_of(descriptor)
+    return {**made, "format": format_of(made, codec_for(made, descriptor.type_info))}
+
+
+@seed(22)
+@SETTINGS
+@given(steps(), st.data(), st.booleans())
+def test_converted_values_are_as_if_written_under_the_new_type(
+    step: Step, data: st.DataObject, lists: bool
+) -> None:
+    old, new, values, become = step
+    descriptor: Any = ListStateDescriptor if lists else ValueStateDescriptor
+    before, after = metadata(descriptor("s", old)), metadata(descriptor("s", new))
+    value = data.draw(values)
+    stored = [value, value] if lists else value
+    expected = [become(value)] * 2 if lists else become(value)
+    fresh = codec_for(after, new)
+    convert = entry_conversion(descriptor("s", new), before, after)
+    for content in (codec_for(before, old).encode(stored), dumps(stored)):
+        found = content if convert is None else convert(content)
+        assert repr(fresh.decode(found)) == repr(expected)
+        if convert is not None:
+            assert found == fresh.encode(expected)
+
+
+@seed(22)
+@SETTINGS
+@given(typed(), typed(), st.integers(0, 3))
+def test_types_that_lose_something_are_refused(
+    one: tuple[TypeInformation, Any], other: tuple[TypeInformation, Any], around: int
+) -> None:
+    """A type that cannot follow cannot follow in a field, an element or a value of a map either."""
+    stored, declared = one[0], other[0]
+    try:
+        conversion(recorded_type(stored), declared)
+    except IncompatibleTypeError:
+        wrap: Any = [
+            Types.LIST,
+            lambda kind: Types.MAP(Types.STRING(), kind),
+            lambda kind: Types.ROW_NAMED(["a"], [kind]),
+            lambda kind: Types.TUPLE([kind]),
+        ][around]
+        with pytest.raises(IncompatibleTypeError, match=" cannot become "):
+            conversion(recorded_type(wrap(stored)), wrap(declared))
+    else:
+        narrower = {"Long": Types.INT(), "Integer": Types.SHORT(), "Double": Types.FLOAT()}
+        wanted = narrower.get(str(stored))
+        if wanted is not None:
+            with pytest.raises(IncompatibleTypeError):
+                conversion(recorded_type(stored), wanted)
