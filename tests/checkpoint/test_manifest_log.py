@@ -46,6 +46,7 @@ class MemoryStorage:
 
     location = "memory"
     poll_interval = 0.5
+    pack_below = 0
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import IDENTITY, TEMPORARY_DIRECTORY
 from millstream.checkpoint.manifest_log import LOG_DIRECTORY, ManifestLog
+from millstream.checkpoint.packs import pack_of
 from millstream.configuration.options import CheckpointingMode
 from millstream.contracts.sink import CommitRequest, Committer
 from millstream.crash_points import crash_point
@@ -667,8 +668,9 @@ _SWEPT: Final = ("state", TEMPORARY_DIRECTORY)
 
 
 def state_names(manifest: Manifest) -> set[str]:
-    """The names of all state files that ``manifest`` needs."""
-    return {file["remote"] for file in manifest.files()}
+    """The names of all state files that ``manifest`` needs, and of the packs they lie in."""
+    names = {file["remote"] for file in manifest.files()}
+    return names | {pack for pack in map(pack_of, names) if pack is not None}
 
 
 class Cleaner:

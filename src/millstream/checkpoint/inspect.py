@@ -14,6 +14,7 @@ from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import HmacSeal, is_sealed
 from millstream.checkpoint.manifest_log import LogVersion, ManifestLog
 from millstream.checkpoint.model import OperatorRecord, difference
+from millstream.checkpoint.packs import pack_of
 from millstream.checkpoint.savepoint import DESCRIPTION, read_canonical
 from millstream.checkpoint.storages import open_storage
 from millstream.contracts.operator import OperatorStateKind
@@ -46,6 +47,8 @@ class CheckpointSummary:
     final: bool
     #: Bytes of frames in flight, which are a part of the state size.
     in_flight_size: int = 0
+    #: Blobs that were written for it, its manifest included, as far as it needs them.
+    written: int = 0
 
     @property
     def duration(self) -> int:
@@ -296,6 +299,10 @@ def _files(manifest: Manifest) -> list[StateFile]:
     return list({file["remote"]: file for file in manifest.files()}.values())
 
 
+def _names(files: list[StateFile]) -> set[str]:
+    return {file["remote"] for file in files}
+
+
 def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
     summaries: list[CheckpointSummary] = []
     older: set[str] = set()
@@ -317,6 +324,7 @@ def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
                 committables=sum(manifest.committable_counts().values()),
                 final=manifest.final,
                 in_flight_size=sum(frames.file["size"] for frames in manifest.in_flight),
+                written=1 + len({pack_of(name) or name for name in _names(files) - older}),
             )
         )
         older |= state_names(manifest)

@@ -267,6 +267,11 @@ class LocalStorage:
         """A look into a directory costs next to nothing."""
         return 0.5
 
+    @property
+    def pack_below(self) -> int:
+        """Files of a directory are not packed."""
+        return 0
+
     def bind(self, job_id: str) -> None:
         """Sign and verify for this job, from now on."""
         self._seal.bind(job_id)

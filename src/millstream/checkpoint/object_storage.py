@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.local_storage import HmacSeal, NoSeal, Seal
+from millstream.checkpoint.packs import pack_of, place_in_pack
 from millstream.directories import LOCAL_STATE, explained, run_directory
 from millstream.errors import ObjectStoreError
 from millstream.object_stores import ObjectStore, StoreOptions
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+_PACKED_BYTES: Final = 1 << 20
 #: How often a listing that is older than what was written is repeated.
 _LISTINGS: Final = 10
 #: 17,000 requests per day.
@@ -70,6 +72,11 @@ class ObjectStorage:
     def poll_interval(self) -> float:
         """A listing each half second would cost most of what small jobs pay."""
         return _POLL_SECONDS
+
+    @property
+    def pack_below(self) -> int:
+        """Below this a request takes longer than the bytes."""
+        return _PACKED_BYTES
 
     def bind(self, job_id: str) -> None:
         """Sign and verify for this job, from now on."""
@@ -121,7 +128,12 @@ class ObjectStorage:
     def read(self, name: str) -> bytes:
         """The content; raises FileNotFoundError."""
         _require_name(name)
-        return self._seal.open(name, self._store.get(name), self.location)
+        packed = self._packed(name)
+        return (
+            packed
+            if packed is not None
+            else self._seal.open(name, self._store.get(name), self.location)
+        )
 
     def upload(self, local: Path, name: str) -> None:
         """Make ``name`` from a local file that will never change.
@@ -137,7 +149,25 @@ class ObjectStorage:
         with explained(LOCAL_STATE, local.parent):
             local.parent.mkdir(parents=True, exist_ok=True)
             local.unlink(missing_ok=True)
-            self._store.get_to(name, local)
+            packed = self._packed(name)
+            if packed is None:
+                self._store.get_to(name, local)
+            else:
+                with local.open("xb") as file:
+                    file.write(packed)
+
+    def _packed(self, name: str) -> bytes | None:
+        """Return the content of a state file in a pack; None: it is a blob.
+
+        In a savepoint, and in what was copied from one, it is a blob in spite of its name.
+        """
+        place = place_in_pack(name)
+        if place is None:
+            return None
+        try:
+            return self._store.get_range(*place)
+        except FileNotFoundError:
+            return None
 
     @contextlib.contextmanager
     def local_file(self, name: str) -> Iterator[Path]:
@@ -155,7 +185,8 @@ class ObjectStorage:
     def exists(self, name: str) -> bool:
         """Return whether there is such a blob."""
         _require_name(name)
-        return self._store.exists(name)
+        pack = pack_of(name)
+        return (pack is not None and self._store.exists(pack)) or self._store.exists(name)
 
     def list_names(self, prefix: str) -> Iterator[str]:
         """All names below the directory ``prefix``, sorted.

@@ -32,6 +32,7 @@ from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
 from millstream.execution.savepoints import savepoint_format
 from millstream.metrics.progress import format_bytes, format_moment, format_watermark
+from millstream.object_stores import is_object_store
 from millstream.state.canonical.restore import native_state
 from millstream.state.reader import open_state
 
@@ -272,6 +273,9 @@ def _list(storage: CheckpointStorage) -> None:
             "end of job" if summary.final else "",
         )
     table.print()
+    if content.checkpoints and is_object_store(content.location):
+        written = content.checkpoints[-1].written
+        print(f"Objects written by the newest checkpoint: {written}, its manifest included")
 
 
 def _pending(pending: PendingCommits | None) -> None:

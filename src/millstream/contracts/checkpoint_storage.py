@@ -33,6 +33,10 @@ class CheckpointStorage(Protocol):
     def poll_interval(self) -> float:
         """Seconds between two looks for what others write: each may cost money."""
 
+    @property
+    def pack_below(self) -> int:
+        """Bytes up to which state files of a task are packed into one blob; 0: none is."""
+
     def bind(self, job_id: str) -> None:
         """Take names for those of this job, if that makes a difference."""
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.checkpoint.model import OperatorAck, TaskAck
+from millstream.checkpoint.packs import packing
 from millstream.contracts.batch import Batch
 from millstream.contracts.operator import Checkpoint, OperatorSnapshot, RestoreContext
 from millstream.crash_points import crash_point
@@ -519,8 +520,9 @@ class Task:
         ack.splits, ack.consumed = splits.splits, self._frames.consumed
         while state.pending:
             state.pending.pop().finish(self._plan.storage)
-        for node, operator in zip(instance.nodes, ack.operators, strict=True):
-            if node.id in state.stores:
-                # Nothing writes to it any more.
-                operator.state = state.stores[node.id].snapshot()
+        with packing(self._plan.storage):
+            for node, operator in zip(instance.nodes, ack.operators, strict=True):
+                if node.id in state.stores:
+                    # Nothing writes to it any more.
+                    operator.state = state.stores[node.id].snapshot()
         return ack

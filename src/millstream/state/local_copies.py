@@ -24,6 +24,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from millstream.checkpoint.model import blocks_of, difference, digest_of
+from millstream.checkpoint.packs import pack_for
 from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import crash_point
 from millstream.directories import (
@@ -124,9 +125,13 @@ def upload_file(
 ) -> StateFile:
     """Put ``path`` into the storage under a name that no other snapshot uses."""
     size, digest = digest_of(blocks_of(path))
-    remote = f"state/{directory_name(uid)}/{snapshot}-{local}"
+    pack = pack_for(storage, size)
     crash_point("state.upload.before")
-    storage.upload(path, remote)
+    if pack is not None:
+        remote = pack.add(path.read_bytes(), f"{snapshot}-{local}")
+    else:
+        remote = f"state/{directory_name(uid)}/{snapshot}-{local}"
+        storage.upload(path, remote)
     remember_file(path, digest)
     return StateFile(local=local, remote=remote, size=size, digest=digest)
 
@@ -143,9 +148,13 @@ def upload_files(
     def upload(path: Path) -> StateFile:
         return upload_file(storage, path, uid, snapshot, path.name)
 
-    others = [_pool().submit(upload, path) for path in paths[1:]]
+    small = [each for each in paths if pack_for(storage, each.stat().st_size) is not None]
+    paths = [*small, *(each for each in paths if each not in small)]
+    # What is packed is gathered by this thread.
+    here = max(len(small), 1)
+    others = [_pool().submit(upload, path) for path in paths[here:]]
     try:
-        made = [upload(path) for path in paths[:1]]
+        made = [upload(path) for path in paths[:here]]
         made += [each.result() for each in others]
     finally:
         # Nothing is uploaded any more when this ends, be it with an error.

@@ -28,6 +28,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.packs import packing
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError, MillstreamError, StateError
 from millstream.runtime.pipelined.control import Acknowledged, Declined
@@ -149,8 +150,9 @@ class PendingAck:
             del self.owed[0]
         if recording is not None:
             self.ack.in_flight = recording.write(self.storage)
-        for ack, snapshot in self.snapshots:
-            ack.state = snapshot.finish()
+        with packing(self.storage):
+            for ack, snapshot in self.snapshots:
+                ack.state = snapshot.finish()
         self.is_uploaded = True
 
     def tidy(self) -> None:
