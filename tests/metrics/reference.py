@@ -33,12 +33,14 @@ its count and sum, and its minimum and maximum as the quantiles 0 and 1.
 _SCOPES: Final = {
     Scope.JOB_MANAGER: "The driver",
     Scope.JOB: "The job",
+    Scope.TASK_MANAGER: "Slots",
     Scope.TASK: "Tasks: subtasks of a chain of operators",
     Scope.OPERATOR: "Subtasks of an operator",
 }
 _LABELS: Final = {
     Scope.JOB_MANAGER: "host",
     Scope.JOB: "host, job_id, job_name",
+    Scope.TASK_MANAGER: "host, tm_id",
     Scope.TASK: (
         "host, tm_id, job_id, job_name, task_id, task_name, task_attempt_id, task_attempt_num,"
         " subtask_index"

@@ -116,6 +116,11 @@ def test_a_running_job_serves_flinks_names_and_labels(
     finally:
         client.cancel().result()
     assert found.keys() >= QUERIED
+    memory = found["flink_taskmanager_Status_Process_Memory_RSS"]
+    assert {each.labels["tm_id"] for each in memory} == {"slot_0", "slot_1"}
+    assert min(each.value for each in memory) > 1 << 20
+    # Processes of micro-batches do not send theirs.
+    assert ("flink_taskmanager_Status_JVM_CPU_Time" in found) == (mode == "pipelined")
     _require_known(found)
     _require_labels(found)
     _require_user_metrics(found)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from tests.metrics.reference import PAGE, page
@@ -308,6 +309,95 @@ def test_a_line_for_each_metric(tmp_path: Path) -> None:
         "value": 7,
         "variables": VARIABLES,
     }
+
+
+def test_statsd_gets_gauges_and_no_changes() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(DEADLINE)
+        address = {"host": "127.0.0.1", "port": str(server.getsockname()[1])}
+        values = {"count": 2.0, "sum": 3, "min": 1, "max": 2, "mean": 1.5}
+        sizes = Measurement(
+            Scope.OPERATOR, ("mine",), "sizes", MetricKind.HISTOGRAM, values, VARIABLES
+        )
+        rate = Measurement(Scope.TASK, (), "r", MetricKind.METER, 2.5, VARIABLES)
+        samples = settings().samples([*ALL, sizes, rate])
+        reporter = METRIC_REPORTERS["statsd"]()
+        reporter.open(address)
+        reporter.report(samples)
+        reporter.close()
+        begin = "here.taskmanager.slot-1.a-job.b.1."
+        assert server.recv(2000).decode().splitlines() == [
+            f"{begin}numRecordsIn:7|g",
+            f"{begin}currentInputWatermark:0|g",
+            f"{begin}currentInputWatermark:-5|g",
+            "here.jobmanager.Status.JVM.CPU.Load:0.5|g",
+            f"{begin}mine.sizes.count:2.0|g",
+            f"{begin}mine.sizes.sum:3|g",
+            f"{begin}mine.sizes.min:1|g",
+            f"{begin}mine.sizes.max:2|g",
+            f"{begin}mine.sizes.mean:1.5|g",
+            "here.taskmanager.slot-1.a-job.a-->-b.1.r.rate:2.5|g",
+        ]
+        tagged = METRIC_REPORTERS["statsd"]()
+        tagged.open({**address, "tags": "true"})
+        tagged.report(samples[2:3] * 100)
+        tagged.close()
+        packets = [server.recv(2000) for _ in range(2)]
+        assert all(len(each) < 1400 for each in packets)
+        line = "flink.jobmanager.Status.JVM.CPU.Load:0.5|g|#host:here"
+        assert packets[0].decode().splitlines()[0] == line
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Notes what is pushed and deleted."""
+
+    requests: ClassVar[list[tuple[str, str, str]]] = []
+
+    def do_PUT(self) -> None:
+        self._note("PUT")
+
+    def do_DELETE(self) -> None:
+        self._note("DELETE")
+
+    def _note(self, method: str) -> None:
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.requests.append((method, self.path, content.decode()))
+        self.send_response(202)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
+
+
+def test_a_push_gateway_gets_the_text_and_is_cleaned_up() -> None:
+    Gateway.requests.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        reporter = METRIC_REPORTERS["promgateway"]()
+        url = f"http://127.0.0.1:{server.server_port}"
+        given = {"hostUrl": url, "jobName": "mine", "randomJobNameSuffix": "false"}
+        reporter.open({**given, "groupingKey": "team=a;site=b"})
+        reporter.report(settings().samples(ALL))
+        reporter.close()
+        server.shutdown()
+    [(put, path, text), (deleted, deleted_path, _)] = Gateway.requests
+    assert (put, deleted) == ("PUT", "DELETE")
+    assert path == deleted_path == "/metrics/job/mine/site/b/team/a"
+    assert 'flink_jobmanager_Status_JVM_CPU_Load{host="here"} 0.5' in text
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "needs the option 'hostUrl'"),
+        ({"hostUrl": "h", "randomJobNameSuffix": "false"}, "needs the option 'jobName'"),
+        ({"hostUrl": "h", "groupingKey": "a"}, "groupingKey must have entries"),
+    ],
+)
+def test_push_gateways_need_an_address(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        METRIC_REPORTERS["promgateway"]().open(given)
 
 
 def test_the_page_lists_what_there_is() -> None:

@@ -221,6 +221,8 @@ METRIC_REPORTERS: Final[Extensions[Callable[[], MetricReporter]]] = Extensions(
     {
         "jsonl": "millstream.metrics.json_lines_reporter:JsonLinesReporter",
         "prometheus": "millstream.metrics.prometheus_reporter:PrometheusReporter",
+        "promgateway": "millstream.metrics.push_gateway_reporter:PushGatewayReporter",
+        "statsd": "millstream.metrics.statsd_reporter:StatsDReporter",
     },
     ("__call__",),
 )

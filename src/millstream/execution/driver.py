@@ -550,8 +550,10 @@ class JobDriver(JobHandle):
             threading.Thread(target=self._tick, name="millstream-progress", daemon=True).start()
 
     def _collect_metrics(self) -> list[Measurement]:
-        times = {} if self._ended.is_set() else self._engine.task_times()
-        figures = TaskFigures(self._task_counts(), times)
+        figures = TaskFigures()
+        if not self._ended.is_set():
+            engine = self._engine
+            figures = TaskFigures(self._task_counts(), engine.task_times(), engine.slot_uses())
         return self._metrics.collect(figures, self.get_pending_commits())
 
     def _is_owner(self) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from millstream.errors import EngineError
     from millstream.execution.run import Run
+    from millstream.runtime.process_use import ProcessUse
     from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
 
@@ -64,6 +65,13 @@ class Engine(ABC):
         """(stage, subtask) -> what it has done in the last second; from any thread.
 
         Empty where that is not known: tasks that end with each epoch, a run that has not begun.
+        """
+        return {}
+
+    def slot_uses(self) -> Mapping[int, tuple[str, ProcessUse]]:
+        """The machine, CPU time and memory of each slot's process; from any thread.
+
+        Empty where tasks have no slots.
         """
         return {}
 

@@ -147,6 +147,30 @@ _JOB: Final = (
     ),
 )
 
+_SLOTS: Final = (
+    MetricDefinition(
+        Scope.TASK_MANAGER,
+        "Status.JVM.CPU.Load",
+        _GAUGE,
+        "CPU use of the slot's Python process since the value before, as a fraction of all cores;"
+        " with `millstream.execution: pipelined`",
+    ),
+    MetricDefinition(
+        Scope.TASK_MANAGER,
+        "Status.JVM.CPU.Time",
+        _GAUGE,
+        "CPU time of the slot's process, in nanoseconds; with `millstream.execution: pipelined`",
+    ),
+    MetricDefinition(
+        Scope.TASK_MANAGER,
+        "Status.Process.Memory.RSS",
+        _GAUGE,
+        "resident memory of the slot's process, in bytes; in micro-batch execution the most that"
+        " a process with this subtask had at the last checkpoint",
+        is_flinks=False,
+    ),
+)
+
 _TASKS: Final = (
     *_counted(Scope.TASK, "numRecordsIn", "records that came into the chain"),
     *_counted(Scope.TASK, "numRecordsOut", "records that left the chain"),
@@ -245,6 +269,6 @@ _OPERATORS: Final = (
     ),
 )
 
-DEFINITIONS: Final[tuple[MetricDefinition, ...]] = (*_JOB, *_TASKS, *_OPERATORS)
+DEFINITIONS: Final[tuple[MetricDefinition, ...]] = (*_JOB, *_SLOTS, *_TASKS, *_OPERATORS)
 #: By scope, and name with groups.
 DEFINED: Final = {(each.scope, each.path): each for each in DEFINITIONS}

@@ -6,7 +6,6 @@ takes back counts until it is read again: a counter never goes back.
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -19,7 +18,7 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.metrics import MetricKind, together
 from millstream.graph.model import by_chain
 from millstream.metrics.definitions import DEFINED, STATUSES, Scope
-from millstream.metrics.process_use import ProcessUse, this_process
+from millstream.runtime.process_use import ProcessUse, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +35,8 @@ _RATE_STEP: Final = 5.0
 #: Milliseconds per second from which a subtask is called backpressured.
 _BACKPRESSURED: Final = 100.0
 _SECOND: Final = 1000
+#: In the place of a slot's number.
+_DRIVER: Final = -1
 _PER_SECOND: Final = "PerSecond"
 _RATED: Final = ("numRecordsIn", "numRecordsOut")
 
@@ -59,6 +60,8 @@ class TaskFigures:
 
     counts: Sequence[RunningMetrics] = ()
     times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
+    #: Slot -> its machine, and what its process uses.
+    uses: Mapping[int, tuple[str, ProcessUse]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -148,7 +151,10 @@ class MetricRegistry:
         self._given: dict[tuple[str, int, str], int] = {}
         #: Milliseconds at work of tasks that end with their checkpoint, by (level, subtask).
         self._busy: dict[tuple[int, int], float] = {}
-        self._use: ProcessUse | None = None
+        #: The most memory of processes that ran a subtask of the last checkpoint, in bytes.
+        self._peaks: dict[int, int] = {}
+        #: Of the driver (-1) and of slots, when metrics were collected last.
+        self._uses: dict[int, ProcessUse] = {}
 
     # -- events --------------------------------------------------------------------------------
 
@@ -198,12 +204,16 @@ class MetricRegistry:
             self._last = manifest
             self._checkpoints.completed += 1
             self._checkpoints.duration, self._checkpoints.size = int(seconds * _SECOND), size
+            self._peaks.clear()
             for ack in acks:
                 self._take(with_earlier(ack, before))
 
     def _take(self, ack: TaskAck) -> None:
         busy = (ack.stage, ack.subtask)
         self._busy[busy] = self._busy.get(busy, 0.0) + ack.seconds * _SECOND
+        if ack.peak_memory:
+            most = max(ack.peak_memory, self._peaks.get(ack.subtask, 0))
+            self._peaks[ack.subtask] = most
         counted: dict[tuple[str, int], dict[str, MetricValue]] = {
             (each.uid, each.subtask): dict(each.metrics) for each in ack.operators
         }
@@ -235,6 +245,7 @@ class MetricRegistry:
             rated.update(self._meters(counts))
             found = [
                 *self._of_job_manager(),
+                *self._of_slots(tasks.uses),
                 *self._of_job(now),
                 *self._of_operators(now, counts),
                 *self._of_commits(pending),
@@ -279,14 +290,26 @@ class MetricRegistry:
 
     def _of_job_manager(self) -> Iterator[Measurement]:
         variables = {"host": self._host}
-        use, before = this_process(), self._use
-        self._use = use
         running = int(self._status in {"RUNNING", "RESTARTING", "CANCELLING"})
         yield _defined(Scope.JOB_MANAGER, "numRunningJobs", running, variables)
-        load = use.load(before, os.cpu_count() or 1)
-        yield _defined(Scope.JOB_MANAGER, "Status.JVM.CPU.Load", load, variables)
-        yield _defined(Scope.JOB_MANAGER, "Status.JVM.CPU.Time", use.cpu, variables)
-        yield _defined(Scope.JOB_MANAGER, "Status.Process.Memory.RSS", use.memory, variables)
+        yield from self._of_process(_DRIVER, Scope.JOB_MANAGER, this_process(), variables)
+
+    def _of_slots(self, uses: Mapping[int, tuple[str, ProcessUse]]) -> Iterator[Measurement]:
+        for number, (machine, use) in sorted(uses.items()):
+            variables = {"host": machine, "tm_id": f"slot-{number}"}
+            yield from self._of_process(number, Scope.TASK_MANAGER, use, variables)
+        for number, most in sorted(self._peaks.items()):
+            if number not in uses:
+                variables = {"host": self._host, "tm_id": f"slot-{number}"}
+                yield _defined(Scope.TASK_MANAGER, "Status.Process.Memory.RSS", most, variables)
+
+    def _of_process(
+        self, number: int, scope: Scope, use: ProcessUse, variables: Mapping[str, str]
+    ) -> Iterator[Measurement]:
+        load, self._uses[number] = use.load(self._uses.get(number)), use
+        yield _defined(scope, "Status.JVM.CPU.Load", max(0.0, load), variables)
+        yield _defined(scope, "Status.JVM.CPU.Time", use.cpu, variables)
+        yield _defined(scope, "Status.Process.Memory.RSS", use.memory, variables)
 
     def _of_job(self, now: float) -> Iterator[Measurement]:
         last, checkpoints = self._last, self._checkpoints

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         DriverMessage,
         SlotMessage,
     )
+    from millstream.runtime.process_use import ProcessUse
     from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
 
@@ -84,6 +85,7 @@ class _Slot:
     ended: bool = False
     times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
     counts: tuple[RunningMetrics, ...] = ()
+    use: ProcessUse | None = None
     #: A long turn was spoken of.
     warned: bool = False
     #: Fenced, while others continue.
@@ -188,6 +190,15 @@ class ControlServer:
     def counts(self) -> list[RunningMetrics]:
         """What the tasks have counted since the last checkpoint that each knows to be complete."""
         return [each for slot in list(self._slots.values()) for each in slot.counts]
+
+    @property
+    def uses(self) -> dict[int, tuple[str, ProcessUse]]:
+        """The machine, CPU time and memory of each slot's process."""
+        return {
+            number: (slot.registered.machine, slot.use)
+            for number, slot in list(self._slots.items())
+            if slot.registered is not None and slot.use is not None and not slot.ended
+        }
 
     @property
     def are_gone(self) -> bool:
@@ -375,7 +386,7 @@ class ControlServer:
 
     def _handle(self, slot: _Slot, message: object) -> None:
         if isinstance(message, Beat):
-            slot.times, slot.counts = message.times, message.counts
+            slot.times, slot.counts, slot.use = message.times, message.counts, message.use
             self._warn_of_long_step(slot, message.step)
             return
         if isinstance(message, Registered):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from millstream.runtime.pipelined.control import (
         SlotSettings,
     )
+    from millstream.runtime.process_use import ProcessUse
     from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
 
@@ -304,6 +305,10 @@ class PipelinedEngine(Engine):
     def task_times(self) -> Mapping[tuple[int, int], SubtaskTimes]:
         loop = self._loop
         return {} if loop is None else loop.task_times
+
+    def slot_uses(self) -> Mapping[int, tuple[str, ProcessUse]]:
+        loop = self._loop
+        return {} if loop is None else loop.slot_uses
 
     def task_counts(self, run: Run) -> list[RunningMetrics]:
         del run

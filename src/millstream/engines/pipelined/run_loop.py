@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         SlotMessage,
     )
     from millstream.runtime.plan import SplitAssignment
+    from millstream.runtime.process_use import ProcessUse
     from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
 
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
@@ -297,6 +298,11 @@ class RunLoop:
     def task_times(self) -> dict[tuple[int, int], SubtaskTimes]:
         """(stage, subtask) -> what it has done in the last second; from any thread."""
         return self._server.times
+
+    @property
+    def slot_uses(self) -> dict[int, tuple[str, ProcessUse]]:
+        """The machine, CPU time and memory of each slot's process; from any thread."""
+        return self._server.uses
 
     @property
     def task_counts(self) -> list[RunningMetrics]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millstream.errors import EngineError, WorkerLostError
 from millstream.runtime.pipelined.transport import Party, Role, prove
+from millstream.runtime.process_use import ProcessUse, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -370,6 +371,8 @@ class Beat:
     counts: tuple[RunningMetrics, ...] = ()
     #: Seconds that the main loop has been at one step.
     step: float = 0.0
+    #: Of the slot's process; None: it is not known yet.
+    use: ProcessUse | None = None
 
 
 SlotMessage = (
@@ -461,6 +464,7 @@ class ControlConnection:
         self._times: Mapping[tuple[int, int], SubtaskTimes] = {}
         self._count: Callable[[], tuple[RunningMetrics, ...]] = tuple
         self._counts: tuple[RunningMetrics, ...] = ()
+        self._use: ProcessUse | None = None
         #: ``time.monotonic`` when they are to be asked for again.
         self._next_counts = 0.0
         self._closing = False
@@ -574,8 +578,10 @@ class ControlConnection:
             if now >= due:
                 if now >= self._next_counts:
                     self._next_counts, self._counts = now + _COUNTS, self._count()
+                    self._use = this_process()
                 step = now - self._last_step
-                self.send(Beat(self._slot, dict(self._times), self._counts, step=step))
+                times = dict(self._times)
+                self.send(Beat(self._slot, times, self._counts, step=step, use=self._use))
                 due = now + _BEAT
             if not poll.poll(max(0.0, due - time.monotonic()) * 1000):
                 continue

@@ -1,4 +1,4 @@
-"""CPU time and memory of a process of this machine."""
+"""CPU time and memory of this process, for the metrics of a job."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ _KIBI: Final = 1024
 class ProcessUse:
     """CPU time and memory of a process at one moment."""
 
-    #: ``time.monotonic``.
+    #: ``time.monotonic`` of its machine.
     moment: float
     #: Nanoseconds since it started.
     cpu: int
     #: Resident bytes.
     memory: int
+    #: Cores of its machine.
+    cores: int
 
-    def load(self, before: ProcessUse | None, cores: int) -> float:
+    def load(self, before: ProcessUse | None) -> float:
         """Return the CPU use since ``before``, as a fraction of all cores; 0 without it."""
         if before is None or self.moment <= before.moment:
             return 0.0
-        return (self.cpu - before.cpu) / 1e9 / (self.moment - before.moment) / cores
+        return (self.cpu - before.cpu) / 1e9 / (self.moment - before.moment) / self.cores
 
 
 def this_process() -> ProcessUse:
@@ -37,4 +39,4 @@ def this_process() -> ProcessUse:
         memory = int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):  # not Linux
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBI
-    return ProcessUse(time.monotonic(), time.process_time_ns(), memory)
+    return ProcessUse(time.monotonic(), time.process_time_ns(), memory, os.cpu_count() or 1)
