@@ -368,6 +368,8 @@ CONVERTED: dict[str, tuple[Build, Build]] = {
     "wider values of a map": _states(
         described(Types.STRING(), Types.SHORT()), described(Types.STRING(), Types.INT())
     ),
+    "time to live": _states(LONG, expiring(TTL)),
+    "no time to live": _states(expiring(TTL), LONG),
 }
 
 
@@ -388,14 +390,6 @@ REFUSED: dict[str, tuple[tuple[Build, Build], str]] = {
     "state renamed and not declared": (
         _states(LONG, ValueStateDescriptor("other")),
         r"state 'count' .*declares 'other'",
-    ),
-    "time to live": (
-        _states(LONG, expiring(TTL)),
-        "state 'count' was kept as value state without .* value state with time to live",
-    ),
-    "no time to live": (
-        _states(expiring(TTL), LONG),
-        "state 'count' was kept as value state with .* value state without time to live",
     ),
     "keys of a map": (
         _states(

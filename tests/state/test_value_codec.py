@@ -253,7 +253,7 @@ def test_converted_values_are_as_if_written_under_the_new_type(
     stored = [value, value] if lists else value
     expected = [become(value)] * 2 if lists else become(value)
     fresh = codec_for(after, new)
-    convert = entry_conversion(descriptor("s", new), before, after)
+    convert = entry_conversion(descriptor("s", new), before, after, 0)
     for content in (codec_for(before, old).encode(stored), dumps(stored)):
         found = content if convert is None else convert(content)
         assert repr(fresh.decode(found)) == repr(expected)

@@ -116,8 +116,10 @@ class _CleanupStrategies:
 class StateTtlConfig:
     """How long state lives after it was last written (or read).
 
-    Expired state is removed when it is read, and in the background.  Time is processing time, taken
-    once per epoch, or every few milliseconds where tasks live on.
+    Expired state is removed when it is read, and in the background.  Processing time is taken once
+    per micro-batch, or every few milliseconds in long-running tasks.  By event time, a value
+    expires when the watermark passes its last access by the time to live; an access has the
+    timestamp of the record or event-time timer, or the watermark if that is later.
     """
 
     class UpdateType(Enum):
@@ -134,9 +136,10 @@ class StateTtlConfig:
         NeverReturnExpired = 1
 
     class TtlTimeCharacteristic(Enum):
-        """The clock of the time to live."""
+        """The clock of the time to live.  PyFlink has processing time only."""
 
         ProcessingTime = 0
+        EventTime = 1
 
     CleanupStrategies: Final = _CleanupStrategies
 
@@ -255,9 +258,17 @@ class StateTtlConfig:
                 StateTtlConfig.TtlTimeCharacteristic.ProcessingTime
             )
 
+        def use_event_time(self) -> StateTtlConfig.Builder:
+            """Let event time count, in keyed process functions; PyFlink does not have it."""
+            return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.EventTime)
+
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
-            """Keep it; a snapshot of RocksDB is not read for it."""
-            return self._clean(_Strategies.FULL_STATE_SCAN_SNAPSHOT, _EmptyCleanupStrategy())
+            """Remove all expired entries before each checkpoint, so that none is in a snapshot.
+
+            On both state backends, all entries of the state are read for it.
+            """
+            self._strategies[_Strategies.FULL_STATE_SCAN_SNAPSHOT] = _EmptyCleanupStrategy()
+            return self
 
         def cleanup_incrementally(
             self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, c
 
 import numpy as np
 
+from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.errors import StateError
 from millstream.state.key_codec import (
     INT,
@@ -24,7 +25,7 @@ from millstream.state.key_codec import (
 from millstream.state.registry import SWEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -64,6 +65,9 @@ class ExpiredEntry(NamedTuple):
 class Expiring(ABC):
     """A state whose entries expire so many milliseconds after they were written."""
 
+    #: Whether it expires by event time.
+    by_event_time: bool = False
+
     def __init__(self, state: Any, ttl: int) -> None:
         self._state = state
         self.ttl = ttl
@@ -88,6 +92,9 @@ class _Keyed(Protocol):
     def expiry_time(self) -> int: ...
 
     @property
+    def event_time(self) -> int: ...
+
+    @property
     def store(self) -> KeyValueStore: ...
 
     def decode_cache_key(self, encoded: bytes) -> CacheKey: ...
@@ -106,12 +113,25 @@ class ExpiredState:
         "_states",
         "_stored",
         "_wait",
+        "left_out",
     )
 
     def __init__(self, keyed: _Keyed) -> None:
         self._keyed = keyed
         self._states: list[Expiring] = []
+        #: States of which nothing that has expired is to be in a snapshot.
+        self.left_out: list[Expiring] = []
         self.forget()
+
+    def expired_of(
+        self, state: Expiring, entries: Iterable[tuple[bytes, bytes]], now: int
+    ) -> Iterator[ExpiredEntry]:
+        """Yield those entries of a state of which at least a part has expired."""
+        for name, content in entries:
+            end = _KEY_AT + int(_LENGTH.unpack_from(name, _LENGTH_AT)[0])
+            written = state.written(name[end:], content)
+            if written is not None and written + state.ttl <= now:
+                yield ExpiredEntry(self._keyed.decode_cache_key(name[_KEY_AT:end]), name[end:])
 
     def watch(self, state: Expiring) -> None:
         """Look at the entries of a state."""
@@ -179,6 +199,10 @@ class ExpiredState:
             self._begun, self._oldest = now, _NEVER
             self._is_whole = self._cursor == _FIRST
         by_index = {state.index: state for state in self._states}
+        times = {
+            state.index: self._keyed.event_time if state.by_event_time else now
+            for state in self._states
+        }
         found: dict[int, list[ExpiredEntry]] = {}
         name, looked = b"", 0
         for name, content in islice(self._keyed.store.scan(self._cursor, _STOP), most):
@@ -191,14 +215,14 @@ class ExpiredState:
             written = state.written(name[end:], content)
             if written is None:
                 continue
-            if written + state.ttl <= now:
+            if written + state.ttl <= times[index]:
                 key = self._keyed.decode_cache_key(name[_KEY_AT:end])
                 found.setdefault(index, []).append(ExpiredEntry(key, name[end:]))
             else:
                 self._oldest = min(self._oldest, written + state.ttl)
         for index, some in found.items():
             state = by_index[index]
-            left = state.drop(some, now - state.ttl)
+            left = state.drop(some, times[index] - state.ttl)
             self._oldest = min(self._oldest, left + state.ttl)
         if looked == most:
             self._cursor = name + b"\0"
@@ -210,7 +234,9 @@ class ExpiredState:
         """Wait until the next round is worth it."""
         begun = self._begun or 0
         shortest = min(state.ttl for state in self._states)
-        if self._is_whole:
+        if any(state.by_event_time for state in self._states):
+            self._wait = 0  # the watermark may be anywhere by then
+        elif self._is_whole:
             # What has been written since the round began lives on for the shortest time at least.
             due = min(self._oldest, begun + shortest)
             self._wait = max(due, begun + shortest // _ROUNDS)
@@ -269,9 +295,11 @@ class KeyContext(ABC):
         "cache_key",
         "clock",
         "current_key",
+        "event_time",
         "expired",
         "max_parallelism",
         "processing_time",
+        "timestamp",
     )
 
     def __init__(self, max_parallelism: int) -> None:
@@ -282,6 +310,11 @@ class KeyContext(ABC):
         self.processing_time = 0
         #: Tells the time while records are processed, in milliseconds.
         self.clock: Callable[[], int] | None = None
+        #: The watermark, or the time of the event-time timer that fires.
+        self.event_time = MIN_TIMESTAMP
+        #: Tells the event timestamp of what is processed, in milliseconds; MIN_TIMESTAMP if it has
+        #: none.  None: the operator does not know it.
+        self.timestamp: Callable[[], int] | None = None
         self._store: KeyValueStore | None = None
         #: What looks for state that has expired.
         self.expired = ExpiredState(self)
@@ -314,6 +347,11 @@ class KeyContext(ABC):
         if self.clock is None:
             return self.processing_time
         return max(self.processing_time, self.clock())
+
+    def access_time(self) -> int:
+        """Return the event time of an access to state: no earlier than the watermark."""
+        timestamp = MIN_TIMESTAMP if self.timestamp is None else self.timestamp()
+        return max(timestamp, self.event_time)
 
     def set_current_key(self, key: object) -> None:
         """Let the handles speak of ``key``, which must lie in this subtask's key groups."""

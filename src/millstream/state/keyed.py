@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from weakref import WeakSet
 
@@ -29,6 +30,7 @@ from millstream.state.list_state import KeyedListState, KeyedMapState
 from millstream.state.migration import entry_conversion, migrate
 from millstream.state.registry import (
     CHUNK_COUNTER,
+    EVENT_TIME,
     META,
     SECTION_RECORD,
     STORE_FORMAT,
@@ -42,6 +44,7 @@ from millstream.state.registry import (
     section_record,
     variants,
 )
+from millstream.state.rescale import scan_state
 from millstream.state.timers import InternalTimers
 from millstream.state.ttl import TtlListState, TtlMapState, TtlValueState
 from millstream.state.value_state import (
@@ -250,6 +253,19 @@ class KeyedState(KeyContext, HandleStore):
                 state.end_epoch()
         elif self._is_full():
             self._age()
+
+    def drop_expired(self) -> None:
+        """Remove what has expired of states that are to be in snapshots without it, and flush."""
+        if not self.expired.left_out:
+            return
+        self._write_changes()
+        for state in self.expired.left_out:
+            now = self.event_time if state.by_event_time else self.expiry_time()
+            entries = scan_state(self.store, state.index, self.key_groups)
+            found = self.expired.expired_of(state, entries, now)
+            while some := list(islice(found, _PORTION)):
+                state.drop(some, now - state.ttl)
+                self._write_changes()
 
     def _write_changes(self) -> None:
         puts: Puts = []
@@ -461,12 +477,10 @@ class KeyedState(KeyContext, HandleStore):
             meta = {**wanted, "index": self._next_index}
             self._next_index += 1
             self._metadata[name] = self._new_metadata[name] = meta
-        elif (meta["kind"], meta["ttl"]) != (wanted["kind"], wanted["ttl"]):
-            with_ttl = {True: " with time to live", False: " without time to live"}
+        elif meta["kind"] != wanted["kind"]:
             message = (
-                f"state {name!r} was kept as {meta['kind']} state{with_ttl[bool(meta['ttl'])]}"
-                f" and is now declared as {wanted['kind']} state{with_ttl[bool(wanted['ttl'])]};"
-                " give the new state another name"
+                f"state {name!r} was kept as {meta['kind']} state and is now declared as"
+                f" {wanted['kind']} state; give the new state another name"
             )
             raise StateError(message)
         return cast("int", meta["index"])
@@ -512,7 +526,9 @@ class KeyedState(KeyContext, HandleStore):
         target = {**self._metadata[name], **declared_parts(wanted)}
         if target == meta:
             return
-        convert = entry_conversion(descriptor, meta, target)
+        by_event_time = target.get("ttl_time") == EVENT_TIME
+        now = self.event_time if by_event_time else self.expiry_time()
+        convert = entry_conversion(descriptor, meta, target, now)
         self._metadata[name] = self._new_metadata[name] = target
         if convert is not None or stored != name:
             numbers = (cast("int", meta["index"]), cast("int", target["index"]))

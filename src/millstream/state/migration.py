@@ -11,11 +11,12 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import StateError
 from millstream.state.key_codec import decode_key
-from millstream.state.registry import codec_for, is_list_format
+from millstream.state.registry import codec_for, is_list_format, ttl_time_of
 from millstream.state.rescale import key_and_rest, scan_state
-from millstream.state.serializers import loads_recorded
+from millstream.state.serializers import loads, loads_recorded
 from millstream.state.value_codec import codec_of
 from millstream.types.evolution import IncompatibleTypeError, conversion
 from millstream.types.recorded_types import ANYTHING, describe_recorded, text_of, type_of_record
@@ -75,7 +76,7 @@ def stored_value(stored: RecordedType) -> Callable[[bytes], Any]:
 
 
 def entry_conversion(
-    descriptor: StateDescriptor, stored: Mapping[str, Any], wanted: Mapping[str, Any]
+    descriptor: StateDescriptor, stored: Mapping[str, Any], wanted: Mapping[str, Any], now: int
 ) -> Callable[[bytes], bytes] | None:
     """Return the conversion of the entries of a state by key; None if they stay as they are.
 
@@ -83,35 +84,41 @@ def entry_conversion(
         descriptor: of the state, as the program declares it.
         stored: the metadata of the entries.
         wanted: what it is to be.
+        now: the time of the restore, in milliseconds of the clock by which the state is to expire:
+            values that had no time, or one of another clock, get it.
 
     Raises:
         StateError: as for ``value_conversion``.
     """
     convert = value_conversion(descriptor.name, descriptor.type_info, stored, wanted)
-    if convert is None:
+    clocks = ttl_time_of(stored), ttl_time_of(wanted)
+    if convert is None and clocks[0] == clocks[1]:
         return None
     before = _reader(stored).decode
     after = codec_for(wanted, descriptor.type_info).encode
-    expires, lists = bool(stored["ttl"]), is_list_format(stored["format"])
+    # Without any watermark yet, values stay until they are written again.
+    time_of_restore = MAX_TIMESTAMP if now == MIN_TIMESTAMP else now
 
-    def convert_one(value: Any) -> Any:
-        return (value[0], convert(value[1])) if expires else convert(value)
+    def convert_one(kept: Any) -> Any:
+        time, value = kept if clocks[0] else (time_of_restore, kept)
+        value = value if convert is None else convert(value)
+        if clocks[1] is None:
+            return value
+        return (time if clocks[0] == clocks[1] else time_of_restore), value
 
-    def convert_entry(content: bytes) -> bytes:
-        value = before(content)
-        return after(list(map(convert_one, value)) if lists else convert_one(value))
-
-    return convert_entry
+    if not is_list_format(stored["format"]):
+        return lambda content: after(convert_one(before(content)))
+    return lambda content: after(list(map(convert_one, before(content))))
 
 
 def _reader(stored: Mapping[str, Any]) -> ValueCodec:
     """The codec of entries as they were written, whatever dataclasses are by now."""
-    schema, form = stored["schema"], stored["format"]
+    schema, form = stored.get("schema"), stored["format"]
     return codec_of(
-        type_of_record(schema, "tuple"),
+        None if schema is None else type_of_record(schema, "tuple"),
         lists=is_list_format(form),
         expires=bool(stored["ttl"]),
-        unpickle=stored_value(schema),
+        unpickle=loads if schema is None else stored_value(schema),
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import SECTION, describe_type
+from millstream.functions.descriptors import StateTtlConfig
 from millstream.state.value_codec import PICKLED, codec_of
 from millstream.types.recorded_types import recorded_type, type_of_record
 from millstream.types.type_information import TypeInformation
@@ -67,6 +68,10 @@ class Section:
     #: them; None if nothing was declared.
     schema: RecordedType | None = None
     key_schema: RecordedType | None = None
+    #: The clock of the time to live, "processing" or "event", and its length in milliseconds; None
+    #: if values do not expire, or an early build has not recorded the length.
+    ttl_time: str | None = None
+    ttl: int | None = None
 
 
 #: Kind -> (letter, namespace, format).
@@ -126,8 +131,28 @@ def declared_schemas(value_type: object, key_type: object = None) -> dict[str, A
 def metadata_of(descriptor: StateDescriptor) -> dict[str, object]:
     """What a store is to say of a state that a program declares, but for its number."""
     schemas = declared_schemas(descriptor.type_info, getattr(descriptor, "key_type_info", None))
-    ttl, declared = descriptor.ttl_config is not None, declared_type(descriptor)
-    return {**new_metadata(0, descriptor.kind, ttl=ttl, declared=declared), **schemas}
+    config, declared = descriptor.ttl_config, declared_type(descriptor)
+    made = {**new_metadata(0, descriptor.kind, ttl=bool(config), declared=declared), **schemas}
+    if config is not None:
+        made["ttl_time"] = EVENT_TIME if is_by_event_time(config) else PROCESSING_TIME
+        made["ttl_ms"] = config.get_ttl().to_milliseconds()
+    return made
+
+
+#: The clock of the time to live of a state; processing time where a store does not say.
+PROCESSING_TIME: Final = "processing"
+EVENT_TIME: Final = "event"
+
+
+def is_by_event_time(config: StateTtlConfig) -> bool:
+    """Return whether state expires by event time."""
+    characteristic = config.get_ttl_time_characteristic()
+    return characteristic is StateTtlConfig.TtlTimeCharacteristic.EventTime
+
+
+def ttl_time_of(meta: Mapping[str, Any]) -> str | None:
+    """Return the clock by which the values of a state expire; None if they do not."""
+    return str(meta.get("ttl_time") or PROCESSING_TIME) if meta["ttl"] else None
 
 
 def codec_for(meta: Mapping[str, Any], declared: object = None) -> ValueCodec:
@@ -171,17 +196,21 @@ def format_of(meta: Mapping[str, Any], codec: ValueCodec) -> str:
 
 def declared_parts(wanted: dict[str, object]) -> dict[str, object]:
     """What the program says of the values of a state; of their types only if it declares any."""
-    parts = ["type", "schema", "key_schema", "format"]
-    if wanted["type"] is None:
-        parts = ["format"] if wanted["ttl"] else []
-    return {name: wanted[name] for name in parts if name in wanted}
+    parts = {name: wanted.get(name) for name in ("ttl", "ttl_time", "ttl_ms")}
+    if wanted["ttl"]:
+        parts["format"] = wanted["format"]
+    if wanted["type"] is not None:
+        types = ("type", "schema", "key_schema", "format")
+        parts |= {name: wanted[name] for name in types if name in wanted}
+    return parts
 
 
 def description_of(meta: dict[str, object]) -> str:
     """Kind and type of a state, for people."""
     kind = f"{meta['kind']} state"
     declared = f" of {meta['type']}" if meta.get("type") else ""
-    return f"{kind}{declared}{', expires' if meta['ttl'] else ''}"
+    expires = ", expires" if meta["ttl"] else ""
+    return f"{kind}{declared}{expires}{' by event time' if ttl_time_of(meta) == EVENT_TIME else ''}"
 
 
 def section_record(section: StateSection) -> tuple[bytes, bytes]:
@@ -244,4 +273,6 @@ def section_of(name: str, meta: dict[str, Any]) -> Section:
         expires=bool(meta["ttl"]),
         schema=meta.get("schema"),
         key_schema=meta.get("key_schema"),
+        ttl_time=ttl_time_of(meta),
+        ttl=meta.get("ttl_ms"),
     )

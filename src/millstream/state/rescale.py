@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.contracts.operator import OperatorStateKind, StatePart
 from millstream.errors import StateError
 from millstream.state.key_codec import key_group_of_encoded
-from millstream.state.registry import is_section, variant_name
+from millstream.state.registry import is_section, ttl_time_of, variant_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -221,7 +221,8 @@ def name_in(states: Mapping[bytes, dict[str, Any]], name: bytes, state: dict[str
 
 def _form_of(state: dict[str, Any]) -> dict[str, Any]:
     """What the metadata of a state say of its form; what is unknown may be missing."""
-    return {name: part for name, part in state.items() if name != "index" and part is not None}
+    form = {name: part for name, part in state.items() if part is not None}
+    return {**form, "index": None, "ttl_ms": None, "ttl_time": ttl_time_of(state)}
 
 
 def drop_other_key_groups(

@@ -299,6 +299,7 @@ class InternalTimers:
     """
 
     __slots__ = (
+        "_keyed",
         "delete_event_time",
         "delete_processing_time",
         "event",
@@ -309,6 +310,7 @@ class InternalTimers:
     )
 
     def __init__(self, keyed: KeyContext) -> None:
+        self._keyed = keyed
         #: Called with time and key of each timer before it is given out.
         self.observer: Callable[[int, object], None] | None = None
         self.event = TimerQueue(keyed, "\0timers.event")
@@ -329,11 +331,26 @@ class InternalTimers:
             (timestamp, key, namespace) in order of time.  A timer that is registered while
             iterating and is due fires in the same call.
         """
-        return self._observed(self.event.advance(watermark))
+        fired = self._observed(self.event.advance(watermark))
+        if self._keyed.timestamp is not None:
+            return self._timed(fired, watermark)
+        self._keyed.event_time = watermark
+        return fired
 
     def advance_processing_time(self, now: int) -> Iterator[tuple[int, object, bytes]]:
         """Fire processing-time timers up to ``now`` (milliseconds), like event-time ones."""
         return self._observed(self.processing.advance(now))
+
+    def _timed(
+        self, fired: Iterator[tuple[int, object, bytes]], watermark: int
+    ) -> Iterator[tuple[int, object, bytes]]:
+        """Let event time pass with the timers: what one of them reads has not expired later on."""
+        keyed = self._keyed
+        begun = keyed.event_time
+        for timer in fired:
+            keyed.event_time = max(begun, timer[0])
+            yield timer
+        keyed.event_time = watermark
 
     def _observed(
         self, fired: Iterator[tuple[int, object, bytes]]

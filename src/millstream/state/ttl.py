@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from millstream.errors import StateError
+from millstream.contracts.batch import MIN_TIMESTAMP
+from millstream.errors import ProgramError, StateError
 from millstream.functions.descriptors import StateTtlConfig
 from millstream.functions.handles import ListState, MapState, ValueState
 from millstream.state.key_codec import decode_key
 from millstream.state.key_context import Expiring
+from millstream.state.registry import is_by_event_time
 from millstream.state.value_codec import oldest_time, time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from millstream.state.key_context import ExpiredEntry, KeyContext
     from millstream.state.list_state import KeyedListState, KeyedMapState
@@ -31,10 +33,20 @@ _UNREADABLE: Final = (AttributeError, ImportError, StateError)
 class _Expiry:
     """When values expire; they are kept as (time of last access, value)."""
 
-    __slots__ = ("_keyed", "_length", "on_read", "return_expired")
+    __slots__ = ("_access_time", "_keyed", "_length", "_now", "on_read", "return_expired")
 
-    def __init__(self, keyed: KeyContext, config: StateTtlConfig) -> None:
+    def __init__(self, keyed: KeyContext, name: str, config: StateTtlConfig) -> None:
         self._keyed = keyed
+        self._now: Callable[[], int] = keyed.expiry_time
+        self._access_time = self._now
+        if is_by_event_time(config):
+            self._now, self._access_time = self._event_time, self._time_of_record
+            if keyed.timestamp is None:
+                message = (
+                    f"state {name!r} expires by event time, which keyed process functions have;"
+                    " use one, or let the state expire by processing time"
+                )
+                raise ProgramError(message)
         self._length = config.get_ttl().to_milliseconds()
         self.on_read = config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite
         self.return_expired = (
@@ -42,13 +54,26 @@ class _Expiry:
             is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
         )
 
+    def _event_time(self) -> int:
+        return self._keyed.event_time
+
+    def _time_of_record(self) -> int:
+        time = self._keyed.access_time()
+        if time == MIN_TIMESTAMP:
+            message = (
+                "state that expires by event time is used for a record without a timestamp, before"
+                " the first watermark; give the source a watermark strategy with timestamps"
+            )
+            raise StateError(message)
+        return time
+
     def is_over(self, kept: tuple[int, Any]) -> bool:
         """Return whether what was kept has expired."""
-        return kept[0] + self._length <= self._keyed.expiry_time()
+        return kept[0] + self._length <= self._now()
 
     def stamp(self, value: object) -> tuple[int, Any]:
         """``value`` as it is kept from now on."""
-        return self._keyed.expiry_time(), value
+        return self._access_time(), value
 
 
 _Inner: TypeAlias = "KeyedValueState | KeyedListState | KeyedMapState"
@@ -59,6 +84,7 @@ class _Expiring(Expiring):
 
     def __init__(self, keyed: KeyContext, inner: _Inner, config: StateTtlConfig) -> None:
         super().__init__(inner, config.get_ttl().to_milliseconds())
+        self.by_event_time = is_by_event_time(config)
         self.keyed = keyed
 
     def written(self, rest: bytes, content: bytes) -> int | None:
@@ -127,8 +153,11 @@ class _ExpiringMapEntries(_Expiring):
 
 def _watch(expiring: _Expiring, config: StateTtlConfig) -> None:
     """Have what is over removed in the background, unless the program does not want that."""
-    if config.get_cleanup_strategies().is_cleanup_in_background():
+    strategies = config.get_cleanup_strategies()
+    if strategies.is_cleanup_in_background():
         expiring.keyed.expired.watch(expiring)
+    if strategies.in_full_snapshot():
+        expiring.keyed.expired.left_out.append(expiring)
 
 
 class TtlValueState(ValueState[Any]):
@@ -138,7 +167,7 @@ class TtlValueState(ValueState[Any]):
 
     def __init__(self, keyed: KeyContext, inner: KeyedValueState, config: StateTtlConfig) -> None:
         self._inner = inner
-        self._expiry = _Expiry(keyed, config)
+        self._expiry = _Expiry(keyed, inner.descriptor.name, config)
         _watch(_Expiring(keyed, inner, config), config)
 
     def value(self) -> Any:
@@ -168,7 +197,7 @@ class TtlListState(ListState[Any]):
 
     def __init__(self, keyed: KeyContext, inner: KeyedListState, config: StateTtlConfig) -> None:
         self._inner = inner
-        self._expiry = _Expiry(keyed, config)
+        self._expiry = _Expiry(keyed, inner.descriptor.name, config)
         _watch(_ExpiringElements(keyed, inner, config), config)
 
     def get(self) -> list[Any]:
@@ -203,7 +232,7 @@ class TtlMapState(MapState[Any, Any]):
 
     def __init__(self, keyed: KeyContext, inner: KeyedMapState, config: StateTtlConfig) -> None:
         self._inner = inner
-        self._expiry = _Expiry(keyed, config)
+        self._expiry = _Expiry(keyed, inner.descriptor.name, config)
         _watch(_ExpiringMapEntries(keyed, inner, config), config)
 
     def _read(self, key: Any, kept: tuple[int, Any] | None) -> tuple[Any] | None:

@@ -292,6 +292,7 @@ class KeyedOperator(FunctionOperator):
             self.keyed_state.live_on(False)  # noqa: FBT003 - others have its memory now
 
     def restore(self, restored: RestoreContext) -> None:
+        self.keyed_state.event_time = restored.watermark
         try:
             self.keyed_state.begin_epoch(
                 store_of(restored), restored.processing_time, restored.clock
@@ -354,6 +355,7 @@ class KeyedOperator(FunctionOperator):
     def flush_state(self, checkpoint: Checkpoint) -> None:
         self.keyed_state.live_on(checkpoint.next_attempt is not None)
         try:
+            self.keyed_state.drop_expired()
             self.keyed_state.flush()
         except StateError as error:  # a value that cannot be pickled
             raise self._of_operator(error) from error

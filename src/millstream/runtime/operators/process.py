@@ -172,7 +172,16 @@ class KeyedProcessOperator(KeyedOperator):
         """Make the context, then open the function."""
         self._service = KeyedTimerService(self.keyed_state)
         self._context: Any = _KeyedProcessContext(self.keyed_state, self._service)
+        self.keyed_state.timestamp = self._event_timestamp
         super().open()
+
+    def _event_timestamp(self) -> int:
+        """The timestamp of the record or event-time timer; processing-time timers have none."""
+        context = self._context
+        if context.domain is not TimeDomain.EVENT_TIME:
+            return MIN_TIMESTAMP
+        timestamp: int = context.current_timestamp
+        return timestamp
 
     def restore(self, restored: RestoreContext) -> None:
         super().restore(restored)
