@@ -72,6 +72,8 @@ def test_a_pack_that_cannot_be_written_is_written_before_the_next_one(
         patch.setattr(ObjectStorage, "write", refuse)
         with pytest.raises(ObjectStoreError, match="away"), packing(storage):
             made = upload_files(storage, files_in(tmp_path / "first", a=b"1"), "u", "s")
+        with pytest.raises(ObjectStoreError, match="away"), packing(storage):
+            pytest.fail("a second one would be gathered while the first one is in memory")
     assert list(storage.list_names("state")) == []
     with packing(storage):
         made |= upload_files(storage, files_in(tmp_path / "second", b=b"2"), "u", "t")

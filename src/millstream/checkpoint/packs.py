@@ -81,6 +81,8 @@ def packing(storage: CheckpointStorage) -> Iterator[None]:
     if not storage.pack_below:
         yield
         return
+    # Before anything is gathered: while the storage is away, no snapshot adds to what is in memory.
+    _write_owed(storage)
     pack = _gathering.pack = Pack()
     try:
         yield
@@ -89,6 +91,10 @@ def packing(storage: CheckpointStorage) -> Iterator[None]:
         if pack.content:
             with _lock:
                 _owed.setdefault(storage.location, []).append(pack)
+    _write_owed(storage)
+
+
+def _write_owed(storage: CheckpointStorage) -> None:
     with _lock:
         owed = _owed.get(storage.location, [])
         while owed:
