@@ -57,6 +57,9 @@ REFERENCE: Final[dict[str, dict[str, str]]] = {
         "millstream.datastream.connectors.number_seq": "Numbers",
         "millstream.spark": "DataFrames",
         "millstream.datastream.connectors.base": "Contracts and templates",
+        "millstream.state_processor": "State as data",
+        "millstream.state_processor.reader": "State as DataFrames",
+        "millstream.state_processor.writer": "State from DataFrames",
         "millstream.extensions": "Extensions",
     },
     "Tests": {

@@ -17,6 +17,7 @@ from millstream.datastream import JobExecutionResult, JobStatus, StreamExecution
 from millstream.datastream.environment import execution_context
 from millstream.errors import JobError, ProgramError
 from millstream.execution.monitor import JobStart
+from millstream.state.query import StateQueryResult
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class MiniClient:
         format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
     ) -> str:
         raise ProgramError(directory or format_type.value)
+
+    def query_state(self, uid: str, state: str, key: object) -> StateQueryResult:
+        return StateQueryResult(1, 2, (uid, state, key))
 
     def get_job_execution_result(self) -> JobExecutionResult:
         while not self.ended.wait(0.2):

@@ -30,6 +30,7 @@ from millstream.datastream.environment import (
 from millstream.errors import ConfigurationError, ProgramError
 from millstream.execution.monitor import JobStart
 from millstream.functions.watermark_strategy import FieldTimestampAssigner, WatermarkStrategy
+from millstream.state.query import StateQueryResult
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ class FakeClient:
         format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
     ) -> str:
         return f"{directory}, {format_type.value}"
+
+    def query_state(self, uid: str, state: str, key: object) -> StateQueryResult:
+        return StateQueryResult(1, 2, (uid, state, key))
 
     def get_job_execution_result(self) -> JobExecutionResult:
         return JobExecutionResult("job", self.graph.job_name, 5, {"n": 1})

@@ -234,6 +234,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_sql(commands)
     _add_checkpoints(commands)
     _add_savepoint(commands)
+    _add_state_command(commands)
     _add_transactions(commands)
     for command in commands.choices.values():
         _add_traceback(command)
@@ -455,6 +456,47 @@ def _add_savepoint(commands: argparse._SubParsersAction[ArgumentParser]) -> None
     _add_key_file(savepoint)
 
 
+def _add_state_command(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    state = commands.add_parser(
+        "state",
+        help="show, compare and export the state of a savepoint",
+        description="List the states of a savepoint, or of the latest checkpoint of a checkpoint "
+        "directory: operator, type, entries and size. The program is neither needed nor run.",
+    )
+    state.add_argument("path", metavar="PATH", help="a savepoint or a checkpoint directory")
+    state.add_argument(
+        "--checkpoint",
+        dest="checkpoint_id",
+        type=whole_number,
+        metavar="ID",
+        help="the checkpoint of a checkpoint directory (default: the latest)",
+    )
+    _add_key_file(state)
+    actions = state.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="list the states (the default)")
+    show = actions.add_parser("show", help="show the entries of a state")
+    show.add_argument("uid", metavar="UID", help="the uid of the operator")
+    show.add_argument("state", metavar="STATE", help="the name of the state, as it is listed")
+    show.add_argument("--key", help="only the entries of this key")
+    diff = actions.add_parser(
+        "diff",
+        help="compare with another savepoint",
+        description="Show entries that are only in PATH (-), only in OTHER (+), or different (~). "
+        "The exit code is 1 if there are any.",
+    )
+    diff.add_argument("other", metavar="OTHER", help="a savepoint or a checkpoint directory")
+    for action in (show, diff):
+        action.add_argument(
+            "--limit",
+            type=_positive,
+            default=20,
+            metavar="N",
+            help="entries per state (default: %(default)s)",
+        )
+    export = actions.add_parser("export", help="write each state as a Parquet file")
+    export.add_argument("other", metavar="TARGET", help="a new directory")
+
+
 def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
@@ -553,8 +595,8 @@ def _add_transactions(commands: argparse._SubParsersAction[ArgumentParser]) -> N
         )
 
 
-def _dispatch(options: argparse.Namespace) -> int:
-    # Imported here: `millstream --help` shall not wait for pyarrow and Spark.
+def _dispatch_storage(options: argparse.Namespace) -> int:
+    """Run a command that reads or changes what jobs have stored."""
     if options.command == "checkpoints":
         from millstream.cli.checkpoints_command import show_checkpoints
 
@@ -582,20 +624,41 @@ def _dispatch(options: argparse.Namespace) -> int:
                 form=options.form,
             )
         )
-    if options.command == "transactions":
-        from millstream.cli.transactions_command import show_transactions
+    if options.command == "state":
+        from millstream.cli.state_command import StateOptions, show_state
 
-        properties = {"bootstrap.servers": options.bootstrap_servers, **dict(options.properties)}
-        prefix, ids = getattr(options, "prefix", ""), getattr(options, "ids", ())
-        return show_transactions(
-            options.action,
-            properties,
-            prefix,
-            ids,
-            directories=options.directories,
-            force=getattr(options, "force", False),
-            key_file=getattr(options, "hmac_key_file", ""),
+        return show_state(
+            StateOptions(
+                options.path,
+                options.action or "list",
+                options.checkpoint_id,
+                getattr(options, "hmac_key_file", ""),
+                getattr(options, "uid", ""),
+                getattr(options, "state", ""),
+                getattr(options, "key", None),
+                getattr(options, "limit", 20),
+                getattr(options, "other", ""),
+            )
         )
+    from millstream.cli.transactions_command import show_transactions
+
+    properties = {"bootstrap.servers": options.bootstrap_servers, **dict(options.properties)}
+    prefix, ids = getattr(options, "prefix", ""), getattr(options, "ids", ())
+    return show_transactions(
+        options.action,
+        properties,
+        prefix,
+        ids,
+        directories=options.directories,
+        force=getattr(options, "force", False),
+        key_file=getattr(options, "hmac_key_file", ""),
+    )
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    if options.command in ("checkpoints", "savepoint", "state", "transactions"):
+        return _dispatch_storage(options)
+    # Imported here: `millstream --help` shall not wait for pyarrow and Spark.
     from millstream.cli.run_command import ProgramOptions
 
     program = ProgramOptions(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from millstream import crash_points, errors
 from millstream.checkpoint.commit import PendingCommits
 from millstream.checkpoint.job_directories import check_directories
+from millstream.checkpoint.manifest_log import ManifestLog
 from millstream.checkpoint.savepoint import SavepointFormatType
 from millstream.configuration import options
 from millstream.errors import (
@@ -54,6 +55,7 @@ from millstream.metrics.progress import (
 from millstream.metrics.registry import MetricRegistry, TaskFigures
 from millstream.metrics.reporting import MetricReporting
 from millstream.metrics.settings import reporters_of
+from millstream.state.query import StateQueryResult, query_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -626,6 +628,22 @@ class JobDriver(JobHandle):
     ) -> str:
         """Have a checkpoint copied, and wait for it."""
         return self._job.savepoints.ask(directory, format_type).result()
+
+    def query_state(self, uid: str, state: str, key: object) -> StateQueryResult:
+        """Read a state in the last checkpoint, or in the next one if that is gone meanwhile."""
+        storage = self._job.storage
+        for last_try in (False, False, True):
+            manifest = ManifestLog(storage).latest()
+            if manifest is None:
+                message = f"job {self._job.graph.job_name!r} has no checkpoint yet"
+                raise errors.CheckpointError(message)
+            try:
+                return query_checkpoint(storage, manifest, uid, state, key)
+            except errors.CorruptCheckpointError:
+                newest = ManifestLog(storage).latest()
+                if last_try or newest is None or newest.epoch == manifest.epoch:
+                    raise
+        raise AssertionError
 
     def stop(self, *, drain: bool = False) -> str:
         if self._job.temporary and not drain and not self._ended.is_set():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millstream.checkpoint.commit import PendingCommits
     from millstream.execution.monitor import CompletedCheckpoint, JobStart
     from millstream.metrics.progress import OperatorTime
+    from millstream.state.query import StateQueryResult
 
 
 T = TypeVar("T")
@@ -248,6 +249,9 @@ class JobHandle(Protocol):
             The directory of the savepoint, or of the checkpoint.
         """
 
+    def query_state(self, uid: str, state: str, key: object) -> StateQueryResult:
+        """Read what the last checkpoint has of a keyed state for a key."""
+
     def get_job_execution_result(self) -> JobExecutionResult:
         """Wait for the end."""
 
@@ -365,6 +369,24 @@ class JobClient:
         return CompletableFuture.supply_async(
             lambda: self.job.trigger_savepoint(savepoint_directory, format_type)
         )
+
+    def query_state(self, uid: str, state: str, key: object) -> CompletableFuture[StateQueryResult]:
+        """Read the keyed state of a function for one key, as the last checkpoint has it.
+
+        The job is not disturbed.  The result has the id of the checkpoint; what was processed
+        after it is not in the value.
+
+        Args:
+            uid: of the operator.
+            state: the name of the state.
+            key: as the function sees it.
+
+        Returns:
+            Done when it is read; ``value`` is None if the key has no state.  ``result()`` raises
+            StateError if there is no such operator or state, and CheckpointError if there is no
+            checkpoint yet.
+        """
+        return CompletableFuture.supply_async(lambda: self.job.query_state(uid, state, key))
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """The result of the job, once it has ended.

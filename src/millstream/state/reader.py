@@ -30,7 +30,7 @@ from millstream.state.operator_state import StateReader
 from millstream.state.packed_buckets import decoded_bucket
 from millstream.state.registry import Section, is_list_format, read_sections
 from millstream.state.rescale import key_and_rest, own_states, timed_key_and_rest
-from millstream.state.value_codec import codec_of
+from millstream.state.value_codec import codec_of, pickled
 from millstream.types.recorded_types import type_of_record
 from millstream.types.row import row_class
 
@@ -528,6 +528,13 @@ def _codec(schema: str, form: str, expires: bool) -> ValueCodec:  # noqa: FBT001
     return codec_of(kind, lists=lists, expires=expires, unpickle=readable_value)
 
 
+def readable_codec(section: Section) -> ValueCodec:
+    """The codec of the values of a section, which finds no class of the program."""
+    if section.format.startswith("typed"):
+        return _codec(json.dumps(section.schema), section.format, section.expires)
+    return pickled(readable_value)
+
+
 def _value(section: Section, stored: bytes) -> object:
     if section.format == "":
         return None
@@ -535,10 +542,7 @@ def _value(section: Section, stored: bytes) -> object:
         return stored
     if section.format == "packed map":
         return decoded_bucket(stored)[2]
-    if section.format.startswith("typed"):
-        form = (json.dumps(section.schema), section.format, section.expires)
-        return _codec(*form).decode(stored)
-    value = readable_value(stored)
+    value = readable_codec(section).decode(stored)
     if section.format == "pickled windows":
         return [
             (readable_window(window)[0], [readable_window(each)[0] for each in states])

@@ -16,11 +16,10 @@ import pyarrow as pa
 
 from millstream.errors import StateError
 from millstream.functions.window import TimeWindow
-from millstream.state.canonical.value_form import ColumnCodec, ValueForm, infer_form
+from millstream.state.canonical.value_form import OBJECT, ColumnCodec, ValueForm, infer_form
 from millstream.state.key_codec import WindowCodec, encode_key, key_group_of_encoded
-from millstream.state.reader import readable_key, readable_value
+from millstream.state.reader import readable_codec, readable_key
 from millstream.state.rescale import key_and_rest, timed_key_and_rest
-from millstream.state.serializers import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,12 +46,13 @@ _TIME: Final = struct.Struct(">Q")
 _BIAS: Final = 2**63
 #: Milliseconds; about the year 4100.
 _LATEST: Final = 2**46
-_NUMBER_SIZE: Final = 8
 _TWO: Final = struct.Struct(">H")
 _LENGTH: Final = struct.Struct(">I")
 _WINDOWS: Final = WindowCodec()
 #: How many rows decide of a column's form.
 SAMPLE: Final = 4096
+#: Of chunks of windows' elements, and of all others.
+_WINDOW_NUMBER: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
 
 
@@ -161,9 +161,12 @@ class SectionLayout:
         self._has_map_key = section.namespace == "map key"
         self._has_window = "window" in section.namespace or section.namespace == "timer"
         self._has_number = section.namespace in ("number", "sequence", "window, number")
-        self._is_list = section.format == "pickled list"
-        self._is_pickled = section.format in ("pickle", "pickled list")
-        self._expires = section.expires and self._is_pickled
+        self._number = _WINDOW_NUMBER if self._has_window else _NUMBER
+        self._is_list = section.format in ("pickled list", "typed list")
+        #: Whether the value is known, and not only its bytes.
+        self._is_known = self._is_list or section.format in ("pickle", "typed")
+        self._codec = readable_codec(section)
+        self._expires = section.expires and self._is_known
         self._columns: dict[str, Column] = {}
         if columns is not None:
             self._columns = {name: Column.of_form(name, form) for name, form in columns.items()}
@@ -181,16 +184,20 @@ class SectionLayout:
             return Entry(None, b"", name[3:], time, _OPAQUE, stored)
         timed = self._is_timed
         stored_key, rest = timed_key_and_rest(name) if timed else key_and_rest(name)
-        value = self._value_of(stored) if self._is_pickled else _OPAQUE
+        value = self._value_of(stored) if self._is_known else _OPAQUE
         key = readable_key(stored_key)
         return Entry(key, stored_key, rest, _time_of(name) if timed else 0, value, stored)
 
-    @staticmethod
-    def _value_of(stored: bytes) -> Any:
+    def _value_of(self, stored: bytes) -> Any:
+        """The value, if it is known and would be stored in the same bytes again."""
         try:
-            return readable_value(stored)
-        except StateError:
+            value = self._codec.decode(stored)
+            # A pickle has several forms; what is equal and of the same types is the same.
+            if self._codec.is_typed and self._codec.encode(value) != stored:
+                return _OPAQUE
+        except Exception:  # noqa: BLE001 - of whatever a value is: it stays as it is stored
             return _OPAQUE
+        return value
 
     def find_forms(self, entries: Sequence[Entry]) -> None:
         """Choose the forms of columns from the first entries."""
@@ -217,6 +224,14 @@ class SectionLayout:
         if not self._expires:
             return [(None, each) for each in found]
         return found if all(map(_is_stamped, found)) else None
+
+    @property
+    def typed_columns(self) -> list[str]:
+        """The names of the columns that have forms."""
+        if self.is_chunked:
+            return [VALUE]
+        names = [KEY, MAP_KEY] if self._has_map_key else [KEY]
+        return [*names, VALUE] if self.section.format else names
 
     @property
     def schema(self) -> pa.Schema:
@@ -246,6 +261,14 @@ class SectionLayout:
     def forms(self) -> dict[str, Any]:
         """The forms of its columns, as the metadata of the file has them."""
         return {name: column.form() for name, column in self._columns.items()}
+
+    @property
+    def value_forms(self) -> dict[str, ValueForm]:
+        """The forms of its columns; OBJECT of those that hold values as the store does."""
+        return {
+            name: OBJECT if column.codec is None else column.codec.form
+            for name, column in self._columns.items()
+        }
 
     def batch(self, entries: Sequence[Entry], subtask: int) -> pa.RecordBatch:
         """The rows of some entries.
@@ -338,7 +361,7 @@ class SectionLayout:
         nothing = (None, None, None, None)
         if not rest:
             return nothing
-        at = len(rest) - _NUMBER_SIZE if self._has_number else len(rest)
+        at = len(rest) - self._number.size if self._has_number else len(rest)
         head, tail = rest[: max(at, 0)], rest[max(at, 0) :]
         number = int.from_bytes(tail, "big") if self._has_number else None
         start = end = None
@@ -364,7 +387,41 @@ class SectionLayout:
         if start is not None and end is not None:
             found = b"w" if self.section.namespace == "timer" else b""
             found += _WINDOWS.encode(TimeWindow(start, end))
-        return found if number is None else found + _NUMBER.pack(number)
+        return found if number is None else found + self._number.pack(number)
+
+    # From rows to values for people and programs.
+
+    def readable_rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        """Yield rows with keys and values as Python objects; nothing of the program is imported.
+
+        A list of which the column holds no element is one row, with all of its elements.
+
+        Raises:
+            StateError: a key or value cannot be read.
+        """
+        shown = {
+            name: batch.column(name).to_pylist()
+            for name in batch.schema.names
+            if not name.endswith(OTHER) and name not in self._columns
+        }
+        for name, column in self._columns.items():
+            values, stored = column.read(batch)
+            read = readable_key if name != VALUE else self._readable
+            shown[name] = [
+                value if other is None else read(other)
+                for value, other in zip(values, stored, strict=True)
+            ]
+        names = [name for name in self.schema.names if name in shown]
+        for row in zip(*(shown[name] for name in names), strict=True):
+            yield dict(zip(names, row, strict=True))
+
+    def _readable(self, stored: bytes) -> Any:
+        if not self._is_known:
+            return stored
+        value = self._codec.decode(stored)
+        if self._is_list and self._expires:
+            return [each for _, each in value]
+        return value[1] if self._expires else value
 
     # From rows to entries.
 
@@ -425,13 +482,13 @@ class SectionLayout:
                     elements.append(value)
                     continue
                 if place is not None:
-                    yield (*place, dumps(elements))
+                    yield (*place, self._codec.encode(elements))
                 place, elements = name, [value]
                 if position is None:
                     yield (*name, _present(stored, self.section.name))
                     place = None
         if place is not None:
-            yield (*place, dumps(elements))
+            yield (*place, self._codec.encode(elements))
 
     def _names(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes, bytes]]:
         times = batch.column(TIME).to_pylist() if self._is_timed else [0] * batch.num_rows
@@ -455,7 +512,8 @@ class SectionLayout:
             found = column.read(batch)[1]
             return [_present(each, self.section.name) for each in found]
         return [
-            dumps(value) if stored is None else stored for value, stored in self._list_values(batch)
+            self._codec.encode(value) if stored is None else stored
+            for value, stored in self._list_values(batch)
         ]
 
     def _list_values(self, batch: pa.RecordBatch) -> list[tuple[Any, bytes | None]]:

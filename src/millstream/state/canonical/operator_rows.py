@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from millstream.state.reader import readable_value
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 _UNREADABLE: Final = object()
@@ -128,6 +129,20 @@ class OperatorLayout:
             value = parts if self._is_broadcast else parts[0]
             own.append(dumps(value) if stored is None else stored)
         return found
+
+    def readable_rows(self, table: pa.Table) -> Iterator[dict[str, Any]]:
+        """Yield rows with elements as Python objects; nothing of the program is imported.
+
+        Raises:
+            StateError: an element cannot be read.
+        """
+        names = [KEY, VALUE] if self._is_broadcast else [VALUE]
+        subtasks, positions = (table.column(name).to_pylist() for name in (SUBTASK, POSITION))
+        elements = chain.from_iterable(self.elements(table).values())
+        for subtask, position, stored in zip(subtasks, positions, elements, strict=True):
+            value = readable_value(stored)
+            parts = value if self._is_broadcast else (value,)
+            yield {SUBTASK: subtask, POSITION: position, **dict(zip(names, parts, strict=True))}
 
 
 def _readable(stored: bytes) -> Any:

@@ -157,7 +157,7 @@ def _restored_keyed(
             store = open_store(backend, storage, uid, subtask, held, [], f"start-{subtask}", work)
             stack.callback(store.close)
             stores[subtask] = store
-        target = _Stores(
+        target = Stores(
             stores, {subtask: (first, stop) for subtask, (first, stop) in groups.items()}
         )
         target.write_all(list(saved.stores.get(uid, {}).items()))
@@ -178,7 +178,7 @@ def _restored_keyed(
     return handles
 
 
-class _Stores:
+class Stores:
     """The stores of all subtasks of an operator, which are filled together."""
 
     def __init__(
