@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -140,5 +141,6 @@ class Samples(Collector):
             metric.add_sample(f"{metric.name}_{name}", labels, value[name])
 
 
+@lru_cache(maxsize=8192)  # labels of one job come again at every scrape
 def _valid(text: str) -> str:
     return _INVALID.sub("_", text)

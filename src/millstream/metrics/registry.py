@@ -35,6 +35,9 @@ _RATE_STEP: Final = 5.0
 #: Milliseconds per second from which a subtask is called backpressured.
 _BACKPRESSURED: Final = 100.0
 _SECOND: Final = 1000
+#: Characters of an operator's name, as in Flink, and of a task's, which has those of all operators.
+_LONGEST_NAME: Final = 80
+_LONGEST_TASK_NAME: Final = 255
 #: In the place of a slot's number.
 _DRIVER: Final = -1
 _PER_SECOND: Final = "PerSecond"
@@ -85,6 +88,9 @@ class _Rates:
         """Remember the counts of now, if the last ones are older than some seconds."""
         if now - self._seen[-1][0] >= _RATE_STEP:
             self._seen.append((now, counts))
+
+    def forget(self, now: float) -> None:
+        """Forget counts that no rate of now needs."""
         # One that is older than the span stays, for what has happened since.
         while len(self._seen) > 1 and now - self._seen[1][0] >= _RATE_SPAN:
             self._seen.popleft()
@@ -100,6 +106,7 @@ class _Rates:
 class _Task:
     """A chain of operators, which Flink calls a task."""
 
+    name: str
     number: int
     level: int
     parallelism: int
@@ -234,6 +241,7 @@ class MetricRegistry:
         """
         with self._lock:
             now = self._seconds()
+            self._rates.forget(now)
             counts = self._counts(tasks.counts)
             rated: dict[object, float] = {
                 (*key, name): _number(metrics[name])
@@ -440,7 +448,7 @@ class MetricRegistry:
             **self._job,
             "tm_id": f"slot-{subtask}",
             "task_id": task_id,
-            "task_name": " -> ".join(operator_name(each) for each in task.nodes),
+            "task_name": task.name,
             "task_attempt_id": f"{task_id}_{subtask}_{self._restarts}",
             "task_attempt_num": str(self._restarts),
             "subtask_index": str(subtask),
@@ -451,10 +459,13 @@ class MetricRegistry:
 
 
 def operator_name(node: StreamNode) -> str:
-    """Return what Flink calls an operator: sources and sinks by what they are, too."""
+    """Return what Flink calls an operator: sources and sinks by what they are, too; cut."""
+    name = node.name
     if node.kind == "source":
-        return f"Source: {node.name}"
-    return f"{node.name}: Writer" if node.kind == "sink" else node.name
+        name = f"Source: {name}"
+    elif node.kind == "sink":
+        name = f"{name}: Writer"
+    return name[:_LONGEST_NAME]
 
 
 def _tasks_of(graph: JobGraph) -> Iterator[_Task]:
@@ -472,7 +483,8 @@ def _tasks_of(graph: JobGraph) -> Iterator[_Task]:
         nodes, first, last = (
             tuple(graph.nodes[each] for each in many) for many in (stage.nodes, heads, tails)
         )
-        yield _Task(stage.number, stage.level, stage.parallelism, nodes, first, last)
+        name = " -> ".join(map(operator_name, nodes))[:_LONGEST_TASK_NAME]
+        yield _Task(name, stage.number, stage.level, stage.parallelism, nodes, first, last)
 
 
 def _state_sizes(last: Manifest) -> Iterator[tuple[str, int, int]]:

@@ -1,0 +1,187 @@
+"""What the registry makes of events of the driver and of counts of tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.checkpoint.commit import PendingCommits
+from millstream.checkpoint.model import OperatorAck, SplitState, TaskAck
+from millstream.checkpoint.publish import EpochMetadata, make_manifest
+from millstream.common import Configuration, Types
+from millstream.contracts.metrics import counter, gauge
+from millstream.datastream import StreamExecutionEnvironment
+from millstream.datastream.connectors import DiscardingSink
+from millstream.metrics.registry import MetricRegistry, TaskFigures
+from millstream.runtime.process_use import ProcessUse
+from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
+
+if TYPE_CHECKING:
+    from millstream.checkpoint.model import Manifest
+
+
+class Clock:
+    """Seconds that pass when a test says so; the time since 1970 begins at 1,000 s."""
+
+    def __init__(self) -> None:
+        self.seconds = 50.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def milliseconds(self) -> int:
+        return int((self.seconds + 950) * 1000)
+
+
+class Observed:
+    """A registry of a job: source "numbers" and map "counts", an exchange, a sink."""
+
+    def __init__(self) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+        numbers = env.set_parallelism(2).from_sequence(0, 9).uid("numbers").name("numbers")
+        counts = numbers.map(lambda n: n, Types.LONG()).uid("counts").name("counts")
+        keyed = counts.key_by(lambda n: n, Types.LONG())
+        keyed.sink_to(DiscardingSink()).uid("sink").name("sink")
+        self.clock = Clock()
+        graph = env.get_job_graph("a job")
+        self.registry = MetricRegistry(graph, "id", self.clock, self.clock.milliseconds)
+        self.last: Manifest | None = None
+
+    def checkpoint(self, records: int, **more: Any) -> None:
+        """Complete one in which the first subtask has read some records."""
+        epoch = 0 if self.last is None else self.last.epoch + 1
+        split = SplitState("numbers", "s", 0, finished=False, watermark=7, records=records)
+        operators = [
+            OperatorAck("numbers", 0, 7),
+            OperatorAck("counts", 0, 990_000, metrics={"numRecordsIn": records, **more}),
+        ]
+        acks = [TaskAck(epoch, 0, 0, "a", operators, [split], seconds=2.0, peak_memory=77)]
+        metadata = EpochMetadata(epoch, 1, {}, {0: 2, 1: 2}, 128)
+        self.last = make_manifest(metadata, acks, self.last)
+        self.registry.checkpoint_completed(self.last, acks, 1.5, 300)
+
+    def values(
+        self, *counts: RunningMetrics, pending: PendingCommits | None = None, **tasks: Any
+    ) -> dict[tuple[str, ...], Any]:
+        """By operator, or task, and subtask, where there are such, and name."""
+        figures = TaskFigures(counts, **tasks)
+        found = {}
+        for each in self.registry.collect(figures, pending or PendingCommits()):
+            of = each.variables
+            owner = of.get("operator_name") or of.get("task_name") or of.get("tm_id")
+            begin = (owner, of.get("subtask_index", "")) if owner else ()
+            found[*begin, each.name] = each.value
+        return found
+
+
+@pytest.fixture
+def job() -> Observed:
+    return Observed()
+
+
+SOURCE, MAP = ("Source: numbers", "0"), ("counts", "0")
+TASK = ("Source: numbers -> counts", "0")
+
+
+def test_counts_of_checkpoints_and_of_running_tasks_add_up(job: Observed) -> None:
+    job.checkpoint(10)
+    running = RunningMetrics(0, {"numbers.numRecordsIn": 5, "counts.numRecordsIn": 4}, 0)
+    found = job.values(running)
+    assert (found[*SOURCE, "numRecordsOut"], found[*MAP, "numRecordsIn"]) == (15, 14)
+    assert found[*TASK, "numRecordsIn"] == 15
+    assert found["counts", "1", "numRecordsIn"] == 0
+    job.checkpoint(6)
+    # What it said before the checkpoint is in that.
+    found = job.values(running)
+    assert (found[*SOURCE, "numRecordsIn"], found[*MAP, "numRecordsIn"]) == (16, 16)
+
+
+def test_a_counter_does_not_go_back_after_a_failure(job: Observed) -> None:
+    running = RunningMetrics(-1, {"counts.numRecordsIn": 9}, 0)
+    assert job.values(running)[*MAP, "numRecordsIn"] == 9
+    assert job.values()[*MAP, "numRecordsIn"] == 9
+    job.checkpoint(12)
+    assert job.values()[*MAP, "numRecordsIn"] == 12
+
+
+def test_rates_are_of_the_last_minute(job: Observed) -> None:
+    job.clock.seconds += 10
+    job.checkpoint(100)
+    assert job.values()[*MAP, "numRecordsInPerSecond"] == 10
+    job.clock.seconds += 60
+    assert job.values()[*MAP, "numRecordsInPerSecond"] == pytest.approx(0)
+    job.checkpoint(600)
+    job.clock.seconds += 30
+    assert job.values()[*MAP, "numRecordsInPerSecond"] == pytest.approx(600 / 90)
+
+
+def test_time_at_work(job: Observed) -> None:
+    assert (*TASK, "busyTimeMsPerSecond") not in job.values()
+    job.clock.seconds += 4
+    job.checkpoint(1)
+    found = job.values()
+    busy, idle = (found[*TASK, f"{each}TimeMsPerSecond"] for each in ("busy", "idle"))
+    assert (busy, idle, found[*TASK, "isBackPressured"]) == (500, 500, 0)
+    times = {(0, 0): SubtaskTimes(100, 200, 700, waiting=9)}
+    found = job.values(times=times)
+    assert found[*TASK, "backPressuredTimeMsPerSecond"] == 700
+    assert (found[*TASK, "isBackPressured"], found[*TASK, "inputQueueSize"]) == (1, 9)
+
+
+def test_event_time_and_commits(job: Observed) -> None:
+    job.checkpoint(1)
+    pending = PendingCommits(0, 999_000, {"sink": 3})
+    found = job.values(pending=pending)
+    assert found[*MAP, "currentInputWatermark"] == 990_000
+    assert found[*MAP, "watermarkLag"] == 10_000
+    assert (*SOURCE, "currentInputWatermark") not in found
+    assert found[*SOURCE, "currentOutputWatermark"] == 7
+    committer = ("sink: Committer", "0")
+    assert found[*committer, "pendingCommittables"] == 3
+    assert found[*committer, "pendingCommittablesAge"] == 1000
+
+
+def test_checkpoints_and_restarts(job: Observed) -> None:
+    found = job.values()
+    assert found["numberOfCompletedCheckpoints",] == 0
+    assert found["lastCheckpointRestoreTimestamp",] == -1
+    job.registry.moved("RUNNING")
+    job.clock.seconds += 3
+    job.checkpoint(1)
+    job.registry.checkpoint_failed()
+    job.registry.moved("RESTARTING")
+    job.clock.seconds += 2
+    found = job.values()
+    assert (found["uptime",], found["downtime",], found["restartingTime",]) == (0, 2000, 2000)
+    job.registry.restarted()
+    job.registry.moved("RUNNING")
+    assert job.last is not None
+    job.registry.recovered(job.last)
+    job.clock.seconds += 1
+    found = job.values()
+    names = ("uptime", "downtime", "runningTimeTotal", "numRestarts", "numRunningJobs")
+    assert [found[each,] for each in names] == [1000, 0, 4000, 1, 1]
+    counts = ("numberOfCompletedCheckpoints", "numberOfFailedCheckpoints", "lastCheckpointDuration")
+    assert [found[each,] for each in counts] == [1, 1, 1500]
+    assert (found["lastCheckpointSize",], found["totalNumberOfCheckpoints",]) == (300, 2)
+    assert found["lastCheckpointRestoreTimestamp",] == 1_005_000
+
+
+def test_metrics_of_functions_have_their_subtask(job: Observed) -> None:
+    job.checkpoint(1, **{"a.mine": counter(3), "answer": gauge(42)})
+    running = RunningMetrics(0, {"counts.a.mine": counter(2), "counts.answer": gauge(43)}, 0)
+    found = job.values(running)
+    assert (found[*MAP, "mine"], found[*MAP, "answer"]) == (5, 43)
+
+
+def test_processes_of_slots(job: Observed) -> None:
+    job.checkpoint(1)
+    assert job.values()["slot-0", "", "RSS"] == 77
+
+    def use(moment: float, cpu: float) -> dict[int, tuple[str, ProcessUse]]:
+        return {0: ("there", ProcessUse(moment, int(cpu * 1e9), 5, 4))}
+
+    assert job.values(uses=use(10, 1))["slot-0", "", "Load"] == 0
+    found = job.values(uses=use(12, 5))
+    assert (found["slot-0", "", "Load"], found["slot-0", "", "RSS"]) == (0.5, 5)
