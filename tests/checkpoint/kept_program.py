@@ -280,7 +280,7 @@ class Keeps(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         number = value[1]
         self.value.update((self.value.value() or 0) + number)
-        self.row.update(Row(number=number, place=Place("x", number), colour=Colour.RED))
+        self.row.update(Row(colour=Colour.RED, number=number, place=Place("x", number)))
         self.pair.update(Pair(self.pair.value(), number) if number % 5 else Pair(None, number))
         self.items.add(number)
         self.map.put(str(number % 4), number)
@@ -343,7 +343,7 @@ def _key_of(event: Any) -> Any:
 def _keyed(events: DataStream) -> dict[str, DataStream]:
     """Operators that are no windows, or windows of other elements and keys."""
     keyed = events.key_by(_key_of)
-    rows = events.map(lambda each: Row(name=each[0], number=each[1], colour=Colour.BLUE))
+    rows = events.map(lambda each: Row(colour=Colour.BLUE, name=each[0], number=each[1]))
     places = events.map(
         lambda each: (Place(each[0], each[1] % 2), each[1], Colour(1 + each[1] % 2))
     )
@@ -377,7 +377,7 @@ def _keyed(events: DataStream) -> dict[str, DataStream]:
         "rows": (
             rows.key_by(lambda row: Row(row.name, row.number % 2))
             .window(tumbling)
-            .reduce(lambda one, other: Row(name=one.name, number=other.number, colour=one.colour))
+            .reduce(lambda one, other: Row(colour=one.colour, name=one.name, number=other.number))
             .uid("rows")
             .map(lambda row: (row.name, row))
         ),

@@ -229,7 +229,7 @@ AT_WORK: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "a field of a row that is not there": (
         lambda s: s.map(lambda v: Row(word="a", n=v)).map(lambda row: row.words),
-        rf"operator 'Map' {HERE} .*the row has no field 'words'; it has n, word",
+        rf"operator 'Map' {HERE} .*the row has no field 'words'; it has word, n",
     ),
     "a timestamp that is none": (
         lambda s: s.assign_timestamps_and_watermarks(

@@ -7,8 +7,7 @@ a row costs no more than a list and two rows are compatible exactly if they shar
 from __future__ import annotations
 
 from enum import Enum
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +62,7 @@ class _Maker:
 class Row(list[Any]):
     """A mutable record whose fields are reached by index, name or attribute.
 
-    ``Row("Alice", 11)`` has no names; ``Row(name="Alice", age=11)`` has, sorted, as in PyFlink.
+    ``Row("Alice", 11)`` has no names; ``Row(name="Alice", age=11)`` has, in this order.
     Calling a row of names makes a row with these names: ``Row("name", "age")("Alice", 11)``.
     Equal rows have the same values, names and kind.
     """
@@ -81,7 +80,7 @@ class Row(list[Any]):
 
         Args:
             args: values of a row without names.
-            kwargs: values by name; the fields are sorted by name.
+            kwargs: values by name, in the order of the fields.
 
         Raises:
             ValueError: both were given.
@@ -92,19 +91,9 @@ class Row(list[Any]):
             if args:
                 message = "Can not use both args and kwargs to create Row"
                 raise ValueError(message)
-            # So many names, and all those among them: it is those.
-            found = _alone.get(len(kwargs))
-            if found is not None:
-                values_of, kind = found
-                try:
-                    _fill(self, values_of(kwargs))
-                except KeyError:
-                    _alone[len(kwargs)] = None
-                else:
-                    _set_class(self, kind)
-                    return
-            values_of, kind = _given.get((*kwargs,)) or _take_names((*kwargs,))
-            _fill(self, values_of(kwargs))
+            names = (*kwargs,)
+            kind = _given.get(names) or _take_names(names)
+            _fill(self, kwargs.values())
             _set_class(self, kind)
         else:
             _fill(self, args)
@@ -264,22 +253,12 @@ Row._maker = _Maker(None, RowKind.INSERT)  # noqa: SLF001 - of this module
 _RESERVED: Final = frozenset(vars(Row)) | frozenset(vars(object)) | {"__class__"}
 
 _classes: Final[dict[tuple[tuple[str, ...] | None, RowKind], type[Row]]] = {}
-#: What takes the values in order out of a row's keyword arguments, and the class of the row.
-_Found: TypeAlias = "tuple[Callable[[dict[str, object]], Iterable[object]], type[Row]]"
-#: Names as a program gives them.
-_given: Final[dict[tuple[str, ...], _Found]] = {}
-#: Number of names -> those of the only rows with so many; None where rows with others were made.
-#: Most programs make rows of few kinds, and a tuple of names costs as much as the values.
-_alone: Final[dict[int, _Found | None]] = {}
+#: Names as a program gives them -> the class of its rows.
+_given: Final[dict[tuple[str, ...], type[Row]]] = {}
 
 
-def _take_names(given: tuple[str, ...]) -> _Found:
-    names = tuple(sorted(given))
-    if len(names) == 1:  # itemgetter would give the value, not a tuple
-        return _given.setdefault(given, (dict.values, row_class(names)))
-    found = _given.setdefault(given, (itemgetter(*names), row_class(names)))
-    _alone.setdefault(len(names), found)
-    return found
+def _take_names(names: tuple[str, ...]) -> type[Row]:
+    return _given.setdefault(names, row_class(names))
 
 
 def row_class(names: tuple[str, ...] | None, kind: RowKind = RowKind.INSERT) -> type[Row]:
