@@ -18,6 +18,7 @@ from millstream.functions.descriptors import (
 )
 from millstream.state.key_codec import key_group_range
 from millstream.state.keyed import KeyedState
+from millstream.state.serializers import set_moved_classes
 from millstream.types.types import Row, Types, dataclass_type
 
 if TYPE_CHECKING:
@@ -192,6 +193,51 @@ def test_a_dataclass_gets_fields(world: World, cls: Any, monkeypatch: pytest.Mon
     visits = [new_class(page=page, seconds=n) for page, n in (("x", 3), ("y", 4))]
     assert value.value() == named(sum=Decimal("1.50"), visits=visits)
     world.finish(keyed, store)
+
+
+@dataclass
+class Stay:
+    """What Visit is called now."""
+
+    page: str
+    seconds: int
+
+
+@pytest.mark.parametrize("kind", ["typed", "any"])
+def test_a_class_that_has_moved(
+    world: World, kind: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: set_moved_classes({}))
+
+    def states(cls: Any) -> tuple[KeyedState, Any]:
+        keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+        declared = dataclass_type(cls) if kind == "typed" else None
+        return keyed, keyed.get_state(ValueStateDescriptor("visit", declared))
+
+    keyed, value = states(Visit)
+    store = world.begin(keyed)
+    keyed.set_current_key("a")
+    value.update(Visit("x", 3))
+    world.finish(keyed, store)
+    monkeypatch.delitem(globals(), "Visit")
+    keyed, value = states(Stay)
+    store = world.open()
+    restore: Any = keyed.begin_epoch
+    if kind == "any":  # the class is in the values alone
+        keyed.begin_epoch(store)
+        restore = lambda _: keyed.prefetch(["a"])  # noqa: E731
+    with pytest.raises(StateError, match=r"set millstream\.state\.moved-classes to OLD:NEW"):
+        restore(store)
+    store.close()
+    set_moved_classes({f"{__name__}.Visit": f"{__name__}.Stay"})
+    for _ in range(2):
+        keyed, value = states(Stay)
+        store = world.begin(keyed)
+        keyed.set_current_key("a")
+        assert value.value() == Stay("x", 3)
+        value.update(Stay("x", 3))
+        world.finish(keyed, store)
+        set_moved_classes({})
 
 
 def test_a_new_field_without_a_default_is_refused(world: World) -> None:

@@ -475,6 +475,13 @@ IGNORE_UNCLAIMED_STATE: Final = boolean(
     "drop what the checkpoint holds of operators that the program does not have any more",
     aliases=("execution.savepoint.ignore-unclaimed-state",),
 )
+MOVED_CLASSES: Final[ConfigOption[dict[str, str]]] = ConfigOption(
+    "millstream.state.moved-classes",
+    parse_map,
+    {},
+    "classes of state values that have another module or name now: "
+    "old.module.Class:new.module.Class, separated by commas",
+)
 SAVEPOINT_PATH: Final = text(
     "execution.state-recovery.path",
     "savepoint, or checkpoint directory of another job, from which the job starts; one that has "

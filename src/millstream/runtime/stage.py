@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, cast
 
+from millstream.configuration import options
 from millstream.contracts import operator
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import OperatorContext
@@ -17,6 +18,7 @@ from millstream.runtime.last_given import watch
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.user_code import OutputCheck
 from millstream.state.operator_state import OperatorStates
+from millstream.state.serializers import set_moved_classes
 
 if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
@@ -179,6 +181,8 @@ class StageInstance:
         self.watermarks: dict[int, int] = {}
         #: Somebody in another thread wants to know what gauges say, or soon will.
         self.wants_gauges = True
+        moved: dict[str, str] = graph.configuration.get(options.MOVED_CLASSES)
+        set_moved_classes(moved)
         for node in self.nodes:
             self.operators[node.id] = self._create(node)
             self.operator_states[node.id] = OperatorStates(f"operator {node.name!r}")

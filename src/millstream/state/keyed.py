@@ -45,6 +45,7 @@ from millstream.state.registry import (
     variants,
 )
 from millstream.state.rescale import scan_state
+from millstream.state.serializers import MISSING_CLASS_ADVICE
 from millstream.state.timers import InternalTimers
 from millstream.state.ttl import TtlListState, TtlMapState, TtlValueState
 from millstream.state.value_state import (
@@ -406,8 +407,8 @@ class KeyedState(KeyContext, HandleStore):
                 state.prefetch(wanted)
         except (AttributeError, ImportError) as error:  # from unpickling
             message = (
-                f"state holds values of a class that the program does not have ({error}); restore"
-                " the class under its old name, or start without this state"
+                f"state holds values of a class that the program does not have ({error});"
+                f" {MISSING_CLASS_ADVICE}"
             )
             raise StateError(message) from error
 

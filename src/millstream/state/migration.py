@@ -16,7 +16,7 @@ from millstream.errors import StateError
 from millstream.state.key_codec import decode_key
 from millstream.state.registry import codec_for, is_list_format, ttl_time_of
 from millstream.state.rescale import key_and_rest, scan_state
-from millstream.state.serializers import loads, loads_recorded
+from millstream.state.serializers import loads_recorded, moved_classes, unpickler
 from millstream.state.value_codec import codec_of
 from millstream.types.evolution import IncompatibleTypeError, conversion
 from millstream.types.recorded_types import ANYTHING, describe_recorded, text_of, type_of_record
@@ -62,7 +62,7 @@ def value_conversion(
     if before is None or after is None or not isinstance(kind, TypeInformation):
         return None
     try:
-        return conversion(before, kind, {}, rebuild=True)
+        return conversion(before, kind, moved_classes(), rebuild=True)
     except IncompatibleTypeError as error:
         raise _refused(name, before, after, str(error)) from error
 
@@ -118,7 +118,7 @@ def _reader(stored: Mapping[str, Any]) -> ValueCodec:
         None if schema is None else type_of_record(schema, "tuple"),
         lists=is_list_format(form),
         expires=bool(stored["ttl"]),
-        unpickle=loads if schema is None else stored_value(schema),
+        unpickle=unpickler() if schema is None else stored_value(schema),
     )
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import SECTION, describe_type
 from millstream.functions.descriptors import StateTtlConfig
-from millstream.state.value_codec import PICKLED, codec_of
+from millstream.state.serializers import unpickler
+from millstream.state.value_codec import codec_of, pickled
 from millstream.types.recorded_types import recorded_type, type_of_record
 from millstream.types.type_information import TypeInformation
 
@@ -164,11 +165,11 @@ def codec_for(meta: Mapping[str, Any], declared: object = None) -> ValueCodec:
     """
     schema = meta.get("schema")
     if meta["format"] not in _TYPED_FORMATS:
-        return PICKLED
+        return pickled(unpickler())
     if not isinstance(declared, TypeInformation) or describe_type(declared) is None:
         declared = None if schema is None else type_of_record(schema)
     is_list = is_list_format(str(meta["format"]))
-    return codec_of(declared, lists=is_list, expires=bool(meta["ttl"]))
+    return codec_of(declared, lists=is_list, expires=bool(meta["ttl"]), unpickle=unpickler())
 
 
 #: Format of values that are pickled -> that of typed ones, where there is one.

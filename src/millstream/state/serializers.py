@@ -21,7 +21,7 @@ from millstream.errors import StateError
 from millstream.types.pickling import ByValuePickler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -32,6 +32,9 @@ PROTOCOL: Final = 5
 _classes: Final[dict[tuple[str, str], type]] = {}
 #: Types of values that plain pickle refused before; they skip the attempt.
 _refused: Final[set[type]] = set()
+
+#: Old module and name -> new ones, of classes that have moved since values were stored.
+_moved: Final[dict[str, str]] = {}
 
 _plain_dumps: Final = pickle.dumps
 #: The inverse of ``dumps``; for bytes that this job wrote itself.
@@ -126,6 +129,7 @@ def find_class(module: str, name: str) -> type:
     Raises:
         StateError: the program has no such class any more.
     """
+    module, name = new_place(module, name)
     known = _classes.get((module, name))
     if known is not None:
         return known
@@ -135,11 +139,54 @@ def find_class(module: str, name: str) -> type:
     if found is None:
         message = (
             f"state holds values of class {module}.{name}, which the program does not have;"
-            " restore the class under its old name, or start without this state"
+            f" {MISSING_CLASS_ADVICE}"
         )
         raise StateError(message)
     _classes[module, name] = found
     return found
+
+
+#: What to do if the class of a value is missing.
+MISSING_CLASS_ADVICE: Final = (
+    "restore the class under its old name, set millstream.state.moved-classes to OLD:NEW, with the"
+    " modules of both, if it has moved, or start without this state"
+)
+
+
+def set_moved_classes(moved: Mapping[str, str]) -> None:
+    """Let this process find classes that have moved: old module and name -> new ones."""
+    _moved.clear()
+    _moved.update(moved)
+
+
+def moved_classes() -> Mapping[str, str]:
+    """Return the classes that have moved, as ``set_moved_classes`` got them."""
+    return _moved
+
+
+def new_place(module: str, name: str) -> tuple[str, str]:
+    """Return where a class is now, by its module and qualified name."""
+    moved = _moved.get(f"{module}.{name}")
+    if moved is None:
+        return module, name
+    new_module, _, new_name = moved.rpartition(".")
+    return new_module, new_name
+
+
+def unpickler() -> Callable[[bytes], Any]:
+    """Return the inverse of ``dumps`` for state of a checkpoint, whose classes may have moved."""
+    return _loads_moved if _moved else loads
+
+
+def _loads_moved(content: bytes) -> Any:
+    return _MovedUnpickler(io.BytesIO(content)).load()
+
+
+class _MovedUnpickler(pickle.Unpickler):
+    """Finds classes that have moved."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(*new_place(module, name))
 
 
 class StoredRecord:
@@ -164,10 +211,10 @@ def loads_recorded(content: bytes, records: Mapping[str, tuple[str, ...]]) -> An
         content: the pickle.
         records: the names of the fields when it was written, by module and name of the class.
     """
-    return _RecordUnpickler(content, records).load() if records else loads(content)
+    return _RecordUnpickler(content, records).load() if records else unpickler()(content)
 
 
-class _RecordUnpickler(pickle.Unpickler):
+class _RecordUnpickler(_MovedUnpickler):
     """Finds stand-ins for some classes, also where they were written by name."""
 
     def __init__(self, content: bytes, records: Mapping[str, tuple[str, ...]]) -> None:

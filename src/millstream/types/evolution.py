@@ -105,7 +105,7 @@ class _Comparison:
     ) -> Conversion:
         old = self._moved.get(stored.get("class", ""), stored.get("class"))
         if old != wanted.get("class"):
-            raise _changed(stored, wanted, path)
+            raise _changed(stored, wanted, path, _MOVED_ADVICE if old else "")
         names = [field["name"] for field in stored["fields"]]
         kinds = {field["name"]: field["type"] for field in stored["fields"]}
         if stored["type"] == "tuple" and len(names) != len(declared.get_field_names()):
@@ -131,9 +131,15 @@ def _has_class(stored: RecordedType) -> bool:
     return "class" in stored or any(map(_has_class, parts))
 
 
-def _changed(stored: RecordedType, wanted: RecordedType, path: str) -> IncompatibleTypeError:
+_MOVED_ADVICE: Final = "; if the class has moved, set millstream.state.moved-classes to OLD:NEW"
+
+
+def _changed(
+    stored: RecordedType, wanted: RecordedType, path: str, advice: str = ""
+) -> IncompatibleTypeError:
     where = f"{path}: " if path else ""
-    return IncompatibleTypeError(f"{where}{text_of(stored)} cannot become {text_of(wanted)}")
+    text = f"{where}{text_of(stored)} cannot become {text_of(wanted)}{advice}"
+    return IncompatibleTypeError(text)
 
 
 def _fits_decimal(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
