@@ -625,9 +625,9 @@ MANAGED_MEMORY: Final = ConfigOption(
     "taskmanager.memory.managed.size",
     parse_memory,
     512 << 20,
-    "about how many bytes a process uses for state and sorting; one half is for keyed state as "
-    "Python objects and for sorting, which all keyed operators of the process share, the other "
-    "for RocksDB",
+    "about how many bytes a process uses for keyed state: one half for Python objects, shared by "
+    "all its keyed operators on the pipelined engine, the other for RocksDB; micro-batches keep a "
+    "number of objects instead",
     aliases=("taskmanager.memory.size",),
     minimum=0,
 )
