@@ -35,7 +35,10 @@ ELSEWHERE: Final = {
     "pipelined/test_unaligned.py": "says itself which engine takes and which restores",
     "sql/queries/test_bench_check.py": "a check of the benchmark",
     "sql/random/test_late_rows.py": "says itself which engine runs which part",
+    "state/test_canonical_state.py": "files of a savepoint",
+    "state/test_query.py": "files of a checkpoint",
     "state/test_reader.py": "files of a checkpoint",
+    "state_processor/test_state_processor.py": "files of a savepoint",
 }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import OperatorAck, TaskAck
 from millstream.contracts.key_value_store import StateFile
 from millstream.contracts.operator import OperatorStateHandle, OperatorStateKind
@@ -38,7 +39,7 @@ class _Steps:
             TaskAck(7, 1, 0, "a", operators=[ack]),
             [(ack, self.state)],
             [],
-            Any,  # type: ignore[arg-type]
+            LocalStorage("nothing is written here"),
             lambda whole: whole,
             [],
             [(ack, self)],
@@ -229,6 +230,8 @@ class _Hanging:
 
 class _Storage:
     """Notes what is written."""
+
+    pack_below = 0
 
     def __init__(self) -> None:
         self.written: list[str] = []
