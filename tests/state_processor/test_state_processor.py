@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from tests.checkpoint import kept_program as program
 from tests.checkpoint.test_savepoint import (
     COUNT,
+    KEY_FILE,
     KEYS,
     NATIVE,
     PATH,
@@ -35,7 +37,6 @@ from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from millstream.datastream import RuntimeContext
 
@@ -220,6 +221,59 @@ def test_a_function_changes_state_that_is_there(tmp_path: Path) -> None:
         assert timers["time"].tolist() == [10**15] * 2
     found = sorted(run(tmp_path, path, RECORDS[8:]))
     assert [each[:3] for each in found] == [each[:3] for each in sorted(model(RECORDS)[8:])]
+
+
+def test_oracle_a_function_appends_to_a_list_that_keeps_its_numbers(tmp_path: Path) -> None:
+    with SavepointWriter.new_savepoint() as writer:
+        writer.with_operator("sums", Sums(), RECORDS[:8], lambda each: each[0])
+        path = writer.write(tmp_path / "made")
+    with SavepointReader.read(path) as reader:
+        tables = {info.name: reader.read_state("sums", info.name) for info in reader.states("sums")}
+        frames = {name: table.to_pandas() for name, table in tables.items()}
+    assert frames["items"]["number"].max() > 0
+    with SavepointWriter.new_savepoint() as writer:
+        long = Types.LONG()
+        items = ListStateDescriptor("items", long)
+        writer.with_keyed_state("sums", items, frames["items"])
+        writer.with_keyed_state("sums", ValueStateDescriptor("sum", long), frames["sum"])
+        names = MapStateDescriptor("names", Types.STRING(), long)
+        writer.with_keyed_state("sums", names, frames["names"])
+        path = writer.write(tmp_path / "made")
+    assert sorted(run(tmp_path, path, RECORDS[8:])) == sorted(model(RECORDS)[8:])
+
+
+def test_oracle_a_signed_savepoint_with_sources_is_changed(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("k" * 40)
+    key.chmod(0o600)
+    settings = {KEY_FILE: str(key)}
+    path = save(tmp_path / "first", settings=settings)
+    before = results(tmp_path / "first")
+    given = f"{path}/savepoint.json"
+    with SavepointWriter.from_existing_savepoint(given, key_file=str(key)) as writer:
+        written = writer.write(tmp_path / "written", key_file=str(key))
+    finish(start(tmp_path / "second", settings={PATH: written, **settings}))
+    assert before + results(tmp_path / "second") == whole()
+
+
+def test_checkpoints_whose_output_may_not_be_committed_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "first", 2, NATIVE)
+    checkpoints = tmp_path / "first" / "checkpoints"
+    (checkpoints / "committed.json").unlink()  # as after a kill
+    with pytest.raises(CheckpointError, match="may not be committed"):
+        SavepointWriter.from_existing_savepoint(checkpoints)
+    with SavepointWriter.from_existing_savepoint(checkpoints, checkpoint_id=0):
+        pass  # the next one waited for its commit
+
+
+def test_a_source_that_is_removed_begins_again(tmp_path: Path) -> None:
+    path = save(tmp_path / "first")
+    with SavepointWriter.from_existing_savepoint(path) as writer:
+        written = Path(writer.remove_operator("numbers").write(tmp_path / "written"))
+    assert not (written / "sources").exists()
+    with SavepointReader.read(written) as reader:
+        assert reader.manifest.offsets["sources"] == {}
+        assert len(reader.read_source_positions()) == 0
 
 
 def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -614,6 +614,24 @@ def checkpoint_identity(manifest: Manifest) -> str:
     return f"{manifest.job_id}/{manifest.generation}/{manifest.epoch}"
 
 
+def require_committed(storage: CheckpointStorage, job_id: str, epoch: int) -> None:
+    """Refuse a checkpoint whose output only its job can commit; a savepoint has none.
+
+    Args:
+        storage: the checkpoint directory, or the savepoint.
+        job_id: of the job.
+        epoch: the number of the checkpoint.
+
+    Raises:
+        CheckpointError: its output may not be committed.
+    """
+    if storage.exists(DESCRIPTION):
+        return
+    found = read_checkpoints(ManifestLog(storage), job_id)
+    if found and found[-1][1].epoch == epoch:  # older ones are: the next one waited for that
+        _require_committed(storage, *found[-1])
+
+
 def _require_committed(storage: CheckpointStorage, version: int, manifest: Manifest) -> None:
     if manifest.committed or not manifest.committable_counts():
         return

@@ -166,7 +166,7 @@ class SplitLog:
 
     def _listed(self, uid: str) -> tuple[list[tuple[int, int]], set[int]]:
         """The parts as (first, after the last), and the numbers at which single files begin."""
-        names = list(self._storage.list_names(_directory(uid)))
+        names = list(self._storage.list_names(splits_directory(uid)))
         ranges = [name.rpartition("/")[2].removesuffix(".json").split("-") for name in names]
         parts = [(int(each[0]), int(each[1])) for each in ranges if len(each) > 1]
         return parts, {int(each[0]) for each in ranges if len(each) == 1}
@@ -315,11 +315,11 @@ def _split_digests(digests: bytes) -> list[bytes]:
 
 
 def _single_name(uid: str, first: int) -> str:
-    return f"{_directory(uid)}/{first:012d}.json"
+    return f"{splits_directory(uid)}/{first:012d}.json"
 
 
 def _part_name(uid: str, first: int, stop: int) -> str:
-    return f"{_directory(uid)}/{first:012d}-{stop:012d}.json"
+    return f"{splits_directory(uid)}/{first:012d}-{stop:012d}.json"
 
 
 def _begin_of(name: str) -> int:
@@ -330,8 +330,8 @@ def _of(content: bytes) -> bytes:
     return blake2b(content, digest_size=_DIGEST_SIZE).digest()
 
 
-def _directory(uid: str) -> str:
-    """A directory of the source's own: that of "a" must not hold the one of "a/b"."""
+def splits_directory(uid: str) -> str:
+    """The directory of the source's own blobs: that of "a" must not hold the one of "a/b"."""
     plain = "/" not in uid and uid not in {".", ".."}
     return f"sources/{uid if plain else directory_name(uid)}"
 

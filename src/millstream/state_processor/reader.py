@@ -22,7 +22,7 @@ from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.savepoint import SavepointSettings, read_canonical
 from millstream.contracts.operator import OperatorStateKind
-from millstream.errors import CheckpointError, StateError
+from millstream.errors import CheckpointError, CorruptCheckpointError, StateError
 from millstream.state.canonical.layout import NAMESPACE, OTHER, VALUE
 from millstream.state.canonical.operator_rows import OperatorLayout
 from millstream.state.canonical.restore import StateFileContent, forms_of, restore_canonical
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.canonical import SavedFile
     from millstream.checkpoint.model import Manifest
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ class SavepointReader:
         saved: the savepoint in the canonical format.
         directory: for temporary files.
         job_name: of the job that wrote it.
+        storage: what was opened, bound to the job.
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class SavepointReader:
         saved: CanonicalSavepoint,
         directory: tempfile.TemporaryDirectory[str],
         job_name: str,
+        storage: CheckpointStorage,
     ) -> None:
         #: In the canonical format.
         self.saved = saved
@@ -149,6 +152,8 @@ class SavepointReader:
         #: Of native state, where it was needed.
         self._native: Manifest | None = None
         self.job_name = job_name
+        #: The savepoint, or the checkpoint directory, itself.
+        self.storage = storage
 
     @classmethod
     def read(
@@ -181,9 +186,9 @@ class SavepointReader:
         if saved is None:
             target = LocalStorage(Path(directory.name) / "converted", fsync=False)
             target.bind(identity.job_id)
-            saved = CanonicalSavepoint.read(target, write_canonical(target, storage, manifest))
+            saved = CanonicalSavepoint.read(target, _converted(target, storage, manifest))
         (Path(directory.name) / "files").mkdir()
-        return cls(saved, directory, identity.job_name)
+        return cls(saved, directory, identity.job_name, storage)
 
     def close(self) -> None:
         """Delete temporary files."""
@@ -369,6 +374,19 @@ class SavepointReader:
         states = {**saved.of_operator(uid, KEYED), **saved.of_operator(uid, OPERATOR)}
         known = ", ".join(map(repr, sorted(states))) or "none"
         return StateError(f"operator {uid!r} has no state {name!r}; there are: {known}")
+
+
+def _converted(
+    target: CheckpointStorage, storage: CheckpointStorage, manifest: Manifest
+) -> dict[str, Any]:
+    try:
+        return write_canonical(target, storage, manifest)
+    except FileNotFoundError as error:
+        message = (
+            f"checkpoint {manifest.epoch} in {storage.location} lacks a file, or its job has"
+            f" deleted it meanwhile: {error}"
+        )
+        raise CorruptCheckpointError(message) from error
 
 
 def _bounds(namespace: object) -> dict[str, object]:

@@ -155,7 +155,7 @@ def forms_for(
 
 def rows_for(
     section: Section, max_parallelism: int, known: Mapping[str, ValueForm], data: Any, what: str
-) -> tuple[SectionLayout, pa.RecordBatch]:
+) -> tuple[SectionLayout, list[pa.RecordBatch]]:
     """Return the rows of a section of keyed state, and their layout.
 
     Args:
@@ -185,10 +185,7 @@ def rows_for(
     made = pa.table(columns, schema=layout.schema).combine_chunks()
     if POSITION in layout.schema.names:
         made = _numbered(made, is_ordered=POSITION in table.column_names)
-    batches = made.to_batches()
-    if not batches:
-        batches = [pa.RecordBatch.from_pylist([], schema=layout.schema)]
-    return layout, batches[0]
+    return layout, made.to_batches()  # several: an array of texts has 2 GiB at most
 
 
 def _numbered(table: pa.Table, *, is_ordered: bool) -> pa.Table:

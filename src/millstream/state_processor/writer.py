@@ -10,7 +10,9 @@ import uuid
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+import pyarrow.compute as pc
 
 from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
@@ -21,6 +23,7 @@ from millstream.checkpoint.savepoint import (
     SavepointSettings,
     new_directory,
     read_sources,
+    require_committed,
     write_savepoint,
 )
 from millstream.configuration.configuration import Configuration
@@ -33,9 +36,10 @@ from millstream.contracts.operator import (
     RestoreContext,
 )
 from millstream.errors import StateError
+from millstream.execution.planned_source import splits_directory
 from millstream.runtime.operators.process import KeyedProcessFactory
 from millstream.state.backend import open_store
-from millstream.state.canonical.layout import SAMPLE, SectionLayout
+from millstream.state.canonical.layout import NUMBER, SAMPLE, SectionLayout
 from millstream.state.canonical.restore import Stores, restore_canonical
 from millstream.state.canonical.write import write_canonical
 from millstream.state.key_codec import key_group, key_group_range
@@ -43,6 +47,7 @@ from millstream.state.keyed import STATE_FORMAT
 from millstream.state.operator_state import OperatorStates, StateContent, prepare_states
 from millstream.state.reader import scan_section
 from millstream.state.registry import (
+    CHUNK_COUNTER,
     META,
     STORE_FORMAT,
     description_of,
@@ -58,6 +63,8 @@ from millstream.types.types import Types
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
+
+    import pyarrow as pa
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore
@@ -111,14 +118,17 @@ class SavepointWriter:
             key_file: the key with which it is signed; empty: it is not.
 
         Raises:
-            CheckpointError: there is none, or it is incomplete, damaged or of another version.
+            CheckpointError: there is none, it is incomplete, damaged or of another version, or
+                output of the checkpoint may not be committed.
         """
         directory = tempfile.TemporaryDirectory(prefix="millstream-writer-")
         target = LocalStorage(Path(directory.name) / "state", fsync=False)
         with SavepointReader.read(path, checkpoint_id=checkpoint_id, key_file=key_file) as reader:
+            # A job that starts from what is written does not know of output that is pending.
+            require_committed(reader.storage, reader.manifest.job_id, reader.checkpoint_id)
             manifest = restore_canonical(reader.saved, target, _BACKEND)
             name = reader.job_name
-        sources = read_sources(SavepointSettings(key_file).storage(path))
+            sources = read_sources(reader.storage)
         identity = JobIdentity(manifest.job_id, name, manifest.program)
         return cls(manifest, target, identity, sources, directory)
 
@@ -200,19 +210,20 @@ class SavepointWriter:
                 raise StateError(message)
             index = meta["index"] if name in known else _free(known)
             section = section_of(name, {**meta, "index": index})
-            layout, batch = rows_for(
+            layout, batches = rows_for(
                 section,
                 max(stop for _, stop in groups.values()),
                 _forms(stores, section),
                 data,
                 what,
             )
-            entries = list(layout.entries(iter([batch]), index))
+            entries = list(layout.entries(iter(batches), index))
             _require_distinct(entries, what)
             _empty(stores, section)
             target = Stores(stores, groups)
             put = json.dumps({**meta, "index": index}).encode()
-            target.write_all([(META + name.encode(), put)])
+            counter = _counter(stores, batches).to_bytes(8, "big")
+            target.write_all([(META + name.encode(), put), (CHUNK_COUNTER, counter)])
             target.distribute(iter(entries), by_subtask=layout.is_chunked)
         record = self._manifest.program[uid]
         if not name.startswith("\0"):
@@ -405,6 +416,10 @@ class SavepointWriter:
         del self._manifest.operators[uid]
         self._manifest.program.pop(uid, None)
         self._manifest.splits.pop(uid, None)
+        # Else a new source of this uid would go on where the old one was.
+        cast("dict[str, Any]", self._manifest.offsets["sources"]).pop(uid, None)
+        own = f"{splits_directory(uid)}/"
+        self._sources = {k: v for k, v in self._sources.items() if not k.startswith(own)}
         return self
 
     def _require_operator(self, uid: str) -> None:
@@ -478,6 +493,17 @@ def _forms(stores: dict[int, KeyValueStore], section: Section) -> dict[str, Valu
 def _empty(stores: dict[int, KeyValueStore], section: Section) -> None:
     for store in stores.values():
         store.write([], [name for name, _ in list(scan_section(store, section))])
+
+
+def _counter(stores: dict[int, KeyValueStore], batches: list[pa.RecordBatch]) -> int:
+    """What counts chunks of lists: as high as any number, so that the next one is a new one."""
+    found = [int.from_bytes(store.get(CHUNK_COUNTER) or b"", "big") for store in stores.values()]
+    found += [
+        pc.max(batch.column(NUMBER)).as_py() or 0
+        for batch in batches
+        if NUMBER in batch.schema.names
+    ]
+    return max(found, default=0)
 
 
 def _require_distinct(entries: list[tuple[int, bytes, bytes]], what: str) -> None:
