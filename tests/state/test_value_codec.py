@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from millstream.functions.descriptors import ListStateDescriptor, ValueStateDescriptor
+from millstream.functions.descriptors import (
+    ListStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 from millstream.state.migration import entry_conversion
 from millstream.state.registry import codec_for, format_of, metadata_of
 from millstream.state.serializers import dumps
@@ -19,6 +24,7 @@ from millstream.state.value_codec import codec_of, oldest_time, time_of
 from millstream.types.evolution import IncompatibleTypeError, conversion
 from millstream.types.recorded_types import recorded_type, type_of_record
 from millstream.types.row import RowKind, row_class
+from millstream.types.time import Time
 from millstream.types.types import Row, Types, dataclass_type
 
 if TYPE_CHECKING:
@@ -286,3 +292,70 @@ def test_types_that_lose_something_are_refused(
         if wanted is not None:
             with pytest.raises(IncompatibleTypeError):
                 conversion(recorded_type(stored), wanted)
+
+
+@dataclass
+class Computed:
+    """Its ``__init__`` is written by hand."""
+
+    weight: int
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight + 1
+
+
+@dataclass
+class Checked:
+    weight: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value + 1)
+
+
+@dataclass
+class Made:
+    weight: int
+
+    def __new__(cls, *_: Any) -> Made:  # noqa: PYI034
+        made = object.__new__(cls)
+        made.__dict__["times"] = 1
+        return made
+
+
+class Inherited(Visit):
+    def __init__(self, page: str, *rest: Any) -> None:
+        super().__init__(page + "!", *rest)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Computed(3), Checked(3), Made(3), Inherited("p", 1, 0.5, ["x"], (3, "y"))],
+)
+def test_a_dataclass_that_sets_its_fields_otherwise_stays_what_it_is(value: Any) -> None:
+    kind = dataclass_type(type(value))
+    codec = codec_of(kind)
+    assert vars(codec.decode(codec.encode(value))) == vars(value)
+    fields = [getattr(value, name) for name in kind.get_field_names()]
+    assert [getattr(kind.record_of(fields), n) for n in kind.get_field_names()] == fields
+
+
+def test_the_generated_init_is_called() -> None:
+    assert dataclass_type(Visit).maker() is Visit
+
+
+def test_attributes_that_are_no_fields_stay() -> None:
+    value: Any = Visit("p", 1, 0.5, ["x"], (3, "y"))
+    codec = codec_of(dataclass_type(Visit))
+    assert codec.encode(value)[0] < 0x80
+    value.area = 7
+    assert vars(codec.decode(codec.encode(value))) == vars(value)
+
+
+@pytest.mark.parametrize("field", [np.True_, np.float64(1.5), np.str_("s")])
+def test_scalars_of_numpy_stay_what_they_are(field: Any) -> None:
+    kinds = [Types.BOOLEAN(), Types.DOUBLE(), Types.STRING()]
+    codec = codec_of(Types.TUPLE([*kinds, Types.STRING()]))
+    value = tuple(field if type(field).__name__.startswith(n) else None for n in ("b", "f", "s"))
+    found = codec.decode(codec.encode((*value, None)))
+    assert list(map(type, found)) == list(map(type, (*value, None)))
+

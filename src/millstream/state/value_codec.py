@@ -29,7 +29,12 @@ from millstream.types.basic_types import (
     DecimalTypeInfo,
     SqlTimeTypeInfo,
 )
-from millstream.types.composite_types import CompositeTypeInfo, DataclassTypeInfo, RowTypeInfo
+from millstream.types.composite_types import (
+    CompositeTypeInfo,
+    DataclassTypeInfo,
+    RowTypeInfo,
+    is_slot,
+)
 from millstream.types.row import Row, RowKind, row_class
 from millstream.types.type_information import (
     ListTypeInfo,
@@ -412,6 +417,8 @@ _WIDTHS: Final = {
     "Float": ("d", "float"),
     "Double": ("d", "float"),
 }
+#: By name; the classes of numpy have some of these names too.
+_CLASSES: Final[dict[str, Any]] = {each.__name__: each for each in (bool, int, float, str, bytes)}
 #: The code of the first number of a record, and how many fields it has a bit for.  Above these are
 #: the form of a row, in two bits, and a bit that is always zero.
 _HEADS: Final = (("B", 5), ("H", 13), ("I", 29), ("Q", 61))
@@ -435,16 +442,26 @@ class _RecordCodec:
         self._others = [n for n, width in enumerate(self._widths) if width is None]
         self._forms = self._forms_of()
         self._makers = self._makers_of()
+        self._attributes = self._attributes_of()
 
     @staticmethod
     def _width_name(kind: TypeInformation) -> str:
         return str(kind) if isinstance(kind, BasicTypeInfo) else ""
 
+    def _attributes_of(self) -> int | None:
+        """How many fields of a dataclass are in its ``__dict__``; None if it has none."""
+        if not isinstance(self._kind, DataclassTypeInfo):
+            return None
+        cls = self._kind.cls
+        if not cls.__dictoffset__:
+            return None
+        return sum(not is_slot(cls, name) for name in self._names)
+
     def _forms_of(self) -> list[tuple[Any, list[int]]]:
         """Classes of records with the field at each of their positions, by the number of the form.
 
         A state of rows also holds what is taken for one: rows whose names are in order of the
-        alphabet, as keywords make them, rows without names, and tuples.
+        alphabet, as keywords once made them, rows without names, and tuples.
         """
         order = list(range(len(self._names)))
         if isinstance(self._kind, RowTypeInfo):
@@ -457,9 +474,7 @@ class _RecordCodec:
         return [(tuple, order)]
 
     def made(self) -> ValueCodec | None:
-        """Return the codec; None if records have too many fields, or say how they are pickled."""
-        if isinstance(self._kind, DataclassTypeInfo) and _pickles_itself(self._kind.cls):
-            return None
+        """Return the codec; None if records have too many fields."""
         head = next((each for each in _HEADS if each[1] >= len(self._names)), None)
         if head is None:
             return None
@@ -470,6 +485,7 @@ class _RecordCodec:
             "unpack": layout.unpack_from,
             "slow": partial(self._encode_slowly, layout, head[1]),
             "other": self._encode_other,
+            "dumps": dumps,
             "rest": partial(self._decode_slowly, layout, head[1]),
             "refused": (struct.error, ValueError, AttributeError),
             "make": self._makers,
@@ -481,7 +497,11 @@ class _RecordCodec:
         scope |= {f"class{n}": cls for n, (cls, _) in enumerate(self._forms)}
         source = "\n".join([*self._encoder(head[1]), *self._decoder(head[1], layout.size)])
         exec(source, scope)  # noqa: S102 - made of types
-        return _codec(scope["encode"], scope["decode"])
+        made = _codec(scope["encode"], scope["decode"])
+        if isinstance(self._kind, DataclassTypeInfo) and pickles_itself(self._kind.cls):
+            # What was typed before the class had such methods is read as that.
+            return pickled(self._unpickle)._replace(decode=made.decode, decode_all=made.decode_all)
+        return made
 
     def _makers_of(self) -> list[Callable[[Sequence[Any]], Any]]:
         """What makes a record of its fields in the order of the type, by form."""
@@ -499,7 +519,10 @@ class _RecordCodec:
     def _encoder(self, bits: int) -> list[str]:
         lines = ["def encode(v):"]
         for number, (_, order) in enumerate(self._forms):
-            lines += [f" if v.__class__ is class{number}:", "  try:"]
+            lines += [f" if v.__class__ is class{number}:"]
+            if self._attributes is not None:  # others than the fields are not in the encoding
+                lines += [f"  if len(v.__dict__) > {self._attributes}: return dumps(v)"]
+            lines += ["  try:"]
             lines += [f"   {line}" for line in self._reads(order)]
             packed = ", ".join(
                 [str(number << bits)]
@@ -589,7 +612,7 @@ class _RecordCodec:
         for n in self._fixed:
             if values[n] is None:
                 mask |= 1 << n
-            elif values[n].__class__.__name__ != self._class_of(n):
+            elif values[n].__class__ is not _CLASSES[self._class_of(n)]:
                 return None
             numbers.append(values[n] or 0)
         contents: list[bytes] = []
@@ -611,7 +634,7 @@ class _RecordCodec:
         form = self._class_of(number)
         if form == "any":
             return self._inner[number].encode(field)
-        if field.__class__.__name__ != form:
+        if field.__class__ is not _CLASSES[form]:
             return None
         if form == "bytes":
             return bytes(field)
@@ -680,7 +703,7 @@ class _RecordCodec:
         return _reordered(row_class(tuple(names), RowKind(kind)), order, values)
 
 
-def _pickles_itself(cls: type) -> bool:
+def pickles_itself(cls: type) -> bool:
     """Return whether a dataclass has methods of its own for pickling."""
     names = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
     methods = [vars(each).get(name) for each in cls.__mro__[:-1] for name in names]

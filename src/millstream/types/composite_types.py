@@ -336,20 +336,40 @@ class DataclassTypeInfo(CompositeTypeInfo):
 
 def _has_plain_init(cls: type) -> bool:
     """Return whether ``cls(*fields)`` sets the fields and does nothing else."""
-    fields = dataclasses.fields(cls)
     parameters = cast("Any", cls).__dataclass_params__
     return (
         parameters.init
         and not parameters.frozen  # __init__ of a frozen class is slower than restoring
         and not hasattr(cls, "__post_init__")
-        and all(field.init and not field.kw_only for field in fields)
+        and _is_inherited(cls, "__new__")
+        and _is_inherited(cls, "__setattr__")
+        and all(field.init and not field.kw_only for field in dataclasses.fields(cls))
+        and _has_generated_init(cls)
     )
+
+
+def _is_inherited(cls: type, name: str) -> bool:
+    """Return whether a method is that of all objects."""
+    return all(name not in vars(each) for each in cls.__mro__[:-1])
+
+
+def _has_generated_init(cls: type) -> bool:
+    """Return whether ``__init__`` is what ``dataclass`` has made for the fields of ``cls``."""
+    owner = next(each for each in cls.__mro__ if "__init__" in vars(each))
+    decorated = next(each for each in cls.__mro__ if "__dataclass_params__" in vars(each))
+    code = getattr(owner.__init__, "__code__", None)  # type: ignore[misc]
+    # ``dataclass`` leaves an ``__init__`` alone that the class has, and tells nobody; its own is
+    # compiled from a string.
+    if owner is not decorated or code is None or code.co_filename != "<string>":
+        return False
+    names = [field.name for field in dataclasses.fields(cls)]
+    return list(code.co_varnames[1 : code.co_argcount]) == names
 
 
 def _restorer(cls: type, names: tuple[str, ...]) -> Callable[..., object]:
     """A function from field values to an instance, without ``__init__``."""
     new = object.__new__
-    if not hasattr(new(cls), "__dict__") or any(_is_slot(cls, name) for name in names):
+    if not hasattr(new(cls), "__dict__") or any(is_slot(cls, name) for name in names):
 
         def restore_slots(*values: object) -> object:
             instance: object = new(cls)
@@ -371,7 +391,7 @@ def _restorer(cls: type, names: tuple[str, ...]) -> Callable[..., object]:
     return restore
 
 
-def _is_slot(cls: type, name: str) -> bool:
+def is_slot(cls: type, name: str) -> bool:
     """Return whether the attribute is a data descriptor (a slot), not an entry of ``__dict__``."""
     return hasattr(getattr(cls, name, None), "__set__")
 

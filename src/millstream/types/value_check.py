@@ -115,7 +115,7 @@ def _of_composite(
     by_name = sorted(fields)
     if not rows or by_name == fields:
         return text
-    # Rows that are made of names have them in order of the alphabet.
+    # Rows that were made of names by earlier builds have them in order of the alphabet.
     reads = [f"{name}[{by_name.index(field)}]" for field in fields]
     other = _of_fields(kind, name, {row_class(tuple(by_name))}, reads, scope, new)
     return f"(({text}) or ({other}))"
