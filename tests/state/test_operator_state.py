@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +18,8 @@ from millstream.state.operator_state import (
     prepare_states,
 )
 from millstream.state.rescale import own_states, redistribute
-from millstream.types.types import Row, Types
+from millstream.state.serializers import set_moved_classes
+from millstream.types.types import Row, Types, dataclass_type
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,3 +237,47 @@ def test_damage_is_found(storage: LocalStorage, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CorruptCheckpointError, match="is missing"):
         restored(handles, storage).list_state("l")
+
+
+@dataclass
+class Node:
+    page: str
+    anything: Any
+
+
+@dataclass
+class Moved:
+    page: str
+    anything: Any
+
+
+def test_classes_that_have_moved_are_found(
+    storage: LocalStorage, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: set_moved_classes({}))
+    states = OperatorStates()
+    states.list_state("l").update([Node("x", Node("y", None))])
+    handles = written(states, storage)
+    set_moved_classes({f"{__name__}.Node": f"{__name__}.Moved"})
+    states = restored(handles, storage)
+    assert states.list_state("l").get() == [Moved("x", Moved("y", None))]
+    handles = written(states, storage)
+    set_moved_classes({})
+    assert restored(handles, storage).list_state("l").get() == [Moved("x", Moved("y", None))]
+
+
+def test_converted_elements_hold_instances_of_their_classes(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = OperatorStates()
+    states.list_state("l", dataclass_type(Node)).update([Node("x", [Node("y", None)])])
+    states.broadcast_state("b", None, dataclass_type(Node)).put(1, Node("x", [Node("y", None)]))
+    handles = written(states, storage)
+    longer = make_dataclass("Node", [("page", str), ("anything", Any), ("rank", int, 1)])
+    longer.__module__ = __name__
+    monkeypatch.setitem(globals(), "Node", longer)
+    monkeypatch.setattr("millstream.state.serializers._classes", {})
+    states = restored(handles, storage)
+    expected = longer("x", [longer("y", None)])
+    assert states.list_state("l", dataclass_type(longer)).get() == [expected]
+    assert states.broadcast_state("b", None, dataclass_type(longer)).get(1) == expected

@@ -240,6 +240,93 @@ def test_a_class_that_has_moved(
         set_moved_classes({})
 
 
+@dataclass
+class Holder:
+    """Holds instances of recorded classes where no type is recorded."""
+
+    visit: Visit
+    anything: Any
+
+
+@pytest.mark.parametrize("cls", [Visit, Slotted])
+def test_recorded_classes_in_fields_of_any_type(
+    world: World, cls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def states(fields: Any) -> tuple[KeyedState, Any]:
+        keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+        kinds = [dataclass_type(globals()[cls.__name__]), Types.PICKLED_BYTE_ARRAY()]
+        kind = Types.ROW_NAMED(["visit", "anything", *fields], [*kinds, *fields.values()])
+        return keyed, keyed.get_state(ValueStateDescriptor("s", kind))
+
+    keyed, value = states({})
+    store = world.begin(keyed)
+    keyed.set_current_key("a")
+    value.update(Row("visit", "anything")(cls("x", 3), [cls("y", 4)]))
+    world.finish(keyed, store)
+    options: Any = {"slots": cls is Slotted, "frozen": cls is Slotted}
+    tags: Any = field(default_factory=list)
+    longer = make_dataclass(cls.__name__, [("page", str), ("tags", list[str], tags)], **options)
+    longer.__module__ = __name__
+    monkeypatch.setitem(globals(), cls.__name__, longer)
+    monkeypatch.setattr("millstream.state.serializers._classes", {})
+    for _ in range(2):
+        keyed, value = states({"new": Types.INT()})
+        store = world.begin(keyed)
+        keyed.set_current_key("a")
+        row = value.value()
+        assert (row["visit"], row["anything"]) == (longer("x"), [longer("y")])
+        assert type(row["anything"][0]) is longer
+        world.finish(keyed, store)
+
+
+@dataclass
+class Selfish:
+    page: str
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.page,)
+
+
+@dataclass
+class SelfishStay:
+    page: str
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.page,)
+
+
+class Outer:
+    @dataclass
+    class Stay:
+        page: str
+        seconds: int
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        (Selfish("x"), SelfishStay("x"), "SelfishStay"),
+        (Visit("x", 3), Outer.Stay("x", 3), "Outer.Stay"),
+    ],
+)
+@pytest.mark.parametrize("declared", [(True, True), (True, False), (False, False)])
+def test_a_class_that_has_moved_and_is_nested_or_pickles_itself(
+    world: World, old: Any, new: Any, name: str, declared: Any, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: set_moved_classes({}))
+    for value, is_declared in zip((old, new), declared, strict=True):
+        keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+        kind = dataclass_type(type(value)) if is_declared else None
+        state: Any = keyed.get_state(ValueStateDescriptor("s", kind))
+        store = world.begin(keyed)
+        keyed.set_current_key("a")
+        if value is new:
+            assert state.value() == new
+        state.update(value)
+        world.finish(keyed, store)
+        set_moved_classes({f"{__name__}.{type(old).__name__}": f"{__name__}.{name}"})
+
+
 def test_a_new_field_without_a_default_is_refused(world: World) -> None:
     keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
     value = keyed.get_state(ValueStateDescriptor("visit", dataclass_type(Visit)))

@@ -359,3 +359,65 @@ def test_scalars_of_numpy_stay_what_they_are(field: Any) -> None:
     found = codec.decode(codec.encode((*value, None)))
     assert list(map(type, found)) == list(map(type, (*value, None)))
 
+
+def own_state(self: Any) -> Any:
+    return vars(self)
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_class_that_gets_methods_for_pickling(
+    lists: bool, expires: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was typed is read, also within another type, and in a state of lists."""
+    kinds = [dataclass_type(Visit), Types.ROW_NAMED(["v"], [dataclass_type(Visit)])]
+    visit = Visit("p", 1, 0.5, ["x"], (3, "y"))
+    ttl = StateTtlConfig.new_builder(Time.milliseconds(9)).build()
+    for kind, value in zip(kinds, [visit, Row(v=visit)], strict=True):
+        descriptor: Any = (ListStateDescriptor if lists else ValueStateDescriptor)("s", kind)
+        if expires:
+            descriptor.enable_time_to_live(ttl)
+        with monkeypatch.context() as patch:
+            before = metadata(descriptor)
+            kept: Any = (5, value) if expires else value
+            kept = [kept] if lists else kept
+            content = codec_for(before, kind).encode(kept)
+            patch.setattr(Visit, "__getstate__", own_state, raising=False)
+            again: Any = type(descriptor)("s", dataclass_type(Visit) if value is visit else kind)
+            if expires:
+                again.enable_time_to_live(ttl)
+            after = metadata(again)
+            convert = entry_conversion(again, before, after, 0)
+            content = content if convert is None else convert(content)
+            assert codec_for(after, again.type_info).decode(content) == kept
+
+
+def test_an_array_whose_elements_get_wider_is_read() -> None:
+    old, new = Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.PRIMITIVE_ARRAY(Types.SHORT())
+    before, after = (metadata(ValueStateDescriptor("s", each)) for each in (old, new))
+    convert = entry_conversion(ValueStateDescriptor("s", new), before, after, 0)
+    assert convert is not None
+    assert codec_for(after, new).decode(convert(codec_for(before, old).encode(b"ab"))) == b"ab"
+
+
+def test_another_clock_leaves_dataclasses_what_they_are() -> None:
+    kind = dataclass_type(Visit)
+    expiring: Any = ValueStateDescriptor("s", kind)
+    expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(9)).build())
+    before, after = metadata(ValueStateDescriptor("s", kind)), metadata(expiring)
+    convert = entry_conversion(expiring, before, after, 5)
+    assert convert is not None
+    visit = Visit("p", 1, 0.5, ["x"], (3, "y"))
+    for content in (codec_for(before, kind).encode(visit), dumps(visit)):
+        assert codec_for(after, kind).decode(convert(content)) == (5, visit)
+
+
+def test_a_variant_follows_a_type_that_the_program_does_not_declare() -> None:
+    old = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
+    new = Types.ROW_NAMED(["name", "id"], [Types.STRING(), Types.LONG()])
+    before, after = (metadata(ValueStateDescriptor("s", each)) for each in (old, new))
+    convert = entry_conversion(ValueStateDescriptor("s"), before, after, 0)
+    assert convert is not None
+    row = Row("id", "name")(1, "a")
+    found = codec_for(after).decode(convert(codec_for(before).encode(row)))
+    assert found == Row("name", "id")("a", 1)

@@ -7,19 +7,27 @@ mixes two types in one state.  What cannot be converted is refused before anythi
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.contracts.operator import describe_type
 from millstream.errors import StateError
 from millstream.state.key_codec import decode_key
-from millstream.state.registry import codec_for, is_list_format, ttl_time_of
+from millstream.state.registry import codec_for, is_list_format, recorded_kind, ttl_time_of
 from millstream.state.rescale import key_and_rest, scan_state
-from millstream.state.serializers import loads_recorded, moved_classes, unpickler
-from millstream.state.value_codec import codec_of
+from millstream.state.serializers import class_called, loads_recorded, moved_classes, unpickler
+from millstream.state.value_codec import codec_of, pickles_itself
 from millstream.types.evolution import IncompatibleTypeError, conversion
-from millstream.types.recorded_types import ANYTHING, describe_recorded, text_of, type_of_record
+from millstream.types.recorded_types import (
+    ANYTHING,
+    describe_recorded,
+    recorded_type,
+    text_of,
+    type_of_record,
+)
 from millstream.types.type_information import TypeInformation
 
 if TYPE_CHECKING:
@@ -90,12 +98,15 @@ def entry_conversion(
     Raises:
         StateError: as for ``value_conversion``.
     """
-    convert = value_conversion(descriptor.name, descriptor.type_info, stored, wanted)
+    kind = _kind_of(descriptor, stored, wanted)
+    convert = value_conversion(descriptor.name, kind, stored, wanted)
     clocks = ttl_time_of(stored), ttl_time_of(wanted)
-    if convert is None and clocks[0] == clocks[1]:
-        return None
+    if convert is None:
+        if clocks[0] == clocks[1] and not _is_written_otherwise(stored, wanted, kind):
+            return None
+        convert = _rebuilding(descriptor.name, kind, stored)
     before = _reader(stored).decode
-    after = codec_for(wanted, descriptor.type_info).encode
+    after = codec_for(wanted, kind).encode
     # Without any watermark yet, values stay until they are written again.
     time_of_restore = MAX_TIMESTAMP if now == MIN_TIMESTAMP else now
 
@@ -109,6 +120,38 @@ def entry_conversion(
     if not is_list_format(stored["format"]):
         return lambda content: after(convert_one(before(content)))
     return lambda content: after(list(map(convert_one, before(content))))
+
+
+def _kind_of(
+    descriptor: StateDescriptor, stored: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> TypeInformation | None:
+    """The type that values are to have: the recorded one where the program declares none."""
+    kind, schema = descriptor.type_info, wanted.get("schema")
+    if isinstance(kind, TypeInformation) and describe_type(kind) is not None:
+        return kind
+    return None if schema in (None, stored.get("schema")) else recorded_kind(schema)
+
+
+def _is_written_otherwise(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], kind: TypeInformation | None
+) -> bool:
+    """Return whether typed values are pickled from now on: what reads these does not read those."""
+    if stored.get("schema") is None or not stored["format"].startswith("typed"):
+        return False
+    single = codec_for({**wanted, "ttl": False, "format": "pickle"}, kind)
+    return stored["format"] != wanted["format"] or not single.is_typed
+
+
+def _rebuilding(name: str, kind: TypeInformation | None, stored: Mapping[str, Any]) -> Conversion:
+    """The conversion of values that keep their type, as ``_reader`` reads them."""
+    schema = stored.get("schema")
+    if schema is None:
+        return None
+    kind = kind or recorded_kind(schema)
+    try:
+        return conversion(schema, kind, moved_classes(), rebuild=True, always=True)
+    except IncompatibleTypeError as error:
+        raise _refused(name, schema, recorded_type(kind), str(error)) from error
 
 
 def _reader(stored: Mapping[str, Any]) -> ValueCodec:
@@ -222,12 +265,23 @@ def _converted(
 
 
 def _recorded_classes(stored: RecordedType) -> dict[str, tuple[str, ...]]:
-    """Return the fields of each dataclass in a recorded type, by module and name."""
+    """Return the fields of each dataclass in a recorded type, by module and name.
+
+    Those are left out whose class says how it is pickled and has these fields still: only the class
+    can read what it wrote.
+    """
     if isinstance(stored, str):
         return {}
     found: dict[str, tuple[str, ...]] = {}
     if "class" in stored:
-        found[stored["class"]] = tuple(field["name"] for field in stored["fields"])
+        names = tuple(field["name"] for field in stored["fields"])
+        cls: Any = class_called(stored["class"])
+        if not (
+            dataclasses.is_dataclass(cls)
+            and pickles_itself(cast("type", cls))
+            and tuple(field.name for field in dataclasses.fields(cls)) == names
+        ):
+            found[stored["class"]] = names
     parts = chain(
         (stored[part] for part in ("key", "value", "element") if part in stored),
         (field["type"] for field in stored.get("fields", ())),

@@ -22,7 +22,8 @@ from millstream.errors import StateError
 from millstream.state.local_copies import directory_name, read_table, stored_table
 from millstream.state.migration import stored_value, value_conversion
 from millstream.state.registry import declared_schemas
-from millstream.types.pickling import dumps, loads
+from millstream.state.serializers import moved_classes, unpickler, without_stand_ins
+from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -211,8 +212,9 @@ class OperatorStates:
             values += map(read, self._read(part))
         made.load(values)
         only = _only(parts)
-        # From now on it is the subtask's own.
-        made.handle = only and replace(only, is_copy=False)
+        # From now on it is the subtask's own.  Classes that have moved are written by their new
+        # names, so that the next run needs no option.
+        made.handle = None if moved_classes() else only and replace(only, is_copy=False)
         return made
 
     def _reader(
@@ -220,7 +222,7 @@ class OperatorStates:
     ) -> Callable[[bytes], Any]:
         """What reads the elements of a handle as the declared type has them."""
         if not wanted["type"]:
-            return loads
+            return unpickler()
         stored = {"type": handle.type, **handle.schemas}
         try:
             convert = value_conversion(name, value_type, stored, wanted)
@@ -228,11 +230,11 @@ class OperatorStates:
             message = f"{self._owner}: {error}"
             raise StateError(message) from error
         if convert is None:
-            return loads
+            return unpickler()
         read = stored_value(handle.schemas["schema"])
         if handle.kind is OperatorStateKind.BROADCAST:
-            return lambda element: _with_value(convert, read(element))
-        return lambda element: convert(read(element))
+            return lambda element: without_stand_ins(_with_value(convert, read(element)))
+        return lambda element: without_stand_ins(convert(read(element)))
 
     def _check(self, known: _Named, kind: OperatorStateKind, declared: str) -> None:
         if known.kind is not kind:
@@ -298,7 +300,7 @@ class OperatorStates:
             known = self._states.get(name)
             if known is not None and known.kind == kind:
                 known.handle = None
-                known.load(map(loads, elements))
+                known.load(map(unpickler(), elements))
             else:
                 self._states.pop(name, None)
                 content = StateContent(OperatorStateKind(kind), "", tuple(elements))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import SECTION, describe_type
 from millstream.functions.descriptors import StateTtlConfig
-from millstream.state.serializers import unpickler
+from millstream.state.serializers import class_called, unpickler
 from millstream.state.value_codec import codec_of, pickled
 from millstream.types.recorded_types import recorded_type, type_of_record
 from millstream.types.type_information import TypeInformation
@@ -167,9 +167,14 @@ def codec_for(meta: Mapping[str, Any], declared: object = None) -> ValueCodec:
     if meta["format"] not in _TYPED_FORMATS:
         return pickled(unpickler())
     if not isinstance(declared, TypeInformation) or describe_type(declared) is None:
-        declared = None if schema is None else type_of_record(schema)
+        declared = None if schema is None else recorded_kind(schema)
     is_list = is_list_format(str(meta["format"]))
     return codec_of(declared, lists=is_list, expires=bool(meta["ttl"]), unpickle=unpickler())
+
+
+def recorded_kind(schema: RecordedType) -> TypeInformation:
+    """The type that was recorded, with the classes that the program has."""
+    return type_of_record(schema, find=class_called)
 
 
 #: Format of values that are pickled -> that of typed ones, where there is one.

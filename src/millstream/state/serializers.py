@@ -8,6 +8,7 @@ is an instance of the class of the running program.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import io
 import pickle
@@ -35,6 +36,8 @@ _refused: Final[set[type]] = set()
 
 #: Old module and name -> new ones, of classes that have moved since values were stored.
 _moved: Final[dict[str, str]] = {}
+#: What is in ``_moved`` as modules and names.
+_places: Final[dict[str, tuple[str, str]]] = {}
 
 _plain_dumps: Final = pickle.dumps
 #: The inverse of ``dumps``; for bytes that this job wrote itself.
@@ -130,12 +133,7 @@ def find_class(module: str, name: str) -> type:
         StateError: the program has no such class any more.
     """
     module, name = new_place(module, name)
-    known = _classes.get((module, name))
-    if known is not None:
-        return known
-    found = _attribute(module, name)
-    if not isinstance(found, type):
-        found = _shipped_class(module, name)
+    found = _class_in(module, name)
     if found is None:
         message = (
             f"state holds values of class {module}.{name}, which the program does not have;"
@@ -144,6 +142,24 @@ def find_class(module: str, name: str) -> type:
         raise StateError(message)
     _classes[module, name] = found
     return found
+
+
+def _class_in(module: str, name: str) -> type | None:
+    known = _classes.get((module, name))
+    if known is not None:
+        return known
+    found = _attribute(module, name)
+    return found if isinstance(found, type) else _shipped_class(module, name)
+
+
+def class_called(full_name: str) -> type | None:
+    """The class that had this module and qualified name, as the program has it; None if it has not.
+
+    Where the module ends is not said: a class may be nested.
+    """
+    parts = _moved.get(full_name, full_name).split(".")
+    places = ((".".join(parts[:at]), ".".join(parts[at:])) for at in range(len(parts) - 1, 0, -1))
+    return next((cls for place in places if (cls := _class_in(*place)) is not None), None)
 
 
 #: What to do if the class of a value is missing.
@@ -156,6 +172,7 @@ MISSING_CLASS_ADVICE: Final = (
 def set_moved_classes(moved: Mapping[str, str]) -> None:
     """Let this process find classes that have moved: old module and name -> new ones."""
     _moved.clear()
+    _places.clear()
     _moved.update(moved)
 
 
@@ -169,8 +186,21 @@ def new_place(module: str, name: str) -> tuple[str, str]:
     moved = _moved.get(f"{module}.{name}")
     if moved is None:
         return module, name
-    new_module, _, new_name = moved.rpartition(".")
-    return new_module, new_name
+    if moved not in _places:
+        _places[moved] = _split(moved)
+    return _places[moved]
+
+
+def _split(full_name: str) -> tuple[str, str]:
+    """Module and qualified name: the module is the longest part that can be imported."""
+    parts = full_name.split(".")
+    for at in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:at])
+        with contextlib.suppress(ImportError):
+            if module not in sys.modules:
+                importlib.import_module(module)
+            return module, ".".join(parts[at:])
+    return ".".join(parts[:-1]), parts[-1]
 
 
 def unpickler() -> Callable[[bytes], Any]:
@@ -186,14 +216,22 @@ class _MovedUnpickler(pickle.Unpickler):
     """Finds classes that have moved."""
 
     def find_class(self, module: str, name: str) -> Any:
-        return super().find_class(*new_place(module, name))
+        if new_place(module, name) == (module, name):
+            return super().find_class(module, name)
+        return find_class(module, name)  # may be one of ``__main__``, which only this finds
 
 
 class StoredRecord:
-    """The fields of a dataclass as a pickle has them, whatever the class is by now."""
+    """The fields of a dataclass as a pickle has them, whatever the class is by now.
+
+    A conversion replaces those in the places of a recorded type.  Others, as in a field of any
+    type, are pickled as what they stand for.
+    """
 
     #: The names of the fields when it was pickled.
     names: tuple[str, ...] = ()
+    #: Module and name of the class then.
+    place: tuple[str, str] = ("", "")
 
     def __setstate__(self, state: Any) -> None:
         """Take what the class or ``pickle`` has saved: a dict, slots, or values by position."""
@@ -202,6 +240,37 @@ class StoredRecord:
                 self.__dict__.update(part)
             elif part is not None:
                 self.__dict__.update(zip(self.names, part, strict=True))
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """That of the program: pickle compares it with the class that it is to write."""
+        return find_class(*type(self).place)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As an instance of the class that the program has."""
+        return self._restored().__reduce_ex__(protocol)
+
+    def _restored(self) -> object:
+        kept, cls, gone = dict(vars(self)), find_class(*type(self).place), set[str]()
+        if dataclasses.is_dataclass(cls):
+            fields = {field.name: field for field in dataclasses.fields(cls)}
+            gone = set(type(self).names) - set(fields)
+            for name in set(fields) - set(kept):
+                default, factory = fields[name].default, fields[name].default_factory
+                if factory is not dataclasses.MISSING:
+                    kept[name] = factory()
+                elif default is not dataclasses.MISSING:
+                    kept[name] = default
+        made: object = object.__new__(cls)
+        for name, value in kept.items():
+            if name not in gone:
+                object.__setattr__(made, name, value)
+        return made
+
+
+def without_stand_ins(value: Any) -> Any:
+    """Return what ``loads_recorded`` gave, after a conversion, without any ``StoredRecord``."""
+    return unpickler()(dumps(value))
 
 
 def loads_recorded(content: bytes, records: Mapping[str, tuple[str, ...]]) -> Any:
@@ -235,7 +304,8 @@ class _RecordUnpickler(_MovedUnpickler):
         if full not in self._records:
             return None
         if full not in self._made:
-            self._made[full] = type(name, (StoredRecord,), {"names": self._records[full]})
+            body = {"names": self._records[full], "place": (module, name)}
+            self._made[full] = type(name, (StoredRecord,), body)
         return self._made[full]
 
 

@@ -14,6 +14,7 @@ from millstream.functions.handles import ListState, MapState, ValueState
 from millstream.state.key_codec import decode_key
 from millstream.state.key_context import Expiring
 from millstream.state.registry import is_by_event_time
+from millstream.state.serializers import unpickler
 from millstream.state.value_codec import oldest_time, time_of
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class _Expiring(Expiring):
             return None
 
     def _oldest(self, content: bytes) -> int | None:
-        return time_of(content)
+        return time_of(content, unpickler())
 
     def drop(self, entries: list[ExpiredEntry], until: int) -> int:
         keyed = self.keyed
@@ -123,7 +124,7 @@ class _ExpiringElements(_Expiring):
     """Lists, of which some elements may be over."""
 
     def _oldest(self, content: bytes) -> int | None:
-        return oldest_time(content)
+        return oldest_time(content, unpickler())
 
     def _drop(self, rest: bytes, until: int) -> int:
         del rest

@@ -48,6 +48,7 @@ def conversion(
     moved: Mapping[str, str] | None = None,
     *,
     rebuild: bool = False,
+    always: bool = False,
 ) -> Conversion:
     """Return what makes values of ``declared`` of those that were recorded as ``stored``.
 
@@ -56,6 +57,7 @@ def conversion(
         declared: the type that the program has.
         moved: old name -> new name of classes, with their modules.
         rebuild: values of recorded dataclasses are not instances of these, but have their fields.
+        always: that is so even if the types are equal.
 
     Returns:
         The conversion of one value, of which None is none; None: nothing is to be converted.
@@ -63,7 +65,7 @@ def conversion(
     Raises:
         IncompatibleTypeError: the new type may not follow; says which part of it and why.
     """
-    if stored == recorded_type(declared):
+    if stored == recorded_type(declared) and not always:
         return None
     return _Comparison(moved or {}, rebuild=rebuild).compare(stored, declared, "")
 
@@ -193,7 +195,11 @@ def _make_row(names: tuple[str, ...], values: list[Any], before: Any) -> Row:
 
 
 def _make_record(declared: CompositeTypeInfo, values: list[Any], before: Any) -> Any:
-    del before
+    if isinstance(declared, DataclassTypeInfo) and type(before) is declared.cls:
+        # It has pickled itself, maybe with more than its fields.
+        pairs = zip(declared.get_field_names(), values, strict=True)
+        if all(getattr(before, name) is value for name, value in pairs):
+            return before
     return declared.record_of(values)
 
 

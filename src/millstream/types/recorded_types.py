@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import importlib
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -37,6 +37,10 @@ from millstream.types.type_information import (
     PrimitiveArrayTypeInfo,
     TypeInformation,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 #: A type as it is recorded; JSON.
 RecordedType: TypeAlias = "str | dict[str, Any]"
@@ -99,7 +103,9 @@ def _recorded_composite(kind: CompositeTypeInfo) -> RecordedType:
 
 
 def type_of_record(
-    recorded: RecordedType, dataclass_as: Literal["class", "row", "tuple"] = "class"
+    recorded: RecordedType,
+    dataclass_as: Literal["class", "row", "tuple"] = "class",
+    find: Callable[[str], type | None] | None = None,
 ) -> TypeInformation:
     """Return the type that was recorded.
 
@@ -109,6 +115,7 @@ def type_of_record(
         recorded: as ``recorded_type`` returns it.
         dataclass_as: what dataclasses are: their class, or a row or tuple of the recorded fields,
             which needs no class.  One that is missing or has other fields by now is a row.
+        find: finds the class of a module and qualified name; left out, those that can be imported.
 
     Raises:
         StateError: a later release may have written it.
@@ -121,41 +128,43 @@ def type_of_record(
     if form == "decimal":
         return DecimalTypeInfo(recorded["precision"], recorded["scale"])
     if form == "map":
-        parts = (type_of_record(recorded[part], dataclass_as) for part in ("key", "value"))
+        parts = (type_of_record(recorded[part], dataclass_as, find) for part in ("key", "value"))
         return MapTypeInfo(*parts)
     if form in _SEQUENCES:
-        return _SEQUENCES[form](type_of_record(recorded["element"], dataclass_as))
+        return _SEQUENCES[form](type_of_record(recorded["element"], dataclass_as, find))
     if form == "column":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(recorded["arrow"])))
         return ArrowTypeInfo(schema.field(0).type)
     if form in _COMPOSITES.values():
-        return _composite(recorded, dataclass_as)
+        return _composite(recorded, dataclass_as, find or _class_called)
     raise _unknown(recorded)
 
 
 def _composite(
-    recorded: dict[str, Any], dataclass_as: Literal["class", "row", "tuple"]
+    recorded: dict[str, Any],
+    dataclass_as: Literal["class", "row", "tuple"],
+    find: Callable[[str], type | None],
 ) -> TypeInformation:
     names = [field["name"] for field in recorded["fields"]]
-    kinds = [type_of_record(field["type"], dataclass_as) for field in recorded["fields"]]
+    kinds = [type_of_record(field["type"], dataclass_as, find) for field in recorded["fields"]]
     form = recorded["type"]
     if form == "tuple" or (form == "dataclass" and dataclass_as == "tuple"):
         return TupleTypeInfo(kinds)
     if form == "dataclass" and dataclass_as == "class":
-        cls = _class_called(recorded["class"])
-        if cls is not None and [field.name for field in dataclasses.fields(cls)] == names:
-            return DataclassTypeInfo(cls, kinds)
+        cls: Any = find(recorded["class"])
+        if dataclasses.is_dataclass(cls) and [f.name for f in dataclasses.fields(cls)] == names:
+            return DataclassTypeInfo(cast("type", cls), kinds)
     return RowTypeInfo(kinds, names)
 
 
-def _class_called(name: str) -> Any:
-    """The dataclass of this name if its module can be imported, else None."""
+def _class_called(name: str) -> type | None:
+    """The class of this name if its module can be imported, else None."""
     module, _, rest = name.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), rest, None)
     except ImportError:
         return None
-    return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
+    return found if isinstance(found, type) else None
 
 
 def _unknown(recorded: object) -> StateError:
