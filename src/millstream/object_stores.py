@@ -60,8 +60,8 @@ _PATIENCE: Final = timedelta(seconds=60)
 _SHORT_PATIENCE: Final = timedelta(seconds=5)
 #: How often a put that conflicts with another request is tried again.
 _PUT_ATTEMPTS: Final = 8
-#: Metadata of an object: which put has made it.
-_WRITER: Final = "millstream-put"
+#: Metadata of an object: which put has made it.  Azure wants a name without a hyphen.
+_WRITER: Final = "millstreamput"
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _REASON: Final = re.compile(r"<Message>([^<]*)</Message>")
 _STATUS: Final = re.compile(r"status code: (\d+ [A-Za-z ]+)")
@@ -390,7 +390,12 @@ class ObjectStore:
                 self.requests += 1
                 with self._explained("write", key):
                     try:
-                        obstore.put(store, path, str(attempt).encode(), mode="create")
+                        # With metadata, as ``put_if_absent``: a store may refuse just that.
+                        obstore.put(
+                            *(store, path, str(attempt).encode()),
+                            mode="create",
+                            attributes={_WRITER: key},
+                        )
                     except (AlreadyExistsError, PreconditionError):
                         break
             else:
@@ -566,7 +571,23 @@ def _opened(
 def _open_s3(bucket: str, store_options: StoreOptions, retry: Any) -> S3Store:
     from obstore.store import S3Store
 
-    config: dict[str, Any] = _profile(store_options.get(options.S3_PROFILE))
+    config: dict[str, Any] = _s3_settings(store_options)
+    if store_options.get(options.S3_PATH_STYLE) == "false":
+        config["virtual_hosted_style_request"] = True
+    endpoint = config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
+    client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=30)}
+    made: Any = S3Store(bucket, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+    return made  # type: ignore[no-any-return]
+
+
+def _s3_settings(store_options: StoreOptions) -> dict[str, str]:
+    """What the options say, and the profile of what they leave open.
+
+    Credentials are all of one place: a session token of the profile makes keys of the options
+    invalid.
+    """
+    has_keys = bool(store_options.get(options.S3_ACCESS_KEY))
+    config = _profile(store_options.get(options.S3_PROFILE), with_keys=not has_keys)
     for option, name in (
         (options.S3_ACCESS_KEY, "access_key_id"),
         (options.S3_SECRET_KEY, "secret_access_key"),
@@ -577,12 +598,7 @@ def _open_s3(bucket: str, store_options: StoreOptions, retry: Any) -> S3Store:
         value = store_options.get(option)
         if value:
             config[name] = value
-    if store_options.get(options.S3_PATH_STYLE) == "false":
-        config["virtual_hosted_style_request"] = True
-    endpoint = config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
-    client: Any = {"allow_http": endpoint.startswith("http://"), "timeout": timedelta(seconds=30)}
-    made: Any = S3Store(bucket, config=config, client_options=client, retry_config=retry)  # type: ignore[arg-type]
-    return made  # type: ignore[no-any-return]
+    return config
 
 
 @lru_cache(maxsize=16)
@@ -597,17 +613,20 @@ def _s3_client(process: int, store_options: StoreOptions) -> Any:
         message = f"file sinks on S3 need the package boto3: pip install '{_EXTRA}'"
         raise ConfigurationError(message) from error
     by_path = store_options.get(options.S3_PATH_STYLE) != "false"
+    has_keys = bool(store_options.get(options.S3_ACCESS_KEY))
+    # Other profiles than those with keys are for boto3 to read.
+    of_profile = _s3_settings(store_options) if has_keys else {}
     try:
         session = boto3.session.Session(
             aws_access_key_id=store_options.get(options.S3_ACCESS_KEY) or None,
             aws_secret_access_key=store_options.get(options.S3_SECRET_KEY) or None,
             aws_session_token=store_options.get(options.S3_SESSION_TOKEN) or None,
-            region_name=store_options.get(options.S3_REGION) or None,
-            profile_name=store_options.get(options.S3_PROFILE) or None,
+            region_name=store_options.get(options.S3_REGION) or of_profile.get("region"),
+            profile_name=None if has_keys else store_options.get(options.S3_PROFILE) or None,
         )
         return session.client(
             "s3",
-            endpoint_url=store_options.get(options.S3_ENDPOINT) or None,
+            endpoint_url=store_options.get(options.S3_ENDPOINT) or of_profile.get("endpoint"),
             region_name=session.region_name or "us-east-1",
             config=Config(
                 retries={"mode": "standard", "total_max_attempts": 10},
@@ -621,11 +640,12 @@ def _s3_client(process: int, store_options: StoreOptions) -> Any:
         raise ConfigurationError(message) from None
 
 
-def _profile(name: str) -> dict[str, str]:
+def _profile(name: str, *, with_keys: bool = True) -> dict[str, str]:
     """Return keys and region of a profile of the AWS command line.
 
     Args:
         name: of the profile; empty: that of ``AWS_PROFILE``, if it is set.
+        with_keys: whether keys and session token are wanted.
 
     Raises:
         ConfigurationError: there is no such profile, or it has no keys.
@@ -657,6 +677,8 @@ def _profile(name: str) -> dict[str, str]:
         "endpoint_url": "endpoint",
     }
     chosen = {names[key]: value for key, value in found.items() if key in names}
+    if not with_keys:
+        return {key: chosen[key] for key in ("region", "endpoint") if key in chosen}
     if "secret_access_key" not in chosen:
         message = (
             f"the profile {wanted!r} has no access key in {' or '.join(files)}. Profiles with roles"

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,12 @@ from millstream.checkpoint.commit import state_names
 from millstream.checkpoint.inspect import inspect_checkpoint, verify_checkpoints
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.manifest_log import ManifestLog
+from millstream.checkpoint.model import FramesInFlight, digest_of
 from millstream.checkpoint.savepoint import DESCRIPTION, SavepointFormatType, write_savepoint
 from millstream.cli.main import main
 from millstream.common import Types
 from millstream.configuration import options
+from millstream.contracts.key_value_store import StateFile
 from millstream.crash_points import points_of
 from millstream.errors import (
     CheckpointError,
@@ -32,6 +35,8 @@ from millstream.errors import (
     UnknownFormatError,
 )
 from millstream.execution import savepoints
+from millstream.state.canonical.write import write_canonical
+from millstream.state_processor import SavepointReader
 from millstream.testing.mini_cluster import MiniCluster
 
 if TYPE_CHECKING:
@@ -447,6 +452,52 @@ def test_what_is_no_whole_savepoint_is_refused(
         start(tmp_path / "second", settings={PATH: saved})
     assert content_of(saved) == before
     assert not (tmp_path / "second" / "checkpoints" / "job.json").exists()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_what_a_run_has_deleted_meanwhile_is_no_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_deleted: bool
+) -> None:
+    save(tmp_path / "first")
+    checkpoints = LocalStorage(tmp_path / "first" / "checkpoints")
+    manifest = inspect_checkpoint(checkpoints).manifest
+    file = next(iter(manifest.files()))
+    path = tmp_path / "first" / "checkpoints" / file["remote"]
+    if is_deleted:
+        path.unlink()
+    else:
+        flip(path)
+    target = LocalStorage(tmp_path / "target")
+    target.bind(manifest.job_id)
+    with pytest.raises(FileNotFoundError if is_deleted else CorruptCheckpointError):
+        write_canonical(target, checkpoints, manifest)
+    with pytest.raises(CorruptCheckpointError):
+        SavepointReader.read(checkpoints.location)
+    place = [checkpoints.location, "export", str(manifest.epoch), str(tmp_path / "exported")]
+    assert main(["checkpoints", *place]) == 1
+    found = "has deleted checkpoint" in capsys.readouterr().err
+    assert found == is_deleted
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_frames_in_flight_are_taken_as_they_were_written(
+    tmp_path: Path, *, is_damaged: bool
+) -> None:
+    save(tmp_path / "first")
+    checkpoints = LocalStorage(tmp_path / "first" / "checkpoints")
+    content = b"frames"
+    size, digest = digest_of([content])
+    checkpoints.write("state/frames", b"framez" if is_damaged else content)
+    file = StateFile(local="frames", remote="state/frames", size=size, digest=digest)
+    manifest = inspect_checkpoint(checkpoints).manifest
+    manifest = replace(manifest, in_flight=[FramesInFlight(0, 0, (), 1, file)])
+    target = LocalStorage(tmp_path / "target")
+    target.bind(manifest.job_id)
+    if not is_damaged:
+        assert write_canonical(target, checkpoints, manifest)["files"]
+        return
+    with pytest.raises(CorruptCheckpointError, match="is damaged: its digest"):
+        write_canonical(target, checkpoints, manifest)
 
 
 def content_of(directory: Path) -> dict[str, bytes]:

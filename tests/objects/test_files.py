@@ -14,13 +14,15 @@ import pytest
 from tests.objects.file_job import COUNT
 
 from millstream.common import Configuration, Encoder, Types, WatermarkStrategy
+from millstream.connectors.files import multipart_files
 from millstream.connectors.files.multipart_files import MultipartCommitter, MultipartFile
 from millstream.contracts.batch import Batch
 from millstream.contracts.sink import CommitRequest, WriterContext
 from millstream.crash_points import points_of
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors.file_system import FileSink, FileSource
-from millstream.errors import PermanentSinkError, SinkError, SourceError
+from millstream.errors import ObjectStoreError, PermanentSinkError, SinkError, SourceError
+from millstream.object_stores import ObjectStore
 from millstream.table import StreamTableEnvironment
 from millstream.testing.conformance import check_sink
 from millstream.testing.crash import run_once
@@ -117,6 +119,47 @@ def test_output_that_was_written_by_an_unknown_run_is_not_replaced(
         "out/part-1.txt": b"second",
         "out/part-1-g1.txt": b"first",
     }
+
+
+def test_an_upload_that_is_gone_does_not_pass_for_committed(
+    bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer, name = MultipartCommitter(f"{bucket}/out"), name_of(bucket)
+    _, first = pending(bucket, b"first")
+    committer.commit([CommitRequest(first, 1, retried=False)])
+    _, second = pending(bucket, b"second", generation=2)
+    copy = multipart_files._copy_beside
+
+    def copy_and_abort(*arguments: Any) -> None:
+        copy(*arguments)
+        for upload in s3_server.uploads(name):
+            s3_server.admin().abort_multipart_upload(Bucket=name, **upload)
+
+    monkeypatch.setattr(multipart_files, "_copy_beside", copy_and_abort)
+    with pytest.raises(PermanentSinkError, match=r"cannot be completed \(NoSuchUpload\)"):
+        committer.commit([CommitRequest(second, 1, retried=True, published=False)])
+
+
+def test_a_store_that_does_not_answer_is_an_error_of_the_sink(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = MultipartCommitter(f"{bucket}/out")
+    _, committable = pending(bucket, b"first")
+
+    def fails(*_: object, **__: object) -> None:
+        message = "no answer"
+        raise ObjectStoreError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete", fails)
+        with pytest.raises(SinkError, match="notes of completed uploads: no answer"):
+            committer.commit([CommitRequest(committable, 1, retried=False)])
+    monkeypatch.setattr(ObjectStore, "list_keys", fails)
+    with pytest.raises(SinkError, match=r"cannot list .*: no answer"):
+        committer.abort_orphans("job", "sink", [], 2)
+    monkeypatch.setattr(ObjectStore, "put", fails)
+    with pytest.raises(SinkError, match=r"cannot upload .*: no answer"):
+        pending(bucket, b"second", generation=2)
 
 
 def test_uploads_that_were_aborted_by_others(bucket: str, s3_server: S3Server) -> None:

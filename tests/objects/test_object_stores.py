@@ -19,7 +19,7 @@ from millstream.checkpoint.storages import open_storage
 from millstream.common import Configuration
 from millstream.errors import ConfigurationError, ObjectStoreError
 from millstream.graph.job_files import JobFiles
-from millstream.object_stores import ObjectStore, StoreOptions
+from millstream.object_stores import _WRITER, ObjectStore, StoreOptions, _s3_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -191,6 +191,46 @@ def test_a_profile_gives_keys_and_region(
     wrong = open_storage(bucket, store_options=StoreOptions((("millstream.s3.profile", "q"),)))
     with pytest.raises(ConfigurationError, match="the profile 'q' has no access key in"):
         wrong.check()
+
+
+def test_keys_of_options_do_not_mix_with_those_of_a_profile(
+    s3_server: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in s3_server.environment():
+        monkeypatch.delenv(name)
+    credentials = tmp_path / "credentials"
+    credentials.write_text(
+        "[p]\naws_access_key_id = other\naws_secret_access_key = other\n"
+        f"aws_session_token = other\nregion = eu-west-1\nendpoint_url = {s3_server.endpoint}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    given = StoreOptions(
+        (
+            ("millstream.s3.profile", "p"),
+            ("s3.access-key", KEY),
+            ("s3.secret-key", SECRET),
+        )
+    )
+    settings = _s3_settings(given)
+    assert settings == {
+        "access_key_id": KEY,
+        "secret_access_key": SECRET,
+        "region": "eu-west-1",
+        "endpoint": s3_server.endpoint,
+    }
+    open_storage(bucket, store_options=given).probe()
+    client = ObjectStore(bucket, given).s3_client()
+    found = client._request_signer._credentials
+    assert (found.access_key, found.secret_key, found.token) == (KEY, SECRET, None)
+    assert (client.meta.region_name, client.meta.endpoint_url) == (
+        "eu-west-1",
+        s3_server.endpoint,
+    )
+
+
+def test_metadata_has_names_that_every_store_takes() -> None:
+    assert _WRITER.isidentifier()  # as Azure wants it
 
 
 @pytest.mark.parametrize(

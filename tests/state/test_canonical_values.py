@@ -86,6 +86,8 @@ NOT_FITTING: dict[str, tuple[Any, Any]] = {
     "a retraction": (Row(a=1), Row.of_kind(RowKind.DELETE, a=1)),
     "an instance of a class": (1, Place("x")),
     "a set": ([1], {1}),
+    "a time beyond 64 bits of microseconds": (timedelta(1), timedelta.max),
+    "a time before them": (timedelta(1), timedelta.min),
 }
 
 

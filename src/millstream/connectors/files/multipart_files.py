@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.contracts.sink import PROGRESS, Committer
 from millstream.crash_points import crash_point
-from millstream.errors import PermanentSinkError, SinkError
+from millstream.errors import ObjectStoreError, PermanentSinkError, SinkError
 from millstream.object_stores import ObjectStore, file_store
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ class MultipartCommitter(Committer):
         else:
             with ThreadPoolExecutor(_AT_A_TIME) as pool:
                 list(pool.map(lambda request: _complete(store, request), wanted))
-        store.delete([_upload_of(request.committable)["pending"] for request in wanted])
+        with explained(store, "cannot delete the notes of completed uploads"):
+            store.delete([_upload_of(request.committable)["pending"] for request in wanted])
 
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
@@ -167,7 +168,8 @@ class MultipartCommitter(Committer):
         store = file_store(self._location)
         kept = {_upload_of(each)["pending"] for each in keep if not _says_progress(each)}
         prefix = pending_prefix(job_id, sink_uid)
-        names = {each.rpartition("/")[2]: each for each in store.list_keys(prefix)}
+        with explained(store, f"cannot list {prefix}"):
+            names = {each.rpartition("/")[2]: each for each in store.list_keys(prefix)}
         orphans = OutputNames.orphans(names, {each.rpartition("/")[2] for each in kept}, generation)
         for name in orphans:
             with explained(store, f"cannot abort {names[name]}"):
@@ -175,7 +177,8 @@ class MultipartCommitter(Committer):
                     note = json.loads(store.get(names[name]))
                     _abort(store, note["key"], note["upload"])
                 crash_point("upload.abort.after")
-        store.delete([names[name] for name in orphans])
+        with explained(store, "cannot delete the notes of aborted uploads"):
+            store.delete([names[name] for name in orphans])
 
 
 def pending_prefix(job_id: str, sink_uid: str) -> str:
@@ -214,8 +217,15 @@ def _settle(store: ObjectStore, key: str, request: CommitRequest, refusal: str) 
         raise PermanentSinkError(message)
     if refusal != "NoSuchUpload" and not request.published:
         _copy_beside(store, key, mark)
-        _try_to_complete(store, key, upload, new=False)
-        return
+        refused = _try_to_complete(store, key, upload, new=False)
+        if refused is None or _mark_of(store, key) == upload["pending"]:
+            return
+        message = (
+            f"output of checkpoint {request.epoch} is not committed: the upload of {key} in"
+            f" {store.location} cannot be completed ({refused}), and the object there is of"
+            " another run; a lifecycle rule may have aborted the upload"
+        )
+        raise PermanentSinkError(message)
     message = (
         f"output of checkpoint {request.epoch} is not committed: {key} in {store.location} exists"
         " already, written by a run that this checkpoint directory does not know, so it is older"
@@ -287,7 +297,7 @@ def _abort(store: ObjectStore, key: str, upload: str) -> None:
 
 @contextlib.contextmanager
 def explained(store: ObjectStore, what: str) -> Iterator[None]:
-    """Turn errors of the client of S3 into SinkError."""
+    """Turn errors of the client of S3, and of the store, into SinkError."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -298,7 +308,7 @@ def explained(store: ObjectStore, what: str) -> Iterator[None]:
         message = f"{store.location}: {what}: {reason} ({code})"
         permanent = code in ("NoSuchBucket", "AccessDenied", "InvalidAccessKeyId")
         raise (PermanentSinkError if permanent else SinkError)(message) from None
-    except BotoCoreError as error:
+    except (BotoCoreError, ObjectStoreError) as error:
         message = f"{store.location}: {what}: {error}"
         raise SinkError(message) from None
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**63 - 1
+_MICROSECOND: Final = timedelta(microseconds=1)
 _MOST_DIGITS: Final = 38
 
 
@@ -113,6 +114,11 @@ def _is_naive_time(value: Any) -> bool:
     return type(value) is time and value.tzinfo is None and not value.fold
 
 
+def _is_duration(value: Any) -> bool:
+    # Python's reach beyond the microseconds of the column.
+    return type(value) is timedelta and _SMALLEST <= value // _MICROSECOND <= _LARGEST
+
+
 def _of_type(kind: type) -> Callable[[Any], bool]:
     return lambda value: type(value) is kind
 
@@ -128,7 +134,7 @@ _SCALARS: Final[dict[str, tuple[pa.DataType, Callable[[Any], bool]]]] = {
     "datetime utc": (pa.timestamp("us", "UTC"), _is_utc),
     "date": (pa.date32(), _of_type(date)),
     "time": (pa.time64("us"), _is_naive_time),
-    "timedelta": (pa.duration("us"), _of_type(timedelta)),
+    "timedelta": (pa.duration("us"), _is_duration),
 }
 _KINDS: Final[dict[type, str]] = {
     bool: "bool",

@@ -18,7 +18,8 @@ from millstream.checkpoint.canonical import (
     new_writer,
     write_positions,
 )
-from millstream.errors import StateError
+from millstream.checkpoint.model import blocks_of, difference
+from millstream.errors import CorruptCheckpointError, StateError
 from millstream.state.backend import open_store
 from millstream.state.canonical.layout import SAMPLE, SectionLayout
 from millstream.state.canonical.operator_rows import OperatorLayout
@@ -59,9 +60,23 @@ def write_canonical(
         What ``savepoint.json`` is to have.
 
     Raises:
-        CorruptCheckpointError: a file of the checkpoint is missing or damaged.
+        CorruptCheckpointError: a file of the checkpoint is damaged.
+        FileNotFoundError: one is missing; the job may have deleted it meanwhile.
         StateError: an entry cannot be read.
     """
+    try:
+        return _written(target, source, manifest)
+    except CorruptCheckpointError as error:
+        for file in manifest.files():
+            if not source.exists(file["remote"]):
+                message = f"{source.location} has no {file['remote']}"
+                raise FileNotFoundError(message) from error
+        raise
+
+
+def _written(
+    target: CheckpointStorage, source: CheckpointStorage, manifest: Manifest
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="millstream-savepoint-") as directory:
         work = Path(directory)
         (work / "files").mkdir()
@@ -78,6 +93,11 @@ def write_canonical(
         for frames in manifest.in_flight:
             path = files.new_path()
             source.download(frames.file["remote"], path)
+            # The savepoint has a digest of its own: it would vouch for what is damaged.
+            reason = difference(blocks_of(path), frames.file)
+            if reason is not None:
+                message = f"{frames.file['remote']} in {source.location} is damaged: {reason}"
+                raise CorruptCheckpointError(message)
             files.add(path, frames.file["remote"])
         write_positions(manifest, files)
     return {
