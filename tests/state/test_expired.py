@@ -20,6 +20,7 @@ from millstream.functions.descriptors import (
 from millstream.state import key_context
 from millstream.state.key_codec import key_group, key_group_range, subtask_of
 from millstream.state.keyed import KeyedState
+from millstream.state.serializers import dumps, set_moved_classes
 from millstream.types.time import Time
 
 if TYPE_CHECKING:
@@ -184,6 +185,33 @@ def test_restored_at_another_parallelism(
 
 class Gone:
     """A class that a later version of the program does not have."""
+
+
+class Here:
+    """Where Gone is in a later version of the program."""
+
+
+def test_values_of_a_class_that_has_moved_are_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: set_moved_classes({}))
+    state = Expiring()
+    store = world.begin(state.keyed, 0)
+    state.keyed.set_current_key("c")
+    state.value.update(Gone())
+    world.finish(state.keyed, store)
+    store = world.open()
+    # As early builds of 0.1.0 have written it, the time in the pickle.
+    store.write([(entry, dumps((0, Gone()))) for entry, _ in store.scan(b"K", b"L")])
+    world.handles = [store.snapshot()]
+    store.close()
+    monkeypatch.delattr("tests.state.test_expired.Gone")
+    set_moved_classes({f"{__name__}.Gone": f"{__name__}.Here"})
+    later = Expiring()
+    store = world.begin(later.keyed, 200)
+    later.keyed.flush()
+    assert count(store) == 0
+    store.close()
 
 
 def test_what_cannot_be_read_any_more_is_left_to_whoever_asks_for_it(

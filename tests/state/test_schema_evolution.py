@@ -241,11 +241,32 @@ def test_a_class_that_has_moved(
 
 
 @dataclass
-class Holder:
-    """Holds instances of recorded classes where no type is recorded."""
+class Node:
+    number: int
+    following: Node | None = None
 
-    visit: Visit
-    anything: Any
+
+def test_a_recursive_dataclass_gets_fields(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No type is recorded for the field that holds another of them."""
+    keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+    value: Any = keyed.get_state(ValueStateDescriptor("s", dataclass_type(Node)))
+    store = world.begin(keyed)
+    keyed.set_current_key("a")
+    value.update(Node(1, Node(2, Node(3))))
+    world.finish(keyed, store)
+    fields: list[Any] = [("number", int), ("following", Any, None), ("rank", int, 7)]
+    longer = make_dataclass("Node", fields)
+    longer.__module__ = __name__
+    monkeypatch.setitem(globals(), "Node", longer)
+    monkeypatch.setattr("millstream.state.serializers._classes", {})
+    for _ in range(2):
+        keyed = KeyedState(MAX_PARALLELISM, (0, MAX_PARALLELISM))
+        value = keyed.get_state(ValueStateDescriptor("s", dataclass_type(longer)))
+        store = world.begin(keyed)
+        keyed.set_current_key("a")
+        assert value.value() == longer(1, longer(2, longer(3)))
+        value.update(value.value())
+        world.finish(keyed, store)
 
 
 @pytest.mark.parametrize("cls", [Visit, Slotted])
