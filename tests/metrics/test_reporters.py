@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from tests.metrics.reference import PAGE, page
+from tests.ports import free_port
 from tests.support.environments import environments, wait_until
 
 from millstream.common import Configuration
@@ -19,6 +23,7 @@ from millstream.errors import ConfigurationError
 from millstream.metrics import reporting
 from millstream.metrics.definitions import Scope
 from millstream.metrics.json_lines_reporter import JsonLinesReporter
+from millstream.metrics.prometheus_reporter import Samples
 from millstream.metrics.registry import Measurement
 from millstream.metrics.reporting import MetricReporting
 from millstream.metrics.settings import parse_filter, reporters_of
@@ -207,10 +212,8 @@ class Noting(MetricReporter):
 
 
 def reporting_of(reporter: Noting) -> MetricReporting:
-    found = settings(interval="10 ms")
-    replaced = type(found)(
-        found.name, lambda: reporter, found.properties, found.interval, found.formats
-    )
+    found = settings()
+    replaced = type(found)(found.name, lambda: reporter, found.properties, 0.01, found.formats)
     return MetricReporting("a job", [replaced], lambda: ALL)
 
 
@@ -368,6 +371,70 @@ class Gateway(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Be quiet."""
+
+
+def test_numbers_that_a_format_does_not_have(tmp_path: Path) -> None:
+    values = [math.nan, -math.inf, 10**400, 1]
+    all_of_them = [
+        Measurement(Scope.JOB, (), f"n{at}", MetricKind.GAUGE, value, {})
+        for at, value in enumerate(values)
+    ]
+    sizes = {"count": 1, "sum": math.nan, "min": math.nan, "max": 10**400, "mean": math.inf}
+    all_of_them.append(Measurement(Scope.JOB, (), "sizes", MetricKind.HISTOGRAM, sizes, {}))
+    samples = settings().samples(all_of_them)
+    lines = JsonLinesReporter()
+    lines.open({"path": str(tmp_path / "lines")})
+    lines.report(samples)
+    text = (tmp_path / "lines").read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    found = [json.loads(each)["value"] for each in text.splitlines()]
+    assert found[:4] == [None, None, 10**400, 1]
+    assert found[4] == {"count": 1, "sum": None, "min": None, "max": 10**400, "mean": None}
+    registry = CollectorRegistry()
+    registry.register(Samples(lambda: samples, {}))
+    shown = generate_latest(registry).decode()
+    assert "flink_jobmanager_job_n2 +Inf\n" in shown
+    assert "flink_jobmanager_job_n3 1.0\n" in shown
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(DEADLINE)
+        statsd = METRIC_REPORTERS["statsd"]()
+        statsd.open({"host": "127.0.0.1", "port": str(server.getsockname()[1])})
+        statsd.report([samples[0], samples[1], samples[3], samples[4]])
+        statsd.close()
+        names = [each.partition(":")[0] for each in server.recv(4000).decode().splitlines()]
+    assert [each.rpartition(".")[2] for each in names] == ["n3", "count", "max"]
+
+
+@pytest.mark.parametrize("given", ["0", "99 ms"])
+def test_an_interval_that_leaves_no_time_is_refused(given: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"interval is .*; it must be at least 100 ms"):
+        settings(interval=given)
+    assert settings(interval="100 ms").interval == 0.1
+
+
+def test_a_forked_process_does_not_keep_the_port() -> None:
+    port = free_port()
+    reporter = METRIC_REPORTERS["prometheus"]()
+    reporter.open({"port": str(port)})
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)  # until the test is over
+        os._exit(0)
+    try:
+        os.close(reader)
+        reporter.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), DEADLINE).close()
+        again = METRIC_REPORTERS["prometheus"]()
+        again.open({"port": str(port)})
+        again.close()
+    finally:
+        os.close(writer)
+        os.waitpid(child, 0)
 
 
 def test_a_push_gateway_gets_the_text_and_is_cleaned_up() -> None:

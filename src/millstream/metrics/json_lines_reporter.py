@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from typing import TYPE_CHECKING
@@ -58,14 +59,24 @@ class JsonLinesReporter(MetricReporter):
         """Do nothing: the file is closed after each report."""
 
 
+def _number(value: float) -> float | None:
+    """The number; None if JSON has none for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _line(now: int, sample: MetricSample) -> dict[str, object]:
-    value = sample.value if isinstance(sample.value, int | float) else dict(sample.value)
+    value = sample.value
+    shown: object
+    if isinstance(value, int | float):
+        shown = _number(value)
+    else:
+        shown = {name: _number(each) for name, each in value.items()}
     return {
         "time": now,
         "name": sample.name,
         "scope": sample.scope,
         "identifier": sample.identifier,
         "kind": sample.kind.value,
-        "value": value,
+        "value": shown,
         "variables": dict(sample.variables),
     }

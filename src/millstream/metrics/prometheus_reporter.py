@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -16,6 +18,7 @@ from millstream.contracts.metrics import MetricKind, MetricReporter
 from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from wsgiref.simple_server import WSGIServer
 
@@ -29,6 +32,20 @@ _PORT: Final = "9249"
 #: Whoever may read metrics from elsewhere is the operator's decision.
 _HOST: Final = "127.0.0.1"
 _MOST: Final = 65_535
+
+
+#: Of this process.
+_listening: Final[set[socket.socket]] = set()
+
+
+def _close_inherited() -> None:
+    """Close what a forked process has of its parent: it would keep the port when that is done."""
+    for each in list(_listening):
+        each.close()
+    _listening.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 class PrometheusReporter(MetricReporter):
@@ -64,6 +81,7 @@ class PrometheusReporter(MetricReporter):
                 raise OSError(message) from error
             break
         if self._server is not None:
+            _listening.add(self._server.socket)
             _LOG.info("metrics: http://%s:%d/metrics", host, self._server.server_port)
 
     def report(self, samples: Sequence[MetricSample]) -> None:
@@ -71,6 +89,7 @@ class PrometheusReporter(MetricReporter):
 
     def close(self) -> None:
         if self._server is not None:
+            _listening.discard(self._server.socket)
             self._server.shutdown()
             self._server.server_close()
 
@@ -133,12 +152,20 @@ class Samples(Collector):
         }
         value = sample.value
         if isinstance(value, int | float):
-            metric.add_sample(metric.name, labels, value)
+            metric.add_sample(metric.name, labels, _float(value))
             return
         for quantile, name in (("0", "min"), ("1", "max")):
-            metric.add_sample(metric.name, {**labels, "quantile": quantile}, value[name])
+            metric.add_sample(metric.name, {**labels, "quantile": quantile}, _float(value[name]))
         for name in ("count", "sum"):
-            metric.add_sample(f"{metric.name}_{name}", labels, value[name])
+            metric.add_sample(f"{metric.name}_{name}", labels, _float(value[name]))
+
+
+def _float(value: float) -> float:
+    """The number as Prometheus has it: one that is too large must not fail the whole scrape."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 @lru_cache(maxsize=8192)  # labels of one job come again at every scrape

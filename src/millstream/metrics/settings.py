@@ -26,6 +26,8 @@ _PREFIX: Final = "metrics.reporter."
 _CLASSES: Final = ("factory.class", "class")
 #: Milliseconds.
 _INTERVAL: Final = 10_000
+#: The same; a thread that reports all the time takes the job's place on the processor.
+_SHORTEST: Final = 100
 #: The package of Flink's own reporters -> the name of the one here that does the same.
 _FLINKS: Final = re.compile(r"org\.apache\.flink\.metrics\.(\w+)\.(\w+?)(?:Factory)?")
 _OF_FLINK: Final = {
@@ -82,6 +84,14 @@ def parse_filter(text: str) -> MetricFilter:
 
 def _parse_filters(value: object) -> tuple[MetricFilter, ...]:
     return tuple(map(parse_filter, parse_list(value)))
+
+
+def _parse_interval(value: object) -> int:
+    found = parse_duration(value)
+    if found < _SHORTEST:
+        message = f"must be at least {_SHORTEST} ms, not {found} ms"
+        raise ValueError(message)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +185,7 @@ def _reporter(
         name=name,
         make=_maker(name, short),
         properties=given,
-        interval=_read(name, given, "interval", parse_duration, _INTERVAL) / 1000,
+        interval=_read(name, given, "interval", _parse_interval, _INTERVAL) / 1000,
         formats={scope: configuration.get(option) for scope, option in SCOPE_FORMATS.items()},
         delimiter=given.get("scope.delimiter", delimiter),
         includes=_read(name, given, "filter.includes", _parse_filters, ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 from typing import TYPE_CHECKING, Final
@@ -74,6 +75,8 @@ class StatsDReporter(MetricReporter):
             name = f"{name}.rate"
         values = {"": value} if isinstance(value, int | float) else value
         for ending, number in values.items():
+            if isinstance(number, float) and not math.isfinite(number):
+                continue  # a server would refuse the line
             full = _plain(f"{name}.{ending}" if ending else name)
             if number < 0:
                 # A sign would mean a change of the gauge.

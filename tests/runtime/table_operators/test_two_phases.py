@@ -21,6 +21,7 @@ from tests.runtime.table_operators.strategies import appends, batches, cuts
 from tests.support.examples import examples
 from tests.support.query_running import changelog, environment, materialised, table_of
 
+from millstream.contracts.batch import Batch
 from millstream.errors import ProgramError
 from millstream.runtime.columnar.changelog_aggregates import Segments
 from millstream.runtime.columnar.table_windows import TableWindow, WindowKind
@@ -234,6 +235,27 @@ def test_windows_that_rows_have_are_aggregated_ahead() -> None:
             (models.I, ("a", 1, at(0), at(7))),
             (models.I, ("a", 10, at(0), at(14))),
         ]
+
+
+def test_late_retractions_do_not_make_up_for_late_rows() -> None:
+    row, at = windows.ROWS, windows.at
+    spec, calls = TableWindow(WindowKind.TUMBLE, 10), (windows.SHARED["SUM"],)
+    local = LocalWindowAggregateFactory(row, spec, 1, (0,), calls)
+    final = WindowAggregateFactory(row, spec, 1, (0,), calls, ("window_end",), merges=True)
+    kinds = [pa.string(), pa.int64(), windows.PLAIN]
+    with (
+        _local_harness(local, row, [pa.string()]) as first,
+        TableHarness(final, row, kinds) as second,
+    ):
+        first.feed([(models.I, ("a", at(1), 1)), (models.I, ("b", at(1), 1))])
+        [batch] = first.batches
+        weights = pa.array([1, -1], pa.int64())
+        name = batch.arrow.schema.names[1]
+        taken_back = batch.arrow.set_column(1, name, weights)
+        second.watermark(100)
+        second.process_batch(Batch(batch.type_info, arrow=taken_back))
+        second.end_epoch()
+        assert second.metrics["numLateRecordsDropped"] == 2
 
 
 def _graph(strategy: str, query: str, directory: Path) -> JobGraph:

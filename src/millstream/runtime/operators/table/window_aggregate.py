@@ -558,7 +558,7 @@ class WindowAggregateOperator(WindowedAggregateOperator):
         found = Windows(np.arange(len(ends)), starts, ends)
         open_ = ~self._is_late(found)
         if not open_.all():
-            self.late += int(weights[~open_].sum())
+            self.late += int(np.abs(weights[~open_]).sum())
             arrow, weights = arrow.filter(pa.array(open_)), weights[open_]
             found = found.some(open_)
         if len(weights):
