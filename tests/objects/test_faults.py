@@ -10,6 +10,7 @@ from tests.checkpoint.test_manifest_log import manifest
 from tests.objects import file_job
 from tests.objects.proxy import Faults, Proxy
 
+from millstream import object_stores
 from millstream.checkpoint import ManifestLog
 from millstream.checkpoint.storages import open_storage
 from millstream.errors import FencedError, ObjectStoreError
@@ -33,9 +34,11 @@ def proxied(bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -
         def make(faults: Faults, seed: int = 1) -> Proxy:
             made.append(Proxy(s3_server.port, faults, seed))
             patch.setenv("AWS_ENDPOINT_URL", made[-1].endpoint)
+            object_stores._s3_client.cache_clear()  # it has the address that it was made with
             return made[-1]
 
         yield make
+    object_stores._s3_client.cache_clear()
     for each in made:
         each.stop()
 

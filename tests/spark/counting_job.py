@@ -118,10 +118,11 @@ def add_job(
 ) -> None:
     """Add the job; ``first`` runs before the exchange, ``second`` behind it."""
     numbers = env.from_source(SlowNumbers(go), WatermarkStrategy.no_watermarks(), "numbers")
+    numbers.uid("numbers")
     if first is not None:
         numbers = numbers.map(first, Types.LONG())
     counted = numbers.key_by(lambda number: number % KEYS).process(Counting(second), COUNTED)
-    counted.sink_to(FileSink.json_lines(str(output)))
+    counted.uid("counts").sink_to(FileSink.json_lines(str(output))).uid("output")
 
 
 def rows(output: Path) -> list[tuple[int, int, int]]:
