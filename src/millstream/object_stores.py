@@ -206,10 +206,6 @@ class ObjectStore:
         """
         return _s3_client(os.getpid(), self._options)
 
-    def key_of(self, name: str) -> str:
-        """Return the key in the bucket of a name below the prefix."""
-        return self._key(name)
-
     @property
     def kind(self) -> str:
         """What the store is, for messages."""
@@ -241,7 +237,7 @@ class ObjectStore:
             try:
                 with self._explained("write", key):
                     obstore.put(
-                        *(self._open(), self._key(key), content),
+                        *(self._open(), self.key_of(key), content),
                         mode="create",
                         attributes={_WRITER: writer},
                     )
@@ -264,7 +260,7 @@ class ObjectStore:
         self.requests += 1 if not in_parts else 2 + -(-size // _PART_BYTES)
         with self._explained("write", key):
             obstore.put(
-                *(self._open(), self._key(key), content),
+                *(self._open(), self.key_of(key), content),
                 use_multipart=in_parts,
                 chunk_size=_PART_BYTES,
             )
@@ -275,7 +271,7 @@ class ObjectStore:
 
         self.requests += 1
         with self._explained("read", key):
-            return bytes(obstore.get(self._open(), self._key(key)).bytes())
+            return bytes(obstore.get(self._open(), self.key_of(key)).bytes())
 
     def get_to(self, key: str, path: Path) -> None:
         """Write an object into a new local file; raises FileNotFoundError."""
@@ -283,7 +279,7 @@ class ObjectStore:
 
         self.requests += 1
         with self._explained("read", key):
-            chunks = obstore.get(self._open(), self._key(key)).stream(min_chunk_size=1 << 20)
+            chunks = obstore.get(self._open(), self.key_of(key)).stream(min_chunk_size=1 << 20)
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 for chunk in chunks:
@@ -291,13 +287,7 @@ class ObjectStore:
 
     def exists(self, key: str) -> bool:
         """Return whether there is such an object."""
-        import obstore
-
-        self.requests += 1
-        with self._explained("read", key), contextlib.suppress(FileNotFoundError):
-            obstore.head(self._open(), self._key(key))
-            return True
-        return False
+        return self.find(key) is not None
 
     def find(self, key: str) -> ObjectEntry | None:
         """Return size and time of an object; None if there is none."""
@@ -305,7 +295,7 @@ class ObjectStore:
 
         self.requests += 1
         with self._explained("read", key), contextlib.suppress(FileNotFoundError):
-            found = obstore.head(self._open(), self._key(key))
+            found = obstore.head(self._open(), self.key_of(key))
             return ObjectEntry(key, found["size"], found["last_modified"])
         return None
 
@@ -322,7 +312,7 @@ class ObjectStore:
         self.requests += 1
         with self._explained("read", key):
             return bytes(
-                obstore.get_range(self._open(), self._key(key), start=start, length=length)
+                obstore.get_range(self._open(), self.key_of(key), start=start, length=length)
             )
 
     def list_keys(self, prefix: str = "", *, most: int | None = None) -> Iterator[str]:
@@ -333,7 +323,7 @@ class ObjectStore:
         """List objects with size and time, as ``list_keys``."""
         import obstore
 
-        start = self._key(prefix)
+        start = self.key_of(prefix)
         below = f"{self.prefix}/" if self.prefix else ""
         count = 0
         with self._explained("list", prefix):
@@ -351,7 +341,7 @@ class ObjectStore:
         """Delete objects; those that do not exist are passed over."""
         import obstore
 
-        paths = [self._key(key) for key in keys]
+        paths = [self.key_of(key) for key in keys]
         for start in range(0, len(paths), _DELETED_AT_ONCE):
             self.requests += 1
             with self._explained("delete", ""):
@@ -384,7 +374,7 @@ class ObjectStore:
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         key = f".probe-{uuid.uuid4().hex}"
-        store, path = self._open(soon=True), self._key(key)
+        store, path = self._open(soon=True), self.key_of(key)
         try:
             for attempt in range(2):
                 self.requests += 1
@@ -420,7 +410,7 @@ class ObjectStore:
 
         self.requests += 1
         with self._explained("read", key):
-            found = obstore.get(self._open(), self._key(key), options={"head": True}).attributes
+            found = obstore.get(self._open(), self.key_of(key), options={"head": True}).attributes
         value = found.get(_WRITER)
         return value if value is None else str(value)
 
@@ -432,8 +422,9 @@ class ObjectStore:
             with contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._open(), path)
 
-    def _key(self, key: str) -> str:
-        return "/".join(part for part in (self.prefix, key.strip("/")) if part)
+    def key_of(self, name: str) -> str:
+        """Return the key in the bucket of a name below the prefix."""
+        return "/".join(part for part in (self.prefix, name.strip("/")) if part)
 
     def _open(self, *, soon: bool = False) -> S3Store | GCSStore | AzureStore:
         place = self._scheme, self.bucket, self._account

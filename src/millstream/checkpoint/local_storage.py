@@ -412,11 +412,7 @@ class LocalStorage:
             self._root.rmdir()
 
     def _resolve(self, name: str) -> Path:
-        parts = name.strip("/").split("/")
-        if "" in parts or ".." in parts or "." in parts:
-            message = f"{name!r} is not a name of a blob: it must be relative, without '.' and '..'"
-            raise ValueError(message)
-        return self._root.joinpath(*parts)
+        return self._root.joinpath(*parts_of_name(name))
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -494,6 +490,19 @@ class LocalStorage:
     def _sync_directory(self, directory: Path) -> None:
         if self._fsync:
             sync_directory(directory)
+
+
+def parts_of_name(name: str) -> list[str]:
+    """Return the directories and the last part of the name of a blob.
+
+    Raises:
+        ValueError: it would lead out of the storage.
+    """
+    parts = name.strip("/").split("/")
+    if "" in parts or ".." in parts or "." in parts:
+        message = f"{name!r} is not a name of a blob: it must be relative, without '.' and '..'"
+        raise ValueError(message)
+    return parts
 
 
 def _copy(content: BinaryIO, copy: BinaryIO) -> None:

@@ -7,7 +7,7 @@ base64.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter, not_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -243,6 +243,14 @@ class Manifest:
             uid: sum(len(ack.committables) for ack in acks) for uid, acks in self.operators.items()
         }
         return {uid: count for uid, count in counts.items() if count}
+
+    def without_committables(self) -> Manifest:
+        """The checkpoint for a run that has nothing to commit of it: its output is committed."""
+        operators = {
+            uid: [replace(ack, committables=[]) for ack in acks]
+            for uid, acks in self.operators.items()
+        }
+        return replace(self, operators=operators, committed=True)
 
 
 # -- JSON forms ------------------------------------------------------------------------------------

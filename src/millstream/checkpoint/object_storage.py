@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.local_storage import HmacSeal, NoSeal, Seal
+from millstream.checkpoint.local_storage import HmacSeal, NoSeal, Seal, parts_of_name
 from millstream.checkpoint.packs import pack_of, place_in_pack
 from millstream.directories import LOCAL_STATE, explained, run_directory
 from millstream.errors import ObjectStoreError
@@ -114,7 +114,7 @@ class ObjectStorage:
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Create ``name``; False, and nothing written, if it exists."""
-        _require_name(name)
+        parts_of_name(name)
         created = self._store.put_if_absent(name, self._seal.close(name, content))
         if created:
             self._created.add(name)
@@ -122,30 +122,28 @@ class ObjectStorage:
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace ``name``."""
-        _require_name(name)
+        parts_of_name(name)
         self._store.put(name, self._seal.close(name, content))
 
     def read(self, name: str) -> bytes:
         """The content; raises FileNotFoundError."""
-        _require_name(name)
+        parts_of_name(name)
         packed = self._packed(name)
-        return (
-            packed
-            if packed is not None
-            else self._seal.open(name, self._store.get(name), self.location)
-        )
+        if packed is not None:
+            return packed
+        return self._seal.open(name, self._store.get(name), self.location)
 
     def upload(self, local: Path, name: str) -> None:
         """Make ``name`` from a local file that will never change.
 
         One that exists is replaced: names of uploads are unique, or those of their content.
         """
-        _require_name(name)
+        parts_of_name(name)
         self._store.put(name, local)
 
     def download(self, name: str, local: Path) -> None:
         """Make the local file from ``name``, never to be changed; raises FileNotFoundError."""
-        _require_name(name)
+        parts_of_name(name)
         with explained(LOCAL_STATE, local.parent):
             local.parent.mkdir(parents=True, exist_ok=True)
             local.unlink(missing_ok=True)
@@ -179,12 +177,12 @@ class ObjectStorage:
 
     def directory(self, name: str) -> Path | None:
         """Return None: there are no directories."""
-        _require_name(name)
+        parts_of_name(name)
         return None
 
     def exists(self, name: str) -> bool:
         """Return whether there is such a blob."""
-        _require_name(name)
+        parts_of_name(name)
         pack = pack_of(name)
         return (pack is not None and self._store.exists(pack)) or self._store.exists(name)
 
@@ -229,10 +227,3 @@ class ObjectStorage:
 
     def remove_empty(self, directories: Iterable[str]) -> None:
         """Do nothing: an object store has no directories."""
-
-
-def _require_name(name: str) -> None:
-    parts = name.strip("/").split("/")
-    if "" in parts or ".." in parts or "." in parts:
-        message = f"{name!r} is not a name of a blob: it must be relative, without '.' and '..'"
-        raise ValueError(message)

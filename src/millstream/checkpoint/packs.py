@@ -104,8 +104,8 @@ def _write_owed(storage: CheckpointStorage) -> None:
 
 def pack_of(name: str) -> str | None:
     """Return the pack that a state file lies in by its name; None: it is a blob."""
-    found = _NAME.fullmatch(name)
-    return None if found is None else found["pack"]
+    place = place_in_pack(name)
+    return None if place is None else place[0]
 
 
 def place_in_pack(name: str) -> tuple[str, int, int] | None:

@@ -163,18 +163,12 @@ def _would_repeat(
 
 def _copy(chosen: Manifest, newest: Manifest) -> Manifest:
     """The content of a checkpoint as the one after the newest."""
-    operators = {
-        uid: [replace(ack, committables=[]) for ack in acks]
-        for uid, acks in chosen.operators.items()
-    }
     epoch = newest.epoch + 1
     now = max(newest.published, time.time_ns() // 1_000_000)
     return replace(
-        chosen,
+        chosen.without_committables(),
         epoch=epoch,
         started=now,
         published=now,
         offsets={**chosen.offsets, "epoch": epoch},
-        operators=operators,
-        committed=True,
     )

@@ -523,7 +523,8 @@ class StartingPoint:
             self._copy_to(storage)
         for name, content in read_sources(self.storage).items():
             storage.write(name, content)
-        return _as_first(manifest, job_id)
+        # Its output is that of the job that made it, which has committed it.
+        return replace(manifest.without_committables(), job_id=job_id)
 
     def _copy_to(self, storage: CheckpointStorage) -> None:
         try:
@@ -533,18 +534,6 @@ class StartingPoint:
         except FileNotFoundError as error:
             message = f"a state file of {self.storage.location} is missing: {error}"
             raise CorruptCheckpointError(message) from error
-
-
-def _as_first(manifest: Manifest, job_id: str) -> Manifest:
-    """A checkpoint as the first one of another job.
-
-    Its output is that of the job that made it, which has committed it.
-    """
-    operators = {
-        uid: [replace(ack, committables=[]) for ack in acks]
-        for uid, acks in manifest.operators.items()
-    }
-    return replace(manifest, job_id=job_id, operators=operators, committed=True)
 
 
 def read_canonical(storage: CheckpointStorage) -> CanonicalSavepoint | None:

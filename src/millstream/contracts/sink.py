@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,11 @@ PROGRESS: Final = "progress"
 
 #: What a writer hands to the committer: any picklable value (dicts of plain values age best).
 Committable = object
+
+
+def says_progress(committable: Committable) -> TypeGuard[dict[str, Any]]:
+    """Return whether a committable says how far a subtask is, and names no output."""
+    return isinstance(committable, dict) and PROGRESS in committable
 
 
 class DeliveryGuarantee(Enum):

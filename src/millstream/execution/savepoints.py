@@ -40,7 +40,7 @@ from millstream.errors import (
     ProgramError,
 )
 from millstream.object_stores import StoreOptions, is_object_store
-from millstream.state.canonical.write import write_canonical
+from millstream.state.canonical.write import CANONICAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,12 +58,9 @@ _SAVEPOINTS: Final = DirectoryUse("savepoint directory", options.SAVEPOINT_DIREC
 _MOST_TRIES: Final = 3
 
 
-_CANONICAL: Final = SavepointFormat(SavepointFormatType.CANONICAL, write_canonical)
-
-
 def savepoint_format(kind: SavepointFormatType) -> SavepointFormat:
     """How savepoints of a format are written."""
-    return NATIVE if kind is SavepointFormatType.NATIVE else _CANONICAL
+    return NATIVE if kind is SavepointFormatType.NATIVE else CANONICAL
 
 
 def settings_of(configuration: Configuration) -> SavepointSettings:

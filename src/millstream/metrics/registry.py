@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.publish import with_earlier
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.contracts.metrics import MetricKind, together
+from millstream.contracts.metrics import MetricKind, all_together
 from millstream.graph.model import by_chain
 from millstream.metrics.definitions import DEFINED, STATUSES, Scope
 from millstream.runtime.process_use import ProcessUse, this_process
@@ -228,7 +228,7 @@ class MetricRegistry:
             source = counted.setdefault((split.source_uid, ack.subtask), {})
             source["numRecordsIn"] = _number(source.get("numRecordsIn", 0)) + split.records
         for key, metrics in counted.items():
-            self._committed[key] = _added(self._committed.get(key, {}), metrics)
+            self._committed[key] = all_together(self._committed.get(key, {}), metrics)
 
     # -- values --------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class MetricRegistry:
             if each.after >= epoch:  # else the last checkpoint has some of it
                 for uid, metrics in _by_operator(each.metrics, self._nodes).items():
                     key = (uid, each.subtask)
-                    found[key] = _added(found.get(key, {}), metrics)
+                    found[key] = all_together(found.get(key, {}), metrics)
         for (uid, subtask), metrics in found.items():
             metrics.setdefault("numRecordsIn", 0)
             if self._nodes[uid].kind == "source":
@@ -508,15 +508,6 @@ def _by_operator(
             if uid in uids:
                 found.setdefault(uid, {})[".".join(parts[length:])] = value
                 break
-    return found
-
-
-def _added(
-    before: Mapping[str, MetricValue], more: Mapping[str, MetricValue]
-) -> dict[str, MetricValue]:
-    found = dict(before)
-    for name, value in more.items():
-        found[name] = together(found[name], value) if name in found else value
     return found
 
 

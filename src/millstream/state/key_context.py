@@ -270,6 +270,17 @@ def following(prefix: bytes) -> bytes:
     return stripped[:-1] + bytes((stripped[-1] + 1,))
 
 
+def head_of_key(group: int, index: int, encoded: bytes) -> bytes:
+    """What the names of all entries of a state and a key begin with.
+
+    Args:
+        group: the key group.
+        index: the number of the state.
+        encoded: the key.
+    """
+    return _HEAD.pack(_TAG, group, index, len(encoded)) + encoded
+
+
 def head_of_name(name: bytes) -> bytes:
     """The name of an entry up to its key, that included."""
     (*_, length) = _HEAD.unpack_from(name)
@@ -373,6 +384,7 @@ class KeyContext(ABC):
         """The store's name for state number ``index`` of ``key``."""
         group = key_group_of_cache_key(key, self.max_parallelism)
         encoded = key if type(key) is bytes else encode_key(key)
+        # As ``head_of_key``, without its call for each key.
         return _HEAD.pack(_TAG, group, index, len(encoded)) + encoded
 
     def store_keys(self, index: int, keys: list[CacheKey]) -> list[bytes]:

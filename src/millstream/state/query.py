@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.errors import StateError
 from millstream.state.backend import open_store
 from millstream.state.key_codec import decode_key, encode_key, key_group_of_encoded
+from millstream.state.key_context import following, head_of_key
 from millstream.state.registry import Section, codec_for, read_metadata, read_sections
-from millstream.state.rescale import key_and_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,11 +105,9 @@ def _entries(
     if section.kind not in _KINDS:
         message = f"state {section.name!r} is {section.kind} state, which cannot be queried by key"
         raise StateError(message)
-    head = b"K" + group.to_bytes(2, "big") + section.index.to_bytes(2, "big")
-    head += len(encoded).to_bytes(4, "big") + encoded
-    for name, value in store.scan(head, head + b"\xff" * 10):
-        if name.startswith(head):
-            yield key_and_rest(name)[1], value
+    head = head_of_key(group, section.index, encoded)
+    for name, value in store.scan(head, following(head)):
+        yield name[len(head) :], value
 
 
 def _value_of(section: Section, found: list[tuple[bytes, Any]]) -> tuple[Any, int | None]:

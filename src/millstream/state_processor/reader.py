@@ -30,7 +30,7 @@ from millstream.state.canonical.write import write_canonical
 from millstream.state.reader import open_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import TracebackType
 
     from millstream.checkpoint.canonical import SavedFile
@@ -125,7 +125,47 @@ class StateTable:
         return int(self._table.num_rows)
 
 
-class SavepointReader:
+class TemporaryFiles:
+    """What keeps temporary files until it is closed.
+
+    Args:
+        directory: of these files.
+    """
+
+    def __init__(self, directory: tempfile.TemporaryDirectory[str]) -> None:
+        self._directory = directory
+
+    def close(self) -> None:
+        """Delete temporary files."""
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Delete temporary files."""
+        self.close()
+
+
+def no_operator(uid: str, known: Iterable[str]) -> StateError:
+    """Return the error for an operator that is not there."""
+    names = ", ".join(map(repr, known)) or "none"
+    return StateError(f"there is no operator with uid {uid!r}; there are: {names}")
+
+
+def no_state(uid: str, name: str, known: Iterable[str]) -> StateError:
+    """Return the error for a state that an operator has not."""
+    names = ", ".join(map(repr, sorted(known))) or "none"
+    return StateError(f"operator {uid!r} has no state {name!r}; there are: {names}")
+
+
+class SavepointReader(TemporaryFiles):
     """Reads the state of a savepoint of any format, or of a retained checkpoint.
 
     Nothing of the program is imported, and nothing is changed.  Use ``read`` to make one; it keeps
@@ -145,9 +185,9 @@ class SavepointReader:
         job_name: str,
         storage: CheckpointStorage,
     ) -> None:
+        super().__init__(directory)
         #: In the canonical format.
         self.saved = saved
-        self._directory = directory
         self._paths: dict[str, Path] = {}
         #: Of native state, where it was needed.
         self._native: Manifest | None = None
@@ -189,23 +229,6 @@ class SavepointReader:
             saved = CanonicalSavepoint.read(target, _converted(target, storage, manifest))
         (Path(directory.name) / "files").mkdir()
         return cls(saved, directory, identity.job_name, storage)
-
-    def close(self) -> None:
-        """Delete temporary files."""
-        self._directory.cleanup()
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Delete temporary files."""
-        self.close()
 
     @property
     def manifest(self) -> Manifest:
@@ -369,11 +392,9 @@ class SavepointReader:
     def _unknown(self, uid: str, name: str = "") -> StateError:
         saved = self.saved
         if uid not in saved.manifest.operators:
-            known = ", ".join(map(repr, saved.manifest.operators)) or "none"
-            return StateError(f"there is no operator with uid {uid!r}; there are: {known}")
+            return no_operator(uid, saved.manifest.operators)
         states = {**saved.of_operator(uid, KEYED), **saved.of_operator(uid, OPERATOR)}
-        known = ", ".join(map(repr, sorted(states))) or "none"
-        return StateError(f"operator {uid!r} has no state {name!r}; there are: {known}")
+        return no_state(uid, name, states)
 
 
 def _converted(

@@ -18,8 +18,6 @@ from millstream.checkpoint.job_directories import JobIdentity
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.checkpoint.model import Manifest, OperatorAck, OperatorRecord
 from millstream.checkpoint.savepoint import (
-    SavepointFormat,
-    SavepointFormatType,
     SavepointSettings,
     new_directory,
     read_sources,
@@ -41,7 +39,7 @@ from millstream.runtime.operators.process import KeyedProcessFactory
 from millstream.state.backend import open_store
 from millstream.state.canonical.layout import NUMBER, SAMPLE, SectionLayout
 from millstream.state.canonical.restore import Stores, restore_canonical
-from millstream.state.canonical.write import write_canonical
+from millstream.state.canonical.write import CANONICAL
 from millstream.state.key_codec import key_group, key_group_range
 from millstream.state.keyed import STATE_FORMAT
 from millstream.state.operator_state import OperatorStates, StateContent, prepare_states
@@ -56,13 +54,17 @@ from millstream.state.registry import (
     read_metadata,
     section_of,
 )
-from millstream.state_processor.reader import SavepointReader
+from millstream.state_processor.reader import (
+    SavepointReader,
+    TemporaryFiles,
+    no_operator,
+    no_state,
+)
 from millstream.state_processor.tables import elements_of, records_of, rows_for
 from millstream.types.types import Types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     import pyarrow as pa
 
@@ -74,10 +76,9 @@ if TYPE_CHECKING:
 
 
 _BACKEND: Final = "hashmap"
-_FORM: Final = SavepointFormat(SavepointFormatType.CANONICAL, write_canonical)
 
 
-class SavepointWriter:
+class SavepointWriter(TemporaryFiles):
     """Changes the state of a savepoint, or makes state for a new one, and writes it.
 
     What is not changed stays as it is.  Use ``from_existing_savepoint`` or ``new_savepoint`` to
@@ -99,11 +100,11 @@ class SavepointWriter:
         sources: dict[str, bytes],
         directory: tempfile.TemporaryDirectory[str],
     ) -> None:
+        super().__init__(directory)
         self._manifest = manifest
         self._storage = storage
         self._identity = identity
         self._sources = sources
-        self._directory = directory
         self._opened = 0
 
     @classmethod
@@ -389,9 +390,7 @@ class SavepointWriter:
         with self._stores(uid) as (stores, _):
             known = _known(stores)
             if name not in known:
-                names = ", ".join(map(repr, sorted(known))) or "none"
-                message = f"operator {uid!r} has no state {name!r}; there are: {names}"
-                raise StateError(message)
+                raise no_state(uid, name, known)
             _empty(stores, section_of(name, known[name]))
             for store in stores.values():
                 store.write([], [META + name.encode()])
@@ -424,9 +423,7 @@ class SavepointWriter:
 
     def _require_operator(self, uid: str) -> None:
         if uid not in self._manifest.operators:
-            known = ", ".join(map(repr, self._manifest.operators)) or "none"
-            message = f"there is no operator with uid {uid!r}; there are: {known}"
-            raise StateError(message)
+            raise no_operator(uid, self._manifest.operators)
 
     def write(self, directory: str | Path, *, key_file: str = "") -> str:
         """Write a canonical savepoint, from which a job starts.
@@ -446,25 +443,8 @@ class SavepointWriter:
         target = settings.storage(new_directory(base, self._identity.job_id))
         identity = replace(self._identity, program=self._manifest.program)
         return write_savepoint(
-            target, identity, self._manifest, self._storage, self._sources, _FORM
+            target, identity, self._manifest, self._storage, self._sources, CANONICAL
         )
-
-    def close(self) -> None:
-        """Delete temporary files."""
-        self._directory.cleanup()
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Delete temporary files."""
-        self.close()
 
 
 def _known(stores: dict[int, KeyValueStore]) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import importlib
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import pyarrow as pa
@@ -115,7 +114,7 @@ def type_of_record(
         recorded: as ``recorded_type`` returns it.
         dataclass_as: what dataclasses are: their class, or a row or tuple of the recorded fields,
             which needs no class.  One that is missing or has other fields by now is a row.
-        find: finds the class of a module and qualified name; left out, those that can be imported.
+        find: finds the class of a module and qualified name; left out, dataclasses are rows.
 
     Raises:
         StateError: a later release may have written it.
@@ -136,35 +135,25 @@ def type_of_record(
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(recorded["arrow"])))
         return ArrowTypeInfo(schema.field(0).type)
     if form in _COMPOSITES.values():
-        return _composite(recorded, dataclass_as, find or _class_called)
+        return _composite(recorded, dataclass_as, find)
     raise _unknown(recorded)
 
 
 def _composite(
     recorded: dict[str, Any],
     dataclass_as: Literal["class", "row", "tuple"],
-    find: Callable[[str], type | None],
+    find: Callable[[str], type | None] | None,
 ) -> TypeInformation:
     names = [field["name"] for field in recorded["fields"]]
     kinds = [type_of_record(field["type"], dataclass_as, find) for field in recorded["fields"]]
     form = recorded["type"]
     if form == "tuple" or (form == "dataclass" and dataclass_as == "tuple"):
         return TupleTypeInfo(kinds)
-    if form == "dataclass" and dataclass_as == "class":
+    if form == "dataclass" and dataclass_as == "class" and find is not None:
         cls: Any = find(recorded["class"])
         if dataclasses.is_dataclass(cls) and [f.name for f in dataclasses.fields(cls)] == names:
             return DataclassTypeInfo(cast("type", cls), kinds)
     return RowTypeInfo(kinds, names)
-
-
-def _class_called(name: str) -> type | None:
-    """The class of this name if its module can be imported, else None."""
-    module, _, rest = name.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), rest, None)
-    except ImportError:
-        return None
-    return found if isinstance(found, type) else None
 
 
 def _unknown(recorded: object) -> StateError:

@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from millstream.connectors.output_names import OutputNames, generation_of
-from millstream.contracts.sink import PROGRESS, Committer
+from millstream.contracts.sink import Committer, says_progress
 from millstream.crash_points import crash_point
 from millstream.errors import ObjectStoreError, PermanentSinkError, SinkError
 from millstream.object_stores import ObjectStore, file_store
@@ -149,7 +149,7 @@ class MultipartCommitter(Committer):
         Raises:
             SinkError: the store does not answer, or the output of a published epoch is missing.
         """
-        wanted = [request for request in requests if not _says_progress(request.committable)]
+        wanted = [request for request in requests if not says_progress(request.committable)]
         if not wanted:
             return
         store = file_store(self._location)
@@ -166,7 +166,7 @@ class MultipartCommitter(Committer):
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
         store = file_store(self._location)
-        kept = {_upload_of(each)["pending"] for each in keep if not _says_progress(each)}
+        kept = {_upload_of(each)["pending"] for each in keep if not says_progress(each)}
         prefix = pending_prefix(job_id, sink_uid)
         with explained(store, f"cannot list {prefix}"):
             names = {each.rpartition("/")[2]: each for each in store.list_keys(prefix)}
@@ -315,10 +315,6 @@ def explained(store: ObjectStore, what: str) -> Iterator[None]:
 
 def _code_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def _says_progress(committable: Committable) -> bool:
-    return isinstance(committable, dict) and PROGRESS in committable
 
 
 def _upload_of(committable: Committable) -> dict[str, Any]:

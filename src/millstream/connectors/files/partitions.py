@@ -26,7 +26,7 @@ from millstream.connectors.files.sink import BatchSplitter, FileSink
 from millstream.connectors.files.source import partition_of
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.batch import Batch
-from millstream.contracts.sink import PROGRESS
+from millstream.contracts.sink import PROGRESS, says_progress
 from millstream.crash_points import crash_point
 from millstream.errors import ExpressionError, PermanentSinkError, SinkError
 from millstream.expressions.context import EvaluationContext
@@ -414,7 +414,7 @@ def files_and_reports(
     files, reports = [], []
     for each in requests:
         committable = each.committable
-        if isinstance(committable, dict) and PROGRESS in committable:
+        if says_progress(committable):
             reports.append(committable[PROGRESS])
         else:
             files.append(each)

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, cast
 from millstream.configuration.redaction import redacted_text
 from millstream.connectors.error_classification import directory_refusal
 from millstream.connectors.output_names import OutputNames, generation_of
-from millstream.contracts.sink import PROGRESS, Committer
+from millstream.contracts.sink import Committer, says_progress
 from millstream.crash_points import crash_point
 from millstream.directories import sync_directory
 from millstream.errors import PermanentSinkError, SinkError
@@ -127,7 +127,7 @@ class PendingFileCommitter(Committer):
         """
         directories: set[Path] = set()
         for request in requests:
-            if _says_progress(request.committable):
+            if says_progress(request.committable):
                 continue  # the program does not ask for it any more
             paths = _paths(request.committable)
             pending = self._base / paths["pending"]
@@ -170,7 +170,7 @@ class PendingFileCommitter(Committer):
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
         directory = pending_directory(self._base, job_id, sink_uid)
-        files = [each for each in keep if not _says_progress(each)]
+        files = [each for each in keep if not says_progress(each)]
         kept = {(self._base / _paths(committable)["pending"]).name for committable in files}
         try:
             entries = [path.name for path in directory.iterdir()]
@@ -215,10 +215,6 @@ def _final_path(pending: Path, final: Path, request: CommitRequest) -> Path:
         " back both from one copy, or move the output that was written since out of the way"
     )
     raise PermanentSinkError(message)
-
-
-def _says_progress(committable: Committable) -> bool:
-    return isinstance(committable, dict) and PROGRESS in committable
 
 
 def _paths(committable: Committable) -> dict[str, str]:

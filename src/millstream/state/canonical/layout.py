@@ -18,6 +18,7 @@ from millstream.errors import StateError
 from millstream.functions.window import TimeWindow
 from millstream.state.canonical.value_form import OBJECT, ColumnCodec, ValueForm, infer_form
 from millstream.state.key_codec import WindowCodec, encode_key, key_group_of_encoded
+from millstream.state.key_context import head_of_key
 from millstream.state.reader import readable_codec, readable_key
 from millstream.state.rescale import key_and_rest, timed_key_and_rest
 
@@ -285,7 +286,7 @@ class SectionLayout:
             }
             return self._record_batch(columns)
         rows = [row for entry in entries for row in self._rows(entry)]
-        columns = self._key_columns([row.entry for row in rows])
+        columns = self._key_columns(KEY, [(row.entry.key, row.entry.stored_key) for row in rows])
         columns.update(self._name_columns([row.entry.rest for row in rows]))
         if self._is_timed:
             columns[TIME] = pa.array([row.entry.time for row in rows], pa.int64())
@@ -320,22 +321,23 @@ class SectionLayout:
             time = elements[0][0]
         yield _Row(entry, accessed=time, stored=entry.stored)
 
-    def _key_columns(self, entries: Sequence[Entry]) -> dict[str, pa.Array]:
-        column = self._columns[KEY]
+    def _key_columns(self, name: str, keys: Sequence[tuple[Any, bytes]]) -> dict[str, pa.Array]:
+        """The columns of keys or map keys, each given with its bytes in the store."""
+        column = self._columns[name]
         values: list[Any] = []
         stored: list[bytes | None] = []
         known, is_held = b"", False
-        for entry in entries:
-            if entry.stored_key != known:
-                known = entry.stored_key
-                is_held = column.fits(entry.key) and encode_key(entry.key) == known
-            values.append(entry.key if is_held else None)
+        for key, encoded in keys:
+            if encoded != known:
+                known = encoded
+                is_held = column.fits(key) and encode_key(key) == known
+            values.append(key if is_held else None)
             stored.append(None if is_held else known)
         return column.columns(values, stored)
 
     def _name_columns(self, rests: Sequence[bytes]) -> dict[str, pa.Array]:
         if self._has_map_key:
-            return self._map_key_columns(rests)
+            return self._key_columns(MAP_KEY, [(readable_key(rest), rest) for rest in rests])
         starts, ends, numbers, others = zip(*map(self._split, rests), strict=True)
         columns = {NAMESPACE: pa.array(others, pa.binary())}
         if self._has_window:
@@ -344,17 +346,6 @@ class SectionLayout:
         if self._has_number:
             columns[NUMBER] = pa.array(numbers, pa.int64())
         return columns
-
-    def _map_key_columns(self, rests: Sequence[bytes]) -> dict[str, pa.Array]:
-        column = self._columns[MAP_KEY]
-        values: list[Any] = []
-        stored: list[bytes | None] = []
-        for rest in rests:
-            key = readable_key(rest)
-            is_held = column.fits(key) and encode_key(key) == rest
-            values.append(key if is_held else None)
-            stored.append(None if is_held else rest)
-        return column.columns(values, stored)
 
     def _split(self, rest: bytes) -> tuple[int | None, int | None, int | None, bytes | None]:
         """Start and end of a window, a number, and what stands behind the key if it is neither."""
@@ -446,12 +437,11 @@ class SectionLayout:
             return
         for time, key, rest, stored in self._values(batches):
             group = key_group_of_encoded(key, self._groups)
-            place = _LENGTH.pack(len(key)) + key + rest
             if self._is_timed:
                 head = b"T" + number + _TIME.pack(time + _BIAS) + _TWO.pack(group)
+                yield group, head + _LENGTH.pack(len(key)) + key + rest, stored
             else:
-                head = b"K" + _TWO.pack(group) + number
-            yield group, head + place, stored
+                yield group, head_of_key(group, index, key) + rest, stored
 
     def _values(
         self, batches: Iterator[pa.RecordBatch]

@@ -9,13 +9,15 @@ import pyarrow as pa
 
 from millstream.contracts.operator import OperatorStateKind
 from millstream.errors import StateError
-from millstream.state.canonical.layout import KEY, OTHER, POSITION, SUBTASK, VALUE
-from millstream.state.canonical.value_form import ColumnCodec, ValueForm, infer_form
+from millstream.state.canonical.layout import KEY, OTHER, POSITION, SUBTASK, VALUE, Column
+from millstream.state.canonical.value_form import infer_form
 from millstream.state.reader import readable_value
 from millstream.types.pickling import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from millstream.state.canonical.value_form import ValueForm
 
 
 _UNREADABLE: Final = object()
@@ -36,18 +38,18 @@ class OperatorLayout:
         self, kind: OperatorStateKind, columns: Mapping[str, ValueForm] | None = None
     ) -> None:
         self._is_broadcast = kind is OperatorStateKind.BROADCAST
-        self._codecs: dict[str, ColumnCodec | None] = {
-            name: ColumnCodec(form) if form.is_known else None
-            for name, form in (columns or {}).items()
-        }
+        self._names = [KEY, VALUE] if self._is_broadcast else [VALUE]
+        self._columns = {name: Column.of_form(name, form) for name, form in (columns or {}).items()}
 
     @property
     def forms(self) -> dict[str, Any]:
         """The forms of its columns, as the metadata of the file has them."""
-        return {
-            name: {"kind": "stored"} if codec is None else codec.form.to_json()
-            for name, codec in self._codecs.items()
-        }
+        return {name: column.form() for name, column in self._columns.items()}
+
+    @property
+    def _other(self) -> str:
+        """The column of elements as they are stored."""
+        return VALUE if self._columns[VALUE].codec is None else VALUE + OTHER
 
     def table(self, elements: Mapping[int, Sequence[bytes]]) -> pa.Table:
         """The rows of all subtasks.
@@ -65,27 +67,25 @@ class OperatorLayout:
         ]
         values = [_readable(stored) for _, _, stored in rows]
         columns = [self._parts(value) for value in values]
-        names = [KEY, VALUE] if self._is_broadcast else [VALUE]
-        for at, name in enumerate(names):
+        for at, name in enumerate(self._names):
             form = infer_form(None if parts is None else parts[at] for parts in columns)
-            self._codecs[name] = ColumnCodec(form) if form.is_known else None
-        held = [parts is not None and self._holds(names, parts) for parts in columns]
+            self._columns[name] = Column.of_form(name, form)
+        held = [parts is not None and self._holds(parts) for parts in columns]
         data = {
             SUBTASK: pa.array([subtask for subtask, _, _ in rows], pa.int32()),
             POSITION: pa.array([position for _, position, _ in rows], pa.int64()),
         }
-        for at, name in enumerate(names):
-            codec = self._codecs[name]
-            if codec is not None:
-                data[name] = codec.array(
+        for at, name in enumerate(self._names):
+            column = self._columns[name]
+            if column.codec is not None:
+                data[name] = column.codec.array(
                     [
-                        parts[at] if parts is not None and _fits(codec, parts[at]) else None
+                        parts[at] if parts is not None and column.fits(parts[at]) else None
                         for parts in columns
                     ]
                 )
         stored = [None if fits else each for fits, (_, _, each) in zip(held, rows, strict=True)]
-        name = VALUE if self._codecs[VALUE] is None else VALUE + OTHER
-        data[name] = pa.array(stored, pa.binary())
+        data[self._other] = pa.array(stored, pa.binary())
         return pa.table(data)
 
     def _parts(self, value: Any) -> tuple[Any, ...] | None:
@@ -95,9 +95,10 @@ class OperatorLayout:
             return (value,)
         return value if type(value) is tuple and len(value) == 2 else None  # noqa: PLR2004 - key, value
 
-    def _holds(self, names: Sequence[str], parts: Sequence[Any]) -> bool:
-        codecs = [self._codecs[name] for name in names]
-        return all(_fits(codec, part) for codec, part in zip(codecs, parts, strict=True))
+    def _holds(self, parts: Sequence[Any]) -> bool:
+        return all(
+            self._columns[name].fits(part) for name, part in zip(self._names, parts, strict=True)
+        )
 
     def elements(self, table: pa.Table) -> dict[int | None, list[bytes]]:
         """Subtask -> its elements, each pickled; None: of all subtasks.
@@ -105,19 +106,16 @@ class OperatorLayout:
         Raises:
             StateError: the elements of a subtask are not numbered in order.
         """
-        names = [KEY, VALUE] if self._is_broadcast else [VALUE]
-        codecs = [self._codecs[name] for name in names]
-        count = table.num_rows
-        other = VALUE if self._codecs[VALUE] is None else VALUE + OTHER
+        codecs = [(name, self._columns[name].codec) for name in self._names]
         columns = [
-            [None] * count if codec is None else codec.values(table.column(name))
-            for name, codec in zip(names, codecs, strict=True)
+            [None] * table.num_rows if codec is None else codec.values(table.column(name))
+            for name, codec in codecs
         ]
         found: dict[int | None, list[bytes]] = {}
         rows = zip(
             table.column(SUBTASK).to_pylist(),
             table.column(POSITION).to_pylist(),
-            table.column(other).to_pylist(),
+            table.column(self._other).to_pylist(),
             zip(*columns, strict=True),
             strict=True,
         )
@@ -136,13 +134,16 @@ class OperatorLayout:
         Raises:
             StateError: an element cannot be read.
         """
-        names = [KEY, VALUE] if self._is_broadcast else [VALUE]
         subtasks, positions = (table.column(name).to_pylist() for name in (SUBTASK, POSITION))
         elements = chain.from_iterable(self.elements(table).values())
         for subtask, position, stored in zip(subtasks, positions, elements, strict=True):
             value = readable_value(stored)
             parts = value if self._is_broadcast else (value,)
-            yield {SUBTASK: subtask, POSITION: position, **dict(zip(names, parts, strict=True))}
+            yield {
+                SUBTASK: subtask,
+                POSITION: position,
+                **dict(zip(self._names, parts, strict=True)),
+            }
 
 
 def _readable(stored: bytes) -> Any:
@@ -150,7 +151,3 @@ def _readable(stored: bytes) -> Any:
         return readable_value(stored)
     except StateError:
         return _UNREADABLE
-
-
-def _fits(codec: ColumnCodec | None, value: Any) -> bool:
-    return codec is not None and (value is None or codec.fits(value))

@@ -157,9 +157,7 @@ def _restored_keyed(
             store = open_store(backend, storage, uid, subtask, held, [], f"start-{subtask}", work)
             stack.callback(store.close)
             stores[subtask] = store
-        target = Stores(
-            stores, {subtask: (first, stop) for subtask, (first, stop) in groups.items()}
-        )
+        target = Stores(stores, groups)
         target.write_all(list(saved.stores.get(uid, {}).items()))
         for index, file in enumerate(saved.of_operator(uid, KEYED).values()):
             name = file.file["remote"]

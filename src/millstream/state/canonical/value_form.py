@@ -73,8 +73,8 @@ class ValueForm:
     def __str__(self) -> str:
         """``map[str, list[int]]``, for people."""
         if self.kind == "row":
-            names = self.names or tuple(f"f{number}" for number in range(len(self.parts)))
-            fields = (f"{name}: {part}" for name, part in zip(names, self.parts, strict=True))
+            named = zip(_field_names(self), self.parts, strict=True)
+            fields = (f"{name}: {part}" for name, part in named)
             return f"row({', '.join(fields)})"
         if self.kind == "decimal":
             return f"decimal({_MOST_DIGITS}, {self.scale})"

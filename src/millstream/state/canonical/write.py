@@ -19,6 +19,7 @@ from millstream.checkpoint.canonical import (
     write_positions,
 )
 from millstream.checkpoint.model import blocks_of, difference
+from millstream.checkpoint.savepoint import SavepointFormat, SavepointFormatType
 from millstream.errors import CorruptCheckpointError, StateError
 from millstream.state.backend import open_store
 from millstream.state.canonical.layout import SAMPLE, SectionLayout
@@ -105,6 +106,9 @@ def _written(
         "stores": stores,
         "manifest": describe_manifest(manifest),
     }
+
+
+CANONICAL: Final = SavepointFormat(SavepointFormatType.CANONICAL, write_canonical)
 
 
 def file_of_section(uid: str, name: str) -> str:
