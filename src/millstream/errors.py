@@ -291,3 +291,6 @@ class JobError(MillstreamError):
 
 class EngineError(MillstreamError):
     """The engine (Spark's JVM) does not start, or has ended: no restart can help."""
+
+    #: It has worked and ended, so another driver process may run the job.
+    has_ended: bool = False

@@ -27,8 +27,8 @@ from millstream.errors import (
     StateStoreError,
     UserFunctionError,
 )
-from millstream.execution import driver
-from millstream.execution.driver import (
+from millstream.execution import restart
+from millstream.execution.restart import (
     ExponentialDelay,
     FailureRate,
     FixedDelay,
@@ -142,14 +142,14 @@ def _classes(kind: type[errors.MillstreamError]) -> list[type[errors.MillstreamE
 
 def test_each_class_of_errors_is_decided_on_by_itself() -> None:
     ours = {kind for kind in _classes(errors.MillstreamError) if kind.__module__ == errors.__name__}
-    assert ours == {kind for kind in driver._RECOVERY if issubclass(kind, errors.MillstreamError)}
+    assert ours == {kind for kind in restart._RECOVERY if issubclass(kind, errors.MillstreamError)}
     assert {kind.__name__ for kind in ours} == {
         name for name in vars(errors) if name.endswith("Error")
     }
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind, what in driver._RECOVERY.items() if what is Recovery.NEVER]
+    "kind", [kind for kind, what in restart._RECOVERY.items() if what is Recovery.NEVER]
 )
 def test_permanent_failures_end_the_job_at_once(kind: type[Exception]) -> None:
     assert GiveUpOnRepeats(FixedDelay(9, 1)).next_delay(0, kind("x")) is None

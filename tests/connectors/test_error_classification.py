@@ -17,7 +17,7 @@ from millstream.connectors.files.sink import FileSink
 from millstream.contracts.sink import Sink, SinkWriter, WriterContext
 from millstream.engines.spark.engine import original_error
 from millstream.errors import EngineError, PermanentSinkError, SinkError
-from millstream.execution.driver import FixedDelay, GiveUpOnRepeats
+from millstream.execution.restart import FixedDelay, GiveUpOnRepeats
 from millstream.runtime.operators.sink import SinkFactory
 from millstream.testing.harness import OperatorHarness
 

@@ -15,10 +15,11 @@ from millstream.datastream import (
     StreamExecutionEnvironment,
 )
 from millstream.errors import CorruptCheckpointError, FencedError
-from millstream.execution.driver import JobDriver, NoRestart
+from millstream.execution.driver import JobDriver
 from millstream.execution.engine import Engine
 from millstream.execution.job import Job
 from millstream.execution.job_client import JobStatus
+from millstream.execution.restart import NoRestart
 from millstream.execution.run import Run
 
 if TYPE_CHECKING:

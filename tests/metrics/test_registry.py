@@ -142,6 +142,18 @@ def test_event_time_and_commits(job: Observed) -> None:
     assert found[*committer, "pendingCommittablesAge"] == 1000
 
 
+def test_restarts_of_the_driver_are_counted_and_are_downtime(job: Observed) -> None:
+    job.registry.driver_restarted(0, 0)
+    assert (job.values()["numRestarts",], job.values()["downtime",]) == (0, 0)
+    job.registry.driver_restarted(2, job.clock.milliseconds() - 3000)
+    job.clock.seconds += 1
+    found = job.values()
+    assert (found["numRestarts",], found["downtime",]) == (2, 4000)
+    job.registry.moved("RUNNING")
+    job.registry.restarted()
+    assert (job.values()["numRestarts",], job.values()["downtime",]) == (3, 0)
+
+
 def test_checkpoints_and_restarts(job: Observed) -> None:
     found = job.values()
     assert found["numberOfCompletedCheckpoints",] == 0

@@ -15,8 +15,9 @@ from millstream.datastream import StreamExecutionEnvironment
 from millstream.engines.spark.engine import SparkEngine
 from millstream.engines.spark.java import JavaProcess
 from millstream.errors import EngineError
-from millstream.execution.driver import FixedDelay, GiveUpOnRepeats, JobDriver, NoRestart
+from millstream.execution.driver import JobDriver
 from millstream.execution.job import Job
+from millstream.execution.restart import FixedDelay, GiveUpOnRepeats, NoRestart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

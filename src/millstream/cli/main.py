@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from millstream.cli.checkpoints_command import Selection
+    from millstream.cli.run_command import ProgramOptions
 
 
 _INVALID: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
@@ -41,6 +42,7 @@ _SHARED: Final = {
     "--config": True,
     "-D": True,
     "--traceback": False,
+    "--supervise": False,
 }
 
 
@@ -179,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.traceback:
             raise
         print(f"millstream: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        return _exit_code(options, error)
     except KeyboardInterrupt:
         print("millstream: interrupted", file=sys.stderr)
         return _INTERRUPTED
@@ -259,6 +261,12 @@ def _add_run(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         description="Run a program. Options come before PROGRAM, arguments of the program "
         "after it; put -- before arguments that are also options of this command. Settings of the "
         "program take precedence over the command line.",
+    )
+    run.add_argument(
+        "--supervise",
+        action="store_true",
+        help="start the driver again on this machine, from the latest checkpoint, if it dies, as "
+        "often as the restart strategy allows",
     )
     _add_program(run)
 
@@ -680,14 +688,29 @@ def _dispatch(options: argparse.Namespace) -> int:
         files, initial = tuple(options.files), tuple(options.initial)
         return run_sql(SqlOptions(files, initial, program.configuration()))
     if options.command == "run":
-        from millstream.cli.run_command import run_program
-
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        logging.getLogger("millstream").setLevel(logging.INFO)
-        return run_program(program)
+        return _run(program, supervise=options.supervise)
     from millstream.cli.run_command import show_plan
 
     return show_plan(program, svg=options.svg, as_json=options.json)
+
+
+def _run(program: ProgramOptions, *, supervise: bool) -> int:
+    from millstream.cli.run_command import run_program, supervise_program
+    from millstream.execution.supervision import accept_supervision
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("millstream").setLevel(logging.INFO)
+    if accept_supervision() or not supervise:
+        return run_program(program)
+    return supervise_program(program)
+
+
+def _exit_code(options: argparse.Namespace, error: MillstreamError) -> int:
+    if options.command != "run":
+        return 1
+    from millstream.execution.supervision import exit_code_of
+
+    return exit_code_of(error)
 
 
 def _epoch(options: argparse.Namespace) -> int | None:

@@ -147,6 +147,24 @@ def run_program(options: ProgramOptions) -> int:
     return 0 if end_of_program(failed=False) else 1
 
 
+def supervise_program(options: ProgramOptions) -> int:
+    """Run this command again as a driver, and once more each time that it dies.
+
+    Returns:
+        The exit code of the driver.
+
+    Raises:
+        ConfigurationError: an option makes no sense.
+    """
+    from millstream.configuration.configuration import Configuration
+    from millstream.execution.restart import restart_strategy
+    from millstream.execution.supervision import Supervisor
+
+    strategy = restart_strategy(Configuration(options.configuration()))
+    # As it was started, whether as a script or as a module: the import path depends on it.
+    return Supervisor([sys.executable, *sys.orig_argv[1:]], strategy).run()
+
+
 def capture_job_graph(options: ProgramOptions) -> JobGraph:
     """Run the program up to its first execution and return the graph it would have run.
 

@@ -184,6 +184,18 @@ class MetricRegistry:
         with self._lock:
             self._restarts += 1
 
+    def driver_restarted(self, restarts: int, failed_at: int) -> None:
+        """Note that drivers before this one have died.
+
+        Args:
+            restarts: how many.
+            failed_at: when the last one did, in milliseconds since 1970.
+        """
+        with self._lock:
+            self._restarts += restarts
+            if restarts:
+                self._failed_at = self._seconds() - (self._milliseconds() - failed_at) / _SECOND
+
     def recovered(self, manifest: Manifest) -> None:
         """Note that a run continues from a checkpoint."""
         with self._lock:

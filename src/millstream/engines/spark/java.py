@@ -222,7 +222,7 @@ class JavaProcess:
             try:
                 java = self._context._jsc  # noqa: SLF001
                 if java is None or java.sc().isStopped():
-                    return EngineError(
+                    return _ended(
                         "the Spark session was stopped, by the program or by Spark's master, while"
                         f" a job needed it. {_RESTART_HINT}"
                     )
@@ -230,7 +230,7 @@ class JavaProcess:
                 _LOG.debug("Spark's JVM gives no answer", exc_info=True)
             else:
                 return None
-        return EngineError(f"Spark's JVM (process {self.pid}) {self._end()} {_RESTART_HINT}")
+        return _ended(f"Spark's JVM (process {self.pid}) {self._end()} {_RESTART_HINT}")
 
     def _end(self) -> str:
         """Return how the process ended, and what to do about it."""
@@ -254,6 +254,12 @@ class JavaProcess:
         if code < 0:
             return f"was ended by {signal.Signals(-code).name}."
         return f"ended with exit code {code}."
+
+
+def _ended(message: str) -> EngineError:
+    error = EngineError(message)
+    error.has_ended = True
+    return error
 
 
 def compiled(gateway: Any, name: str) -> Any:
