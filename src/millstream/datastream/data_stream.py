@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from millstream.datastream.windowed_stream import WindowedStream as WindowedStream
     from millstream.functions.descriptors import MapStateDescriptor
     from millstream.functions.watermark_strategy import WatermarkStrategy
-    from millstream.functions.windows import WindowAssigner
+    from millstream.functions.window_assigners import WindowAssigner
     from millstream.graph.transformation import Transformation
     from millstream.types.types import TypeInformation
 
@@ -282,7 +282,7 @@ class DataStream(NamedOperator):
             size: records per window.
             slide: a window begins every so many records; 0: when the last one is full.
         """
-        from millstream.functions.windows import (
+        from millstream.functions.window_assigners import (
             CountSlidingWindowAssigner,
             CountTumblingWindowAssigner,
         )

@@ -25,7 +25,10 @@ from millstream.functions.functions import (
     MapFunction,
     ReduceFunction,
 )
-from millstream.functions.windows import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+from millstream.functions.window_assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+)
 from millstream.runtime.operators import (
     KeyedAggregateFactory,
     KeyedProcessFactory,
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from millstream.datastream.environment import StreamExecutionEnvironment
     from millstream.datastream.interval_join import IntervalJoin
     from millstream.functions.functions import KeySelector, Partitioner
-    from millstream.functions.windows import WindowAssigner
+    from millstream.functions.window_assigners import WindowAssigner
     from millstream.graph.model import Partitioning
     from millstream.graph.transformation import Transformation
     from millstream.types.types import TypeInformation

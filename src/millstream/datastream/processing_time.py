@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millstream.functions.functions import Function
 from millstream.functions.triggers import Trigger
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     GlobalWindows,

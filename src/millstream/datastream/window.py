@@ -23,33 +23,39 @@ from millstream.functions.window import CountWindow as CountWindow
 from millstream.functions.window import GlobalWindow as GlobalWindow
 from millstream.functions.window import TimeWindow as TimeWindow
 from millstream.functions.window import Window as Window
-from millstream.functions.windows import CountSlidingWindowAssigner as CountSlidingWindowAssigner
-from millstream.functions.windows import CountTumblingWindowAssigner as CountTumblingWindowAssigner
-from millstream.functions.windows import CountWindowSerializer as CountWindowSerializer
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
+    CountSlidingWindowAssigner as CountSlidingWindowAssigner,
+)
+from millstream.functions.window_assigners import (
+    CountTumblingWindowAssigner as CountTumblingWindowAssigner,
+)
+from millstream.functions.window_assigners import CountWindowSerializer as CountWindowSerializer
+from millstream.functions.window_assigners import (
     DynamicEventTimeSessionWindows as DynamicEventTimeSessionWindows,
 )
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     DynamicProcessingTimeSessionWindows as DynamicProcessingTimeSessionWindows,
 )
-from millstream.functions.windows import EventTimeSessionWindows as EventTimeSessionWindows
-from millstream.functions.windows import GlobalWindows as GlobalWindows
-from millstream.functions.windows import GlobalWindowSerializer as GlobalWindowSerializer
-from millstream.functions.windows import MergingWindowAssigner as MergingWindowAssigner
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import EventTimeSessionWindows as EventTimeSessionWindows
+from millstream.functions.window_assigners import GlobalWindows as GlobalWindows
+from millstream.functions.window_assigners import GlobalWindowSerializer as GlobalWindowSerializer
+from millstream.functions.window_assigners import MergingWindowAssigner as MergingWindowAssigner
+from millstream.functions.window_assigners import (
     ProcessingTimeSessionWindows as ProcessingTimeSessionWindows,
 )
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     SessionWindowTimeGapExtractor as SessionWindowTimeGapExtractor,
 )
-from millstream.functions.windows import SlidingEventTimeWindows as SlidingEventTimeWindows
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import SlidingEventTimeWindows as SlidingEventTimeWindows
+from millstream.functions.window_assigners import (
     SlidingProcessingTimeWindows as SlidingProcessingTimeWindows,
 )
-from millstream.functions.windows import TimeWindowSerializer as TimeWindowSerializer
-from millstream.functions.windows import TumblingEventTimeWindows as TumblingEventTimeWindows
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import TimeWindowSerializer as TimeWindowSerializer
+from millstream.functions.window_assigners import (
+    TumblingEventTimeWindows as TumblingEventTimeWindows,
+)
+from millstream.functions.window_assigners import (
     TumblingProcessingTimeWindows as TumblingProcessingTimeWindows,
 )
-from millstream.functions.windows import WindowAssigner as WindowAssigner
+from millstream.functions.window_assigners import WindowAssigner as WindowAssigner
 from millstream.types.time import Time as Time

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.contracts.operator import OperatorFactory
     from millstream.datastream.data_stream import DataStream
     from millstream.functions.functions import KeySelector
-    from millstream.functions.windows import WindowAssigner
+    from millstream.functions.window_assigners import WindowAssigner
     from millstream.types.composite_types import TaggedUnion
     from millstream.types.types import TypeInformation
 

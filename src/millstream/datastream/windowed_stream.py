@@ -19,7 +19,7 @@ from millstream.functions.functions import (
     WindowFunction,
 )
 from millstream.functions.triggers import Evictor, Trigger
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     FixedEventTimeWindows,
     MergingWindowAssigner,
     WindowAssigner,

@@ -1,4 +1,4 @@
 """The API that programs implement: functions, windows, triggers, evictors, state, watermarks.
 
-Read next: ``functions/functions.py``, ``functions/windows.py``.
+Read next: ``functions/functions.py``, ``functions/window_assigners.py``.
 """

@@ -22,7 +22,7 @@ from tests.support.examples import examples
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from millstream.datastream.windowed_stream import built_in_output_type
 from millstream.errors import ProgramError, UserFunctionError
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,

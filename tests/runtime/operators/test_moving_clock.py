@@ -14,7 +14,7 @@ from millstream.functions.descriptors import (
 )
 from millstream.functions.functions import KeyedProcessFunction
 from millstream.functions.watermark_strategy import WatermarkGenerator, WatermarkStrategy
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     ProcessingTimeSessionWindows,
     TumblingProcessingTimeWindows,
 )

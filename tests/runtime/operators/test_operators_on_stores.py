@@ -9,7 +9,7 @@ import pytest
 
 from millstream.checkpoint.local_storage import LocalStorage
 from millstream.functions.functions import AggregateFunction
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,

@@ -22,7 +22,7 @@ from tests.runtime.operators.test_windows import (
 from tests.support.examples import examples
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
-from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.functions.window_assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from millstream.runtime.columnar.aggregates import Count, Sum
 from millstream.runtime.operators import (
     AggregateSpec,

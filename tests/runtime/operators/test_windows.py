@@ -21,7 +21,7 @@ from millstream.functions.functions import (
     WindowFunction,
 )
 from millstream.functions.window import TimeWindow
-from millstream.functions.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+from millstream.functions.window_assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from millstream.runtime.columnar.aggregates import Avg, Count, Max, Min, Sum
 from millstream.runtime.operators import (
     AggregateSpec,

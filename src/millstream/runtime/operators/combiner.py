@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from millstream.contracts.operator import Checkpoint, RestoreContext
-    from millstream.functions.windows import FixedEventTimeWindows
+    from millstream.functions.window_assigners import FixedEventTimeWindows
 
 
 #: Records that are gathered before they are grouped (a few tens of MB).

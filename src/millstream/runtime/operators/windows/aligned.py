@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import RestoreContext
-    from millstream.functions.windows import FixedEventTimeWindows
+    from millstream.functions.window_assigners import FixedEventTimeWindows
     from millstream.state.key_codec import CacheKey
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.errors import ProgramError
 from millstream.functions.window import TimeWindow
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     EventTimeSessionWindows,
     FixedEventTimeWindows,
     FixedProcessingTimeWindows,

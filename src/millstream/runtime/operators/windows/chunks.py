@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import OperatorContext
-    from millstream.functions.windows import FixedEventTimeWindows
+    from millstream.functions.window_assigners import FixedEventTimeWindows
     from millstream.runtime.columnar.aggregates import BuiltInAggregate
     from millstream.runtime.operators.base import KeyExtractor
     from millstream.state.key_context import Puts

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from millstream.errors import ProgramError
 from millstream.functions.descriptors import StateDescriptor
 from millstream.functions.window import TimeWindow
-from millstream.functions.windows import MergingWindowAssigner
+from millstream.functions.window_assigners import MergingWindowAssigner
 from millstream.runtime.operators.windows.assignment import StateWindows, TimeSection
 from millstream.state.key_codec import cache_key, decode_key, uncache_key
 from millstream.state.namespaced_state import ABSENT, NamespacedValues

@@ -22,7 +22,7 @@ from millstream.contracts.batch import MAX_TIMESTAMP, Batch
 from millstream.errors import ProgramError
 from millstream.functions.triggers import EventTimeTrigger, TimestampedValue, Trigger, TriggerResult
 from millstream.functions.window import TimeWindow
-from millstream.functions.windows import MergingWindowAssigner
+from millstream.functions.window_assigners import MergingWindowAssigner
 from millstream.runtime.columnar.row_aggregates import RowAggregates
 from millstream.runtime.operators.base import LONGEST_BATCH, Collector, KeyedOperator
 from millstream.runtime.operators.windows.assignment import Assignment, WindowEntry

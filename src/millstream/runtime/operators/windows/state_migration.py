@@ -20,7 +20,7 @@ from millstream.contracts.operator import StateSection
 from millstream.errors import StateError
 from millstream.functions.triggers import CountEvictor, DeltaEvictor, PurgingTrigger
 from millstream.functions.window import TimeWindow
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     FixedWindows,
     GlobalWindows,
     MergingWindowAssigner,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from millstream.contracts.operator import FUNCTION_STATES
 from millstream.functions.triggers import EventTimeTrigger, PurgingTrigger
-from millstream.functions.windows import (
+from millstream.functions.window_assigners import (
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
     FixedEventTimeWindows,
