@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.errors import DirectoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 _LOG: Final = logging.getLogger("millstream")
@@ -404,6 +404,36 @@ def remove_left(parent: Path) -> list[Path]:
     """
     candidates = [path for path in parent.glob(f"{_PREFIX}*") if _NAME.fullmatch(path.name)]
     return [path for path in candidates if _is_own(path) and _remove_unless_held(path)]
+
+
+def live_run_directories(parents: Iterable[Path] | None = None) -> list[Path]:
+    """Return the directories of this user's runs that have not ended.
+
+    Args:
+        parents: where they are; by default where ``run_directory`` and ``socket_directory`` make
+            them.
+    """
+    places = parents or {Path(tempfile.gettempdir()), Path("/tmp")}  # noqa: S108 - only looked at
+    candidates = [path for parent in places for path in parent.glob(f"{_PREFIX}*")]
+    found = [path for path in candidates if _NAME.fullmatch(path.name) and _is_own(path)]
+    return sorted(path for path in found if _is_held(path))
+
+
+def _is_held(path: Path) -> bool:
+    """Return whether a process has the lock of a directory."""
+    try:
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        # Shared, so that two who ask at the same time do not take each other for the owner.
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _is_own(path: Path) -> bool:

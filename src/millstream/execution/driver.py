@@ -32,6 +32,7 @@ from millstream.errors import (
     SourceError,
     UserFunctionError,
 )
+from millstream.execution.announcements import AnnouncedJob, announce, withdraw
 from millstream.execution.job import Job, warn_of_missing_uids
 from millstream.execution.job_client import JobExecutionResult, JobHandle, JobStatus
 from millstream.execution.monitor import JobMonitor
@@ -171,6 +172,7 @@ class JobDriver(JobHandle):
 
     def start(self) -> None:
         """Begin to run, in a thread."""
+        self._announce()
         self._thread.start()
         self._reporting.start()
         if not self._job.temporary:
@@ -187,6 +189,12 @@ class JobDriver(JobHandle):
             ).start()
         if not isinstance(self._monitor.progress, SilentProgressReporter):
             threading.Thread(target=self._tick, name="millstream-progress", daemon=True).start()
+
+    def _announce(self) -> None:
+        job = self._job
+        where = "" if job.temporary else job.storage.location
+        started = time.time_ns() // 1_000_000
+        announce(AnnouncedJob(job.job_id, job.graph.job_name, os.getpid(), started, where))
 
     def _collect_metrics(self) -> list[Measurement]:
         figures = TaskFigures()
@@ -379,6 +387,7 @@ class JobDriver(JobHandle):
 
     def _end(self, status: JobStatus) -> None:
         self._move(status)
+        withdraw(self._job.job_id)
         self._ended.set()
 
     def _run_until_over(self) -> bool:
