@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 DIRECTORY: Final = Path(__file__).parents[2] / "deploy" / "monitoring"
 NAMES: Final = {
-    "flink_" + f"{each.scope.value}.{each.path}".replace(".", "_") for each in DEFINITIONS
+    "flink_" + re.sub(r"\W", "_", f"{each.scope.value}.{each.path}") for each in DEFINITIONS
 }
 LABELS: Final = {
     *("host", "tm_id", "job_id", "job_name", "task_id", "task_name", "task_attempt_id"),
-    *("task_attempt_num", "subtask_index", "operator_id", "operator_name"),
+    *("task_attempt_num", "subtask_index", "operator_id", "operator_name", "topic", "partition"),
 }
 _SELECTOR: Final = re.compile(r"\{([^}]*)\}")
 _MATCHER: Final = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")

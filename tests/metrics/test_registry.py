@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.checkpoint.commit import PendingCommits
+from millstream.checkpoint.commit import CommitCounts, PendingCommits
 from millstream.checkpoint.model import OperatorAck, SplitState, TaskAck
 from millstream.checkpoint.publish import EpochMetadata, make_manifest
 from millstream.common import Configuration, Types
-from millstream.contracts.metrics import counter, gauge
+from millstream.contracts.metrics import InstanceFigures, counter, gauge
 from millstream.datastream import StreamExecutionEnvironment
 from millstream.datastream.connectors import DiscardingSink
 from millstream.metrics.registry import MetricRegistry, TaskFigures
 from millstream.runtime.process_use import ProcessUse
-from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
+from millstream.runtime.task_metrics import (
+    RunningMetrics,
+    SplitFigures,
+    SubtaskTimes,
+)
 
 if TYPE_CHECKING:
     from millstream.checkpoint.model import Manifest
@@ -48,7 +53,9 @@ class Observed:
         self.registry = MetricRegistry(graph, "id", self.clock, self.clock.milliseconds)
         self.last: Manifest | None = None
 
-    def checkpoint(self, records: int, **more: Any) -> None:
+    def checkpoint(
+        self, records: int, barrier: int | None = None, aligning: float = 0.0, **more: Any
+    ) -> None:
         """Complete one in which the first subtask has read some records."""
         epoch = 0 if self.last is None else self.last.epoch + 1
         split = SplitState("numbers", "s", 0, finished=False, watermark=7, records=records)
@@ -56,7 +63,9 @@ class Observed:
             OperatorAck("numbers", 0, 7),
             OperatorAck("counts", 0, 990_000, metrics={"numRecordsIn": records, **more}),
         ]
-        acks = [TaskAck(epoch, 0, 0, "a", operators, [split], seconds=2.0, peak_memory=77)]
+        ack = TaskAck(epoch, 0, 0, "a", operators, [split], seconds=2.0, peak_memory=77, cpu=1.5)
+        ack.barrier, ack.aligning = barrier, aligning
+        acks = [ack]
         metadata = EpochMetadata(epoch, 1, {}, {0: 2, 1: 2}, 128)
         self.last = make_manifest(metadata, acks, self.last)
         self.registry.checkpoint_completed(self.last, acks, 1.5, 300)
@@ -181,7 +190,8 @@ def test_checkpoints_and_restarts(job: Observed) -> None:
 
 
 def test_metrics_of_functions_have_their_subtask(job: Observed) -> None:
-    job.checkpoint(1, **{"a.mine": counter(3), "answer": gauge(42)})
+    metrics: dict[str, Any] = {"a.mine": counter(3), "answer": gauge(42)}
+    job.checkpoint(1, **metrics)
     running = RunningMetrics(0, {"counts.a.mine": counter(2), "counts.answer": gauge(43)}, 0)
     found = job.values(running)
     assert (found[*MAP, "mine"], found[*MAP, "answer"]) == (5, 43)
@@ -197,3 +207,50 @@ def test_processes_of_slots(job: Observed) -> None:
     assert job.values(uses=use(10, 1))["slot-0", "", "Load"] == 0
     found = job.values(uses=use(12, 5))
     assert (found["slot-0", "", "Load"], found["slot-0", "", "RSS"]) == (0.5, 5)
+
+
+def test_cpu_time_of_tasks_that_end_with_their_checkpoint_adds_up(job: Observed) -> None:
+    job.clock.seconds += 4
+    job.checkpoint(1)
+    job.checkpoint(1)
+    found = job.values()
+    assert found["slot-0", "", "Time"] == 3_000_000_000
+    assert found["slot-0", "", "Load"] == pytest.approx(3 / 4 / (os.cpu_count() or 1))
+
+
+def test_bytes_add_up_over_instances_of_a_task(job: Observed) -> None:
+    def running(instance: str, size: int) -> RunningMetrics:
+        figures = InstanceFigures(instance, {"counts.numBytesOut": size}, {})
+        return RunningMetrics(-1, {}, 0, figures)
+
+    job.values(running("a", 100))
+    job.values(running("b", 7))
+    # A report of the older instance comes again.
+    found = job.values(running("a", 100))
+    assert found[*MAP, "numBytesOut"] == found[*TASK, "numBytesOut"] == 107
+    assert (*SOURCE, "numBytesOut") not in found
+
+
+def test_what_sources_have_not_read(job: Observed) -> None:
+    splits = [SplitFigures("numbers", "s", 7, 10, 0), SplitFigures("numbers", "t", 7, 11, 0)]
+    found = job.values(splits=splits)
+    assert found[*SOURCE, "pendingRecords"] == 7
+    assert found["Source: numbers", "1", "pendingRecords"] == 0
+
+
+def test_memory_of_stores_and_tries_to_commit(job: Observed) -> None:
+    figures = InstanceFigures("a", {}, {"sink.rocksdb.cur-size-all-mem-tables": 12})
+    commits = {"sink": CommitCounts(total=3, succeeded=2, retried=4, failed=5)}
+    found = job.values(RunningMetrics(-1, {}, 0, figures), commits=commits)
+    assert found["sink: Writer", "0", "cur-size-all-mem-tables"] == 12
+    names = ("total", "successful", "retried", "failed")
+    committer = ("sink: Committer", "0")
+    assert [found[*committer, f"{each}Committables"] for each in names] == [3, 2, 4, 5]
+
+
+def test_how_long_barriers_took(job: Observed) -> None:
+    job.checkpoint(1, barrier=5_000, aligning=0.25)
+    found = job.values()
+    assert found[*TASK, "checkpointAlignmentTime"] == 250_000_000
+    # The checkpoint was triggered at 1 ms.
+    assert found[*TASK, "checkpointStartDelayNanos"] == 4_999_000_000

@@ -129,8 +129,8 @@ def test_a_slot_registers_begins_and_hears_what_follows(driver: Driver) -> None:
     driver.say(Completed(3))
     wake.wait()
     assert control.messages() == [Completed(3)]
-    control.send(Acknowledged(1, b"ack", aligning=0.5))
-    assert driver.hear(Acknowledged) == Acknowledged(1, b"ack", aligning=0.5)
+    control.send(Acknowledged(1, b"ack"))
+    assert driver.hear(Acknowledged) == Acknowledged(1, b"ack")
     control.close()
     assert not ended.event.wait(0.05)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ class Instance:
     def __init__(self, edges: dict[int, int]) -> None:
         self.level = 1
         self.outbox = Outbox()
+        self.received: Counter[int] = Counter()
         self.seen: list[Any] = []
         self.edges = {
             number: SimpleNamespace(id=number, target=target, input_index=0, type_info=TYPE)

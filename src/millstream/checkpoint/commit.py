@@ -37,7 +37,7 @@ import queue
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -226,6 +226,18 @@ class CommitRetry:
         return cls(tuple(wait / 1000 for wait in waits))
 
 
+@dataclass(slots=True)
+class CommitCounts:
+    """What became of the committables of a sink since the driver started."""
+
+    total: int = 0
+    succeeded: int = 0
+    #: Of tries after the first.
+    retried: int = 0
+    #: Of tries that failed.
+    failed: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class PendingCommits:
     """What is published and not committed yet."""
@@ -308,6 +320,7 @@ class ManifestCommit:
         retry: CommitRetry,
         clock: Callable[[], int],
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
+        counts: defaultdict[str, CommitCounts] | None = None,
     ) -> None:
         """Commit with ``committers``.
 
@@ -318,12 +331,14 @@ class ManifestCommit:
             clock: milliseconds since 1970.
             on_pending: told what is pending after each try that failed, and every second while
                 a try is waited for; in the thread of ``finish``.
+            counts: by sink uid; counted here.
         """
         self._storage = storage
         self._committers = committers
         self._retry = retry
         self._clock = clock
         self._on_pending = on_pending
+        self._counts = defaultdict(CommitCounts) if counts is None else counts
         self._epoch = -1
         self._confirmed = False
         self._mode = CheckpointingMode.EXACTLY_ONCE
@@ -449,12 +464,19 @@ class ManifestCommit:
             CommitRequest(item, self._epoch, retried, self._confirmed, published)
             for item in self._left[uid]
         ]
+        counts = self._counts[uid]
+        if retried:
+            counts.retried += len(requests)
+        else:
+            counts.total += len(requests)
         try:
             committer.commit(requests)
         except SinkError as error:
+            counts.failed += len(requests)
             self._keep(uid, error)
             self._report()
             return error
+        counts.succeeded += len(requests)
         return None
 
     def _warn(self, failure: _Failure, delay: float) -> None:

@@ -41,6 +41,7 @@ from millstream.checkpoint.commit import (
     COMMIT_TIMEOUT,
     SWEEP_INTERVAL,
     Cleaner,
+    CommitCounts,
     CommitRetry,
     CommitterThread,
     ManifestCommit,
@@ -64,6 +65,7 @@ from millstream.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections import defaultdict
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
@@ -288,6 +290,7 @@ class Coordinator:
         commit_timeout: float = COMMIT_TIMEOUT,
         labels: Mapping[str, str] | None = None,
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
+        commit_counts: defaultdict[str, CommitCounts] | None = None,
         clock: Callable[[], int] = _wall_clock,
         sweep_interval: int = SWEEP_INTERVAL,
         tasks_at_work: bool = False,
@@ -304,6 +307,7 @@ class Coordinator:
             commit_timeout: seconds that a call of a committer may take.
             labels: what messages call sinks, by uid; the uid of those that are not there.
             on_pending: told what is pending while a commit fails or takes more than a second.
+            commit_counts: what became of committables, by sink uid; counted here.
             clock: milliseconds since 1970, for the time stamps in manifests.
             sweep_interval: epochs between two searches for files that nothing names.
             tasks_at_work: whether tasks are long-running; see rules 3 and 6.
@@ -324,7 +328,9 @@ class Coordinator:
         # At most once: a commit that failed may have gone through.
         never = CommitRetry(delays=())
         retry = never if mode is CheckpointingMode.NONE else retry or CommitRetry()
-        self._commits = ManifestCommit(storage, self._committers, retry, clock, on_pending)
+        self._commits = ManifestCommit(
+            storage, self._committers, retry, clock, on_pending, commit_counts
+        )
         self._clock = clock
         self._log = ManifestLog(storage)
         self._cleaner = Cleaner(storage, self._log, retained, sweep_interval)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from millstream.contracts.metrics import Measure, MetricValue
+    from millstream.contracts.metrics import InstanceFigures, Measure, MetricValue
     from millstream.contracts.operator import StateSection
 
 
@@ -187,6 +187,14 @@ class TaskAck:
     worker: str = ""
     seconds: float = 0.0
     peak_memory: int = 0
+    #: Seconds of CPU time of its process while it ran; of tasks that end with their checkpoint.
+    cpu: float = 0.0
+    #: Of long-running tasks: milliseconds since 1970, when the first barrier came; seconds from it
+    #: to the last one; and seconds in which nothing was processed.
+    barrier: int | None = None
+    aligning: float = 0.0
+    pause: float = 0.0
+    figures: InstanceFigures | None = None
     #: Milliseconds of processing time at which something can change in this task without a record
     #: (a timer, a watermark that is due); None: never.
     next_due: int | None = None

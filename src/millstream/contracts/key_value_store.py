@@ -132,6 +132,10 @@ class KeyValueStore(Protocol):
         Who fails goes back to it.  Not needed where the store is closed after its snapshot.
         """
 
+    def gauges(self) -> dict[str, float]:
+        """Return figures of the store for the metrics of its operator; from any thread."""
+        return {}
+
     def snapshot(self) -> StateHandle:
         """``prepare_snapshot().finish()``, by a caller who waits for it anyway."""
         return self.prepare_snapshot().finish()

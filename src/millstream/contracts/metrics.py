@@ -147,6 +147,18 @@ def _recent(measure: Measure, span: int, now: int) -> list[list[int]]:
     return [entry for entry in measure.get("recent", ()) if entry[0] > oldest]
 
 
+@dataclass(frozen=True, slots=True)
+class InstanceFigures:
+    """What the process of a task knows of it, and no checkpoint has."""
+
+    #: Changes with every instance of the task: counts begin again with it.
+    instance: str
+    #: Since the instance was made, by "uid.metric".
+    counts: dict[str, int]
+    #: Of now, by "uid.metric".
+    gauges: dict[str, float]
+
+
 # -- reporters -------------------------------------------------------------------------------------
 
 

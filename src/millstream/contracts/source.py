@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from millstream.types.types import TypeInformation
 
@@ -390,6 +390,16 @@ class Boundedness(Enum):
     CONTINUOUS_UNBOUNDED = "continuous_unbounded"
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetCommits:
+    """The offsets that a source has committed to the system behind it, for monitoring."""
+
+    succeeded: int = 0
+    failed: int = 0
+    #: By split id.
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
 class KnownSplits(Protocol):
     """The ids of all splits that a source has found so far; they can be asked for, not listed."""
 
@@ -531,6 +541,23 @@ class Source(ABC):
         connection or a file open, and finds new records without the driver.
         """
         return RangeCursor(self, split, position)
+
+    #: Whether offsets count records, so that differences of them are records that are not read.
+    offsets_are_records: bool = False
+
+    def metric_groups(self, split_id: str) -> Mapping[str, str]:
+        """Return the groups, with values, that Flink gives to metrics of a split: topic, partition.
+
+        Returns:
+            Empty: its splits have no metrics.
+        """
+        del split_id
+        return {}
+
+    @property
+    def commits(self) -> OffsetCommits | None:
+        """What became of ``committed``, in this process; None: it does not commit offsets."""
+        return None
 
     def committed(self, offsets: dict[str, int]) -> None:
         """The epoch that read up to ``offsets`` (by split id) is committed.  For monitoring."""

@@ -200,7 +200,14 @@ class JobDriver(JobHandle):
         figures = TaskFigures()
         if not self._ended.is_set():
             engine = self._engine
-            figures = TaskFigures(self._task_counts(), engine.task_times(), engine.slot_uses())
+            run = self._run
+            figures = TaskFigures(
+                self._task_counts(),
+                engine.task_times(),
+                engine.slot_uses(),
+                () if run is None else engine.split_figures(run),
+                self._job.commit_counts,
+            )
         return self._metrics.collect(figures, self.get_pending_commits())
 
     def _is_owner(self) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.errors import EngineError
     from millstream.execution.run import Run
     from millstream.runtime.process_use import ProcessUse
-    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
+    from millstream.runtime.task_metrics import RunningMetrics, SplitFigures, SubtaskTimes
 
 
 class Engine(ABC):
@@ -81,6 +81,10 @@ class Engine(ABC):
         From any thread.
         """
         return read_counts(run.job.storage)
+
+    def split_figures(self, run: Run) -> list[SplitFigures]:
+        """Return how far the splits of sources are read; from any thread."""
+        return run.split_figures()
 
     def original_error(self, error: BaseException) -> BaseException:
         """Return what a task raised, if ``error`` is the engine's way to tell of it.

@@ -9,12 +9,18 @@ import logging
 import shutil
 import tempfile
 import zipfile
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millstream.checkpoint.commit import CommitRetry, PendingCommits, delete_checkpoints
+from millstream.checkpoint.commit import (
+    CommitCounts,
+    CommitRetry,
+    PendingCommits,
+    delete_checkpoints,
+)
 from millstream.checkpoint.coordinator import Coordinator
 from millstream.checkpoint.job_directories import JobDirectories, JobIdentity
 from millstream.checkpoint.manifest_log import ManifestLog
@@ -369,6 +375,8 @@ class Job:
         self.labels = labels(program_of(graph))
         self.local_root = local_root or self.directories.local / self.job_id
         self._ship()
+        #: By uid of the sink.
+        self.commit_counts: defaultdict[str, CommitCounts] = defaultdict(CommitCounts)
         self._retry = retry or CommitRetry.exponential(
             configuration.get(options.COMMIT_RETRY_INITIAL),
             configuration.get(options.COMMIT_RETRY_MAXIMUM),
@@ -451,6 +459,7 @@ class Job:
             commit_timeout=configuration.get(options.COMMIT_TIMEOUT) / 1000,
             labels=self.labels,
             on_pending=on_pending,
+            commit_counts=self.commit_counts,
             tasks_at_work=tasks_at_work,
         )
 

@@ -545,6 +545,8 @@ class PlannedSource:
     #: Numbers of the splits that had more to read than the last planned epoch takes, because
     #: they are ahead of their group or because the epoch is full: they are not idle.
     waiting: set[int] = field(default_factory=set)
+    #: Split id -> where it could be read up to when the source was asked last.
+    ends: dict[str, int] = field(default_factory=dict)
 
 
 def plan_sources(graph: JobGraph) -> list[PlannedSource]:

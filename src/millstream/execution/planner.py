@@ -33,6 +33,7 @@ from millstream.execution.planned_source import (
 )
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import END_OF_INPUT, SplitAssignment
+from millstream.runtime.task_metrics import SplitFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -377,7 +378,7 @@ class SourcePlanner:
                     backlog = True
                     break  # none that follows has begun
                 at = source.start_offset(split)
-            end = source.end_offset(split)
+            end = planned.ends[split.id] = source.end_offset(split)
             stop = at
             if at > end:
                 source.ends_early(split, at)
@@ -422,6 +423,7 @@ class SourcePlanner:
             split = splits[number]
             if source.is_final(split) and at >= source.end_offset(split):
                 position.finish(number)
+                planned.ends.pop(split.id, None)
                 planned.last_data.pop(number, None)
 
     @staticmethod
@@ -469,6 +471,20 @@ class SourcePlanner:
         """
         self._aligner.observe(splits)
         self._splits.committed(splits)
+
+    def figures(self, splits: Mapping[str, Mapping[str, SplitState]]) -> list[SplitFigures]:
+        """Return how far splits are read; from any thread.
+
+        Args:
+            splits: those of the last checkpoint, as for ``committed``.
+        """
+        return [
+            SplitFigures(each.uid, split_id, states[split_id].position, end)
+            for each in self._sources
+            if (states := splits.get(each.uid))
+            for split_id, end in list(each.ends.items())
+            if split_id in states
+        ]
 
     def epoch_finished(self, seconds: float) -> None:
         """Tell how long the epoch took, so that the next one can be sized."""

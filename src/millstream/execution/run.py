@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.execution.planned_source import Offset
     from millstream.execution.savepoints import SavepointRequest
     from millstream.runtime.plan import ChannelStates, SplitAssignment
+    from millstream.runtime.task_metrics import SplitFigures
 
 
 def make_plan(
@@ -369,6 +370,11 @@ class Run:
             begins=begins,
             clock_moves=self._clock_moves,
         )
+
+    def split_figures(self) -> list[SplitFigures]:
+        """Return how far the splits of sources are read, where a planner plans; from any thread."""
+        planner, last = self._planner, self.last
+        return [] if planner is None or last is None else planner.figures(last.splits)
 
     def tasks(self) -> set[tuple[int, int]]:
         """(stage, subtask) of every task."""

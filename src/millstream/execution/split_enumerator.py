@@ -28,6 +28,7 @@ from millstream.execution.source_requests import (
 )
 from millstream.graph.validation import error_context
 from millstream.runtime.plan import SplitAssignment
+from millstream.runtime.task_metrics import SplitFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -550,6 +551,14 @@ class SplitEnumerator:
             if told.over:
                 self._retired.setdefault(split.subtask, set()).add(channel)
                 self._close(reading, split)
+
+    def figures(self) -> list[SplitFigures]:
+        """Return how far the open splits are read; from any thread."""
+        return [
+            SplitFigures(each.planned.uid, split.split.id, split.position, split.end, split.subtask)
+            for each in self._readings
+            for split in list(each.open.values())
+        ]
 
     def _close(self, reading: Reading, split: OpenSplit) -> None:
         del reading.open[split.channel], self._by_channel[split.channel]

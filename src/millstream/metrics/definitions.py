@@ -153,13 +153,14 @@ _SLOTS: Final = (
         "Status.JVM.CPU.Load",
         _GAUGE,
         "CPU use of the slot's Python process since the value before, as a fraction of all cores;"
-        " with `millstream.execution: pipelined`",
+        " in micro-batch execution that of the subtask's tasks over the last minute",
     ),
     MetricDefinition(
         Scope.TASK_MANAGER,
         "Status.JVM.CPU.Time",
         _GAUGE,
-        "CPU time of the slot's process, in nanoseconds; with `millstream.execution: pipelined`",
+        "CPU time of the slot's process, in nanoseconds; in micro-batch execution that of workers"
+        " while they ran tasks of the subtask, also on Spark, since the driver started",
     ),
     MetricDefinition(
         Scope.TASK_MANAGER,
@@ -174,6 +175,21 @@ _SLOTS: Final = (
 _TASKS: Final = (
     *_counted(Scope.TASK, "numRecordsIn", "records that came into the chain"),
     *_counted(Scope.TASK, "numRecordsOut", "records that left the chain"),
+    *_counted(Scope.TASK, "numBytesIn", "bytes of records that came from other tasks"),
+    *_counted(Scope.TASK, "numBytesOut", "bytes of records that were sent to other tasks"),
+    MetricDefinition(
+        Scope.TASK,
+        "checkpointStartDelayNanos",
+        _GAUGE,
+        "nanoseconds from the trigger of the last checkpoint to its first barrier here, with"
+        " `millstream.execution: pipelined`",
+    ),
+    MetricDefinition(
+        Scope.TASK,
+        "checkpointAlignmentTime",
+        _GAUGE,
+        "nanoseconds from its first barrier to its last, with `millstream.execution: pipelined`",
+    ),
     MetricDefinition(Scope.TASK, "busyTimeMsPerSecond", _GAUGE, "milliseconds of a second at work"),
     MetricDefinition(
         Scope.TASK, "idleTimeMsPerSecond", _METER, "milliseconds of a second without input"
@@ -196,9 +212,88 @@ _TASKS: Final = (
     ),
 )
 
+_COMMITS: Final = tuple(
+    MetricDefinition(Scope.OPERATOR, f"{name}Committables", _COUNTER, text)
+    for name, text in (
+        ("total", "output that a sink was to commit, since the driver started"),
+        ("successful", "output that it has committed"),
+        ("retried", "output that it has tried to commit again, each time"),
+        ("failed", "output in tries that failed"),
+    )
+)
+
+_SOURCES: Final = (
+    MetricDefinition(
+        Scope.OPERATOR,
+        "pendingRecords",
+        _GAUGE,
+        "records that the source has and the subtask has not read; of sources whose offsets count"
+        " records",
+    ),
+    MetricDefinition(
+        Scope.OPERATOR,
+        "KafkaSourceReader.KafkaConsumer.records-lag-max",
+        _GAUGE,
+        "the longest of the lags of the subtask's partitions",
+    ),
+    MetricDefinition(
+        Scope.OPERATOR,
+        "KafkaSourceReader.topic.partition.records-lag",
+        _GAUGE,
+        "records of a partition that were not read, as of the last second, in micro-batch execution"
+        " as of the last checkpoint; variables `topic` and `partition`",
+        is_flinks=False,
+    ),
+    MetricDefinition(
+        Scope.OPERATOR,
+        "KafkaSourceReader.topic.partition.currentOffset",
+        _GAUGE,
+        "offset of the next record that is read",
+    ),
+    MetricDefinition(
+        Scope.OPERATOR,
+        "KafkaSourceReader.topic.partition.committedOffset",
+        _GAUGE,
+        "offset that was committed last to the consumer group, if there is one",
+    ),
+    MetricDefinition(
+        Scope.OPERATOR,
+        "KafkaSourceReader.commitsSucceeded",
+        _COUNTER,
+        "commits of offsets that the broker has confirmed; they are for monitoring only",
+    ),
+    MetricDefinition(
+        Scope.OPERATOR, "KafkaSourceReader.commitsFailed", _COUNTER, "those that it has refused"
+    ),
+)
+
+_ROCKSDB: Final = tuple(
+    MetricDefinition(
+        Scope.OPERATOR,
+        f"rocksdb.{name}",
+        _GAUGE,
+        f"{text}; with `state.backend.type: rocksdb`",
+        is_flinks=name != "block-cache-capacity",
+    )
+    for name, text in (
+        ("cur-size-all-mem-tables", "bytes of the operator's write buffers"),
+        ("estimate-table-readers-mem", "bytes of indexes and filters outside of the block cache"),
+        ("block-cache-usage", "bytes of the block cache, which all stores of a process share"),
+        ("block-cache-pinned-usage", "bytes of it that cannot be evicted"),
+        ("block-cache-capacity", "its size: the managed memory of the process"),
+        ("estimate-num-keys", "entries"),
+        ("total-sst-files-size", "bytes of its files"),
+        ("num-running-compactions", "compactions at work"),
+        ("num-running-flushes", "flushes at work"),
+        ("estimate-pending-compaction-bytes", "bytes that are to be compacted"),
+    )
+)
+
 _OPERATORS: Final = (
     *_counted(Scope.OPERATOR, "numRecordsIn", "records that came in"),
     *_counted(Scope.OPERATOR, "numRecordsOut", "records that were emitted"),
+    *_counted(Scope.OPERATOR, "numBytesIn", "bytes of records that came from other tasks"),
+    *_counted(Scope.OPERATOR, "numBytesOut", "bytes of records that were sent to other tasks"),
     MetricDefinition(
         Scope.OPERATOR, "numLateRecordsDropped", _COUNTER, "records that came too late"
     ),
@@ -267,6 +362,9 @@ _OPERATORS: Final = (
         "milliseconds since the oldest of these was in a checkpoint",
         is_flinks=False,
     ),
+    *_COMMITS,
+    *_SOURCES,
+    *_ROCKSDB,
 )
 
 DEFINITIONS: Final[tuple[MetricDefinition, ...]] = (*_JOB, *_SLOTS, *_TASKS, *_OPERATORS)

@@ -6,13 +6,15 @@ takes back counts until it is read again: a counter never goes back.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from millstream.checkpoint.commit import CommitCounts
 from millstream.checkpoint.publish import with_earlier
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.metrics import MetricKind, all_together
@@ -25,9 +27,14 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.commit import PendingCommits
     from millstream.checkpoint.model import Manifest, TaskAck
-    from millstream.contracts.metrics import Measure, MetricValue
+    from millstream.contracts.metrics import InstanceFigures, Measure, MetricValue
+    from millstream.contracts.source import Source
     from millstream.graph.model import JobGraph, StreamNode
-    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
+    from millstream.runtime.task_metrics import (
+        RunningMetrics,
+        SplitFigures,
+        SubtaskTimes,
+    )
 
 #: Seconds that a rate is of, and between two counts that are remembered for it: as in Flink.
 _RATE_SPAN: Final = 60.0
@@ -41,7 +48,11 @@ _LONGEST_TASK_NAME: Final = 255
 #: In the place of a slot's number.
 _DRIVER: Final = -1
 _PER_SECOND: Final = "PerSecond"
-_RATED: Final = ("numRecordsIn", "numRecordsOut")
+_RECORDS: Final = ("numRecordsIn", "numRecordsOut")
+_BYTES: Final = ("numBytesIn", "numBytesOut")
+_RATED: Final = (*_RECORDS, *_BYTES)
+#: Flink's group of the metrics of a Kafka source.
+_KAFKA: Final = "KafkaSourceReader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,8 @@ class Measurement:
     value: float | Mapping[str, float]
     #: Flink's variables, by name.
     variables: Mapping[str, str]
+    #: Values of those of the groups that have one, which are variables, too.
+    group_values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,9 @@ class TaskFigures:
     times: Mapping[tuple[int, int], SubtaskTimes] = field(default_factory=dict)
     #: Slot -> its machine, and what its process uses.
     uses: Mapping[int, tuple[str, ProcessUse]] = field(default_factory=dict)
+    splits: Sequence[SplitFigures] = ()
+    #: By uid of the sink.
+    commits: Mapping[str, CommitCounts] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -142,7 +158,7 @@ class MetricRegistry:
         self._seconds, self._milliseconds = seconds, milliseconds
         self._tasks = list(_tasks_of(graph))
         self._nodes = {node.uid: node for node in graph.nodes.values()}
-        self._host = socket.gethostname()
+        self._host, self._cores = socket.gethostname(), os.cpu_count() or 1
         self._job = {"host": self._host, "job_id": job_id, "job_name": graph.job_name}
         now = seconds()
         self._rates = _Rates(now)
@@ -156,10 +172,17 @@ class MetricRegistry:
         self._committed: dict[tuple[str, int], dict[str, MetricValue]] = {}
         #: Counts that were given out last: none goes back.
         self._given: dict[tuple[str, int, str], int] = {}
+        self._figures = _Figures()
+        #: Of the last checkpoint, by (level, subtask).
+        self._acks: dict[tuple[int, int], TaskAck] = {}
+        #: (source uid, split id) -> the subtask that has read it last.
+        self._readers: dict[tuple[str, str], int] = {}
         #: Milliseconds at work of tasks that end with their checkpoint, by (level, subtask).
         self._busy: dict[tuple[int, int], float] = {}
         #: The most memory of processes that ran a subtask of the last checkpoint, in bytes.
         self._peaks: dict[int, int] = {}
+        #: Nanoseconds of CPU time of tasks that end with their checkpoint, by subtask.
+        self._cpu: dict[int, int] = {}
         #: Of the driver (-1) and of slots, when metrics were collected last.
         self._uses: dict[int, ProcessUse] = {}
 
@@ -229,6 +252,11 @@ class MetricRegistry:
 
     def _take(self, ack: TaskAck) -> None:
         busy = (ack.stage, ack.subtask)
+        self._acks[busy] = ack
+        if ack.figures is not None:
+            self._figures.take(ack.subtask, ack.figures)
+        if ack.cpu:
+            self._cpu[ack.subtask] = self._cpu.get(ack.subtask, 0) + int(ack.cpu * 1e9)
         self._busy[busy] = self._busy.get(busy, 0.0) + ack.seconds * _SECOND
         if ack.peak_memory:
             most = max(ack.peak_memory, self._peaks.get(ack.subtask, 0))
@@ -239,6 +267,7 @@ class MetricRegistry:
         for split in ack.splits:
             source = counted.setdefault((split.source_uid, ack.subtask), {})
             source["numRecordsIn"] = _number(source.get("numRecordsIn", 0)) + split.records
+            self._readers[split.source_uid, split.split_id] = ack.subtask
         for key, metrics in counted.items():
             self._committed[key] = all_together(self._committed.get(key, {}), metrics)
 
@@ -254,6 +283,9 @@ class MetricRegistry:
         with self._lock:
             now = self._seconds()
             self._rates.forget(now)
+            for each in tasks.counts:
+                if each.figures is not None:
+                    self._figures.take(each.subtask, each.figures)
             counts = self._counts(tasks.counts)
             rated: dict[object, float] = {
                 (*key, name): _number(metrics[name])
@@ -262,13 +294,15 @@ class MetricRegistry:
                 if name in metrics
             }
             rated.update(self._busy)
+            rated.update(((subtask, "cpu"), cpu) for subtask, cpu in self._cpu.items())
             rated.update(self._meters(counts))
             found = [
                 *self._of_job_manager(),
-                *self._of_slots(tasks.uses),
+                *self._of_slots(now, tasks.uses),
                 *self._of_job(now),
                 *self._of_operators(now, counts),
-                *self._of_commits(pending),
+                *self._of_sources(tasks.splits),
+                *self._of_commits(pending, tasks.commits),
                 *self._of_tasks(now, counts, tasks.times),
             ]
             self._rates.update(now, rated)
@@ -289,6 +323,9 @@ class MetricRegistry:
                 for uid, metrics in _by_operator(each.metrics, self._nodes).items():
                     key = (uid, each.subtask)
                     found[key] = all_together(found.get(key, {}), metrics)
+        for (uid, subtask, name), count in self._figures.counts.items():
+            if (uid, subtask) in found:
+                found[uid, subtask][name] = count
         for (uid, subtask), metrics in found.items():
             metrics.setdefault("numRecordsIn", 0)
             if self._nodes[uid].kind == "source":
@@ -314,7 +351,9 @@ class MetricRegistry:
         yield _defined(Scope.JOB_MANAGER, "numRunningJobs", running, variables)
         yield from self._of_process(_DRIVER, Scope.JOB_MANAGER, this_process(), variables)
 
-    def _of_slots(self, uses: Mapping[int, tuple[str, ProcessUse]]) -> Iterator[Measurement]:
+    def _of_slots(
+        self, now: float, uses: Mapping[int, tuple[str, ProcessUse]]
+    ) -> Iterator[Measurement]:
         for number, (machine, use) in sorted(uses.items()):
             variables = {"host": machine, "tm_id": f"slot-{number}"}
             yield from self._of_process(number, Scope.TASK_MANAGER, use, variables)
@@ -322,6 +361,10 @@ class MetricRegistry:
             if number not in uses:
                 variables = {"host": self._host, "tm_id": f"slot-{number}"}
                 yield _defined(Scope.TASK_MANAGER, "Status.Process.Memory.RSS", most, variables)
+                cpu = self._cpu.get(number, 0)
+                load = self._rates.rate(now, (number, "cpu"), cpu) / 1e9 / self._cores
+                yield _defined(Scope.TASK_MANAGER, "Status.JVM.CPU.Time", cpu, variables)
+                yield _defined(Scope.TASK_MANAGER, "Status.JVM.CPU.Load", load, variables)
 
     def _of_process(
         self, number: int, scope: Scope, use: ProcessUse, variables: Mapping[str, str]
@@ -373,8 +416,35 @@ class MetricRegistry:
                 yield _counted(name, value, variables)
                 if name in _RATED:
                     yield _defined(Scope.OPERATOR, name + _PER_SECOND, rate, variables)
+        for (uid, subtask, name), gauge in self._figures.gauges.items():
+            if uid in tasks:
+                variables = self._variables(tasks[uid], subtask, self._nodes[uid])
+                yield _defined(Scope.OPERATOR, name, gauge, variables)
         if self._last is not None:
             yield from self._of_checkpoint(self._last, tasks)
+
+    def _of_sources(self, splits: Sequence[SplitFigures]) -> Iterator[Measurement]:
+        """What sources have not read, and which offsets were committed to where they read."""
+        tasks = {node.uid: task for task in self._tasks for node in task.nodes}
+        by_subtask: dict[tuple[str, int], list[SplitFigures]] = {}
+        for each in splits:
+            subtask = each.subtask
+            if subtask is None:
+                subtask = self._readers.get((each.source_uid, each.split_id), 0)
+            by_subtask.setdefault((each.source_uid, subtask), []).append(each)
+        for node in self._nodes.values():
+            if node.source is None:
+                continue
+            for subtask in range(node.parallelism):
+                found = by_subtask.get((node.uid, subtask), [])
+                variables = self._variables(tasks[node.uid], subtask, node)
+                yield from _of_splits(node.source, found, variables)
+            commits = node.source.commits
+            if commits is not None:
+                variables = self._variables(tasks[node.uid], 0, node)
+                for name, count in (("Succeeded", commits.succeeded), ("Failed", commits.failed)):
+                    path = f"{_KAFKA}.commits{name}"
+                    yield _defined(Scope.OPERATOR, path, count, variables)
 
     def _of_checkpoint(self, last: Manifest, tasks: Mapping[str, _Task]) -> Iterator[Measurement]:
         """What the last checkpoint has: watermarks and sizes of state."""
@@ -395,7 +465,9 @@ class MetricRegistry:
                 variables = self._variables(tasks[uid], subtask, self._nodes[uid])
                 yield _defined(Scope.OPERATOR, "lastCheckpointStateSize", size, variables)
 
-    def _of_commits(self, pending: PendingCommits) -> Iterator[Measurement]:
+    def _of_commits(
+        self, pending: PendingCommits, counts: Mapping[str, CommitCounts]
+    ) -> Iterator[Measurement]:
         """What sinks have not committed; the driver commits, so the subtask is the first."""
         for task in self._tasks:
             for node in task.nodes:
@@ -406,6 +478,11 @@ class MetricRegistry:
                     variables["operator_name"] = f"{node.name}: Committer"
                     yield _defined(Scope.OPERATOR, "pendingCommittables", count, variables)
                     yield _defined(Scope.OPERATOR, "pendingCommittablesAge", age, variables)
+                    counted = counts.get(node.uid, CommitCounts())
+                    for name in ("total", "successful", "retried", "failed"):
+                        path = f"{name}Committables"
+                        value = getattr(counted, "succeeded" if name == "successful" else name)
+                        yield _defined(Scope.OPERATOR, path, value, variables)
 
     def _of_tasks(
         self,
@@ -416,8 +493,14 @@ class MetricRegistry:
         for task in self._tasks:
             for subtask in range(task.parallelism):
                 variables = self._variables(task, subtask)
-                for name, nodes in zip(_RATED, (task.heads, task.tails), strict=True):
-                    keys = [(node.uid, subtask) for node in nodes if (node.uid, subtask) in counts]
+                for name, nodes in zip(_RATED, 2 * (task.heads, task.tails), strict=True):
+                    keys = [
+                        (node.uid, subtask)
+                        for node in nodes
+                        if name in counts.get((node.uid, subtask), {})
+                    ]
+                    if not keys and name in _BYTES:
+                        continue  # nothing of it comes from, or goes to, other tasks
                     total = sum(_number(counts[key][name]) for key in keys)
                     rate = sum(
                         self._rates.rate(now, (*key, name), _number(counts[key][name]))
@@ -446,10 +529,22 @@ class MetricRegistry:
             idle, stuck = 1000.0 - busy, 0.0
         else:
             return  # nothing is known: it has not acknowledged anything
+        yield from self._of_alignment(task, subtask, variables)
         yield _defined(Scope.TASK, "busyTimeMsPerSecond", busy, variables)
         yield _defined(Scope.TASK, "idleTimeMsPerSecond", idle, variables)
         yield _defined(Scope.TASK, "backPressuredTimeMsPerSecond", stuck, variables)
         yield _defined(Scope.TASK, "isBackPressured", int(stuck > _BACKPRESSURED), variables)
+
+    def _of_alignment(
+        self, task: _Task, subtask: int, variables: Mapping[str, str]
+    ) -> Iterator[Measurement]:
+        """How long the last checkpoint took to come to a long-running task, and to be aligned."""
+        ack = self._acks.get((task.number, subtask))
+        if ack is None or ack.barrier is None or self._last is None:
+            return
+        delay = max(0, ack.barrier - self._last.started) * 1_000_000
+        yield _defined(Scope.TASK, "checkpointStartDelayNanos", delay, variables)
+        yield _defined(Scope.TASK, "checkpointAlignmentTime", int(ack.aligning * 1e9), variables)
 
     def _variables(
         self, task: _Task, subtask: int, node: StreamNode | None = None
@@ -470,10 +565,61 @@ class MetricRegistry:
         return found
 
 
+class _Figures:
+    """Figures of instances of tasks, put together over all that a subtask has had."""
+
+    def __init__(self) -> None:
+        #: By uid, subtask and metric: what was counted in all, and the gauges of now.
+        self.counts: dict[tuple[str, int, str], int] = {}
+        self.gauges: dict[tuple[str, int, str], float] = {}
+        #: The most that an instance has told of a count: it may be read again, and late.
+        self._told: dict[tuple[tuple[str, int, str], str], int] = {}
+
+    def take(self, subtask: int, figures: InstanceFigures) -> None:
+        """Take what an instance of a subtask's task has told."""
+        for name, count in figures.counts.items():
+            uid, _, metric = name.rpartition(".")
+            key = (uid, subtask, metric)
+            before = self._told.get((key, figures.instance), 0)
+            if count > before:
+                self.counts[key] = self.counts.get(key, 0) + count - before
+                self._told[key, figures.instance] = count
+        for name, gauge in figures.gauges.items():
+            uid, _, metric = name.partition(".rocksdb.")
+            self.gauges[uid, subtask, f"rocksdb.{metric}"] = gauge
+
+
+def _of_splits(
+    source: Source, splits: Sequence[SplitFigures], variables: Mapping[str, str]
+) -> Iterator[Measurement]:
+    """What a subtask of a source has to read, and where it is in the partitions of Kafka."""
+    if not source.offsets_are_records:
+        return
+    lags = [max(0, each.end - each.position) for each in splits]
+    yield _defined(Scope.OPERATOR, "pendingRecords", sum(lags), variables)
+    commits = source.commits
+    is_kafka = False
+    for each, lag in zip(splits, lags, strict=True):
+        groups = source.metric_groups(each.split_id)
+        if not groups:
+            continue
+        is_kafka = True
+        values = {"currentOffset": each.position, "records-lag": lag}
+        if commits is not None and each.split_id in commits.offsets:
+            values["committedOffset"] = commits.offsets[each.split_id]
+        for name, value in values.items():
+            path = f"{_KAFKA}.topic.partition.{name}"
+            found = _defined(Scope.OPERATOR, path, value, {**variables, **groups})
+            yield replace(found, group_values=groups)
+    if is_kafka:
+        path = f"{_KAFKA}.KafkaConsumer.records-lag-max"
+        yield _defined(Scope.OPERATOR, path, max(lags), variables)
+
+
 def operator_name(node: StreamNode) -> str:
     """Return what Flink calls an operator: sources and sinks by what they are, too; cut."""
     name = node.name
-    if node.kind == "source":
+    if node.kind == "source" and not name.startswith("Source: "):
         name = f"Source: {name}"
     elif node.kind == "sink":
         name = f"{name}: Writer"

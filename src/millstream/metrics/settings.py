@@ -136,7 +136,10 @@ class ReporterSettings:
             lambda found: each.variables.get(found[1], found[0]),
             self.formats[each.scope].replace(".", "\0"),
         )
-        parts = [*formatted.split("\0"), *each.groups, each.name]
+        parts = formatted.split("\0")
+        for group in each.groups:
+            parts += [group, each.group_values[group]] if group in each.group_values else [group]
+        parts.append(each.name)
         identifier = self.delimiter.join(parts)
         variables = {**kept, **self.additional}
         return MetricSample(identifier, scope, each.name, each.kind, each.value, variables)

@@ -204,6 +204,8 @@ class Outbox:
     def __init__(self) -> None:
         self._columns: tuple[list[object], ...] = tuple([] for _ in FRAME_SCHEMA)
         self._bytes = 0
+        #: Bytes of all that was ever added.
+        self.added = 0
 
     def add(self, to: Destination, kind: int, payload: bytes) -> None:
         """Append one frame."""
@@ -212,6 +214,7 @@ class Outbox:
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
         self._bytes += len(payload)
+        self.added += len(payload)
 
     def add_batch(self, to: Destination, batch: Batch) -> int:
         """Append records: a frame, or several if it were too long.
@@ -517,6 +520,8 @@ class ExchangeWriter:
         self._watermark = MIN_TIMESTAMP
         self._sequence = 0
         self._was_idle = False
+        #: Bytes of records that were sent.
+        self.sent = 0
         if combiner is not None:
             combiner.output = _CombinerOutput(self)
 
@@ -641,11 +646,14 @@ class ExchangeWriter:
         self._pending_records = 0
 
     def _add_batch(self, subtask: int, batch: Batch) -> int:
+        before = self._outbox.added
         try:
-            return self._outbox.add_batch(self._to(subtask), batch)
+            count = self._outbox.add_batch(self._to(subtask), batch)
         except UserFunctionError as error:
             message = f"output of {self.producer}: {error}"
             raise located(UserFunctionError(message)) from error
+        self.sent += self._outbox.added - before
+        return count
 
     def _to_all(self, kind: int, payload: bytes, order: int | None = None) -> None:
         for subtask in range(self._parallelism):

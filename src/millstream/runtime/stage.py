@@ -6,6 +6,8 @@ It is built once per worker process and subtask, and kept for later epochs.
 from __future__ import annotations
 
 import contextlib
+import uuid
+from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from millstream.configuration import options
@@ -168,6 +170,10 @@ class StageInstance:
         self.nodes = [
             graph.nodes[node] for node in stage.nodes if subtask < graph.nodes[node].parallelism
         ]
+        #: Names the instance, for what it counts as long as it is there.
+        self.id = uuid.uuid4().hex
+        #: Bytes of records that came from other tasks, by the node that they went to.
+        self.received: Counter[int] = Counter()
         self.operators: dict[int, Operator] = {}
         #: Kept from epoch to epoch, for what they hold need not be read again then.
         self.operator_states: dict[int, OperatorStates] = {}

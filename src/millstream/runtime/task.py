@@ -47,7 +47,7 @@ from millstream.runtime.plan import (
     restore_time,
 )
 from millstream.runtime.split_reader import SplitReader
-from millstream.runtime.task_metrics import RunningMetrics, metrics_of, published
+from millstream.runtime.task_metrics import RunningMetrics, figures_of, metrics_of, published
 from millstream.state.backend import open_store
 from millstream.state.key_codec import key_group_range
 from millstream.state.operator_state import StateReader, prepare_states
@@ -144,6 +144,8 @@ class FrameReader:
 
         What is after records on their edge stays after them.
         """
+        if kind not in _NO_RECORDS:
+            self._instance.received[self._instance.edges[edge_id].target] += payload.size
         gathered = self._gathered.get(edge_id)
         if gathered is None:
             self.process(edge_id, kind, channel, payload)
@@ -442,6 +444,7 @@ class Task:
         clock = system_clock if plan.clock_moves else None
         self._state = TaskState(instance, plan, self._attempt, clock=clock)
         self._started = time.monotonic()
+        self._cpu = time.process_time()
 
     def run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the epoch; yields frames for later stages and, last, the acknowledgement."""
@@ -450,8 +453,10 @@ class Task:
             yield from self._run(frames)
 
     def _counts(self) -> RunningMetrics:
-        metrics = metrics_of(self._instance, self._splits)
-        return RunningMetrics(self._plan.epoch - 1, metrics, self._instance.subtask)
+        instance = self._instance
+        metrics = metrics_of(instance, self._splits)
+        figures = figures_of(instance, self._state.stores)
+        return RunningMetrics(self._plan.epoch - 1, metrics, instance.subtask, figures)
 
     def _run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         outbox = self._instance.outbox
@@ -475,6 +480,7 @@ class Task:
         # Last of all, and read by the driver only: it says that everything else of this task is
         # durable, or on its way ahead of it.
         ack.seconds = time.monotonic() - self._started
+        ack.cpu = time.process_time() - self._cpu
         ack.worker, ack.peak_memory = this_worker()
         outbox.add(Destination(ACKNOWLEDGEMENT_STAGE, 0), ACK, dumps(ack))
         yield from outbox.drain()
@@ -525,4 +531,5 @@ class Task:
                 if node.id in state.stores:
                     # Nothing writes to it any more.
                     operator.state = state.stores[node.id].snapshot()
+        ack.figures = figures_of(instance, state.stores)
         return ack

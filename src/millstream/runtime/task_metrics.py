@@ -16,12 +16,14 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from millstream.contracts.metrics import InstanceFigures
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.metrics import MetricValue
     from millstream.runtime.split_reader import SplitReader
     from millstream.runtime.stage import StageInstance
@@ -43,6 +45,19 @@ class RunningMetrics:
     metrics: dict[str, MetricValue]
     #: Whose they are.
     subtask: int
+    figures: InstanceFigures | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFigures:
+    """How far a split of a source is read, and how far it can be read."""
+
+    source_uid: str
+    split_id: str
+    position: int
+    end: int
+    #: Who reads it; None: another one may in each epoch.
+    subtask: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,28 @@ def metrics_of(instance: StageInstance, splits: SplitReader | None) -> dict[str,
         for name, value in metrics.items():
             found[f"{node.uid}.{name}"] = value
     return found
+
+
+def figures_of(instance: StageInstance, stores: Mapping[int, KeyValueStore]) -> InstanceFigures:
+    """Return what is known of a task here and now; from any thread.
+
+    Args:
+        instance: of the task.
+        stores: its open stores, by node.
+    """
+    counts: dict[str, int] = {}
+    uids = {node.id: node.uid for node in instance.nodes}
+    for node, size in list(instance.received.items()):
+        counts[f"{uids[node]}.numBytesIn"] = size
+    for writer in instance.writers:
+        name = f"{uids[writer.source_node]}.numBytesOut"
+        counts[name] = counts.get(name, 0) + writer.sent
+    gauges = {
+        f"{uids[node]}.{name}": value
+        for node, store in list(stores.items())
+        for name, value in store.gauges().items()
+    }
+    return InstanceFigures(instance.id, counts, gauges)
 
 
 @dataclass(eq=False, slots=True)
@@ -184,9 +221,9 @@ def read_counts(storage: CheckpointStorage) -> list[RunningMetrics]:
     try:
         for name in storage.list_names(COUNTS):
             value = json.loads(storage.read(name))
-            found.append(
-                RunningMetrics(int(value["after"]), value["metrics"], int(value["subtask"]))
-            )
+            after, subtask = int(value["after"]), int(value["subtask"])
+            figures = None if value["figures"] is None else InstanceFigures(**value["figures"])
+            found.append(RunningMetrics(after, value["metrics"], subtask, figures))
     except (MillstreamError, OSError, ValueError, KeyError, TypeError, AttributeError):
         _LOG.debug("the counts of running tasks cannot be read", exc_info=True)
     return found

@@ -25,6 +25,8 @@ class CollectionSource(Source):
         type_info: their type; None leaves the stream untyped.
     """
 
+    offsets_are_records = True
+
     def __init__(self, values: Iterable[object], type_info: TypeInformation | None = None) -> None:
         self.values = list(values)
         self._type = type_info or Types.PICKLED_BYTE_ARRAY()

@@ -89,6 +89,8 @@ class DataGeneratorSource(Source):
     #: Each part has one record of so many in a row.
     side_by_side = True
 
+    offsets_are_records = True
+
     def __init__(
         self,
         generator_function: GeneratorLike,
@@ -207,6 +209,8 @@ class NumberSequenceSource(Source):
         end: the last; less than ``start`` makes an empty sequence.
         splits: how many contiguous parts can be read side by side.
     """
+
+    offsets_are_records = True
 
     def __init__(self, start: int, end: int, *, splits: int = 4) -> None:
         if splits < 1:

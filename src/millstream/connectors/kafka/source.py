@@ -13,7 +13,7 @@ import re
 import time
 import weakref
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +32,7 @@ from millstream.connectors.kafka.reader import (
     read_range,
 )
 from millstream.contracts.serialization import NO_RECORD
-from millstream.contracts.source import Boundedness, Source, SourceBatch, Split
+from millstream.contracts.source import Boundedness, OffsetCommits, Source, SourceBatch, Split
 from millstream.errors import ConfigurationError, MalformedRecordError, SourceError
 from millstream.types.types import Types
 
@@ -342,6 +342,7 @@ class KafkaSource(Source):
     initial_limit = 200_000
     cursors_follow = True
     side_by_side = True
+    offsets_are_records = True
 
     def __init__(
         self,
@@ -602,6 +603,14 @@ class KafkaSource(Source):
             lambda messages: self._deserializer.batch(messages, self._malformed),
         )
 
+    @property
+    def commits(self) -> OffsetCommits | None:
+        return None if self._committer is None else self._committer.commits
+
+    def metric_groups(self, split_id: str) -> Mapping[str, str]:
+        topic, _, number = split_id.rpartition("-")
+        return {"topic": topic, "partition": number}
+
     def committed(self, offsets: dict[str, int]) -> None:
         """Commit the offsets to the consumer group, if there is one; nobody waits for it."""
         wanted = self.properties.get("commit.offsets.on.checkpoint", "true").lower() == "true"
@@ -629,11 +638,35 @@ class _Committer:
     def __init__(self, properties: Mapping[str, str]) -> None:
         from confluent_kafka import Consumer
 
-        forced = {"enable.auto.commit": False}
+        self._results = _CommitResults()
+        forced = {"enable.auto.commit": False, "on_commit": self._results.note}
         self.client = Consumer(client_configuration(properties, forced, "consumer"))
         #: Waits for what is committed; only the first call counts.
         self.close = weakref.finalize(self, _close, self.client, os.getpid())
         self.close.atexit = False
+
+    @property
+    def commits(self) -> OffsetCommits:
+        """What is known of its commits."""
+        return self._results.commits
+
+
+class _CommitResults:
+    """Takes the answers to commits; the client holds it, and must not hold its committer."""
+
+    def __init__(self) -> None:
+        self.commits = OffsetCommits()
+
+    def note(self, error: object, partitions: Sequence[Any]) -> None:
+        """Take an answer; called by ``poll``."""
+        commits = self.commits
+        if error is not None or any(each.error is not None for each in partitions):
+            self.commits = replace(commits, failed=commits.failed + 1)
+            return
+        offsets = {f"{each.topic}-{each.partition}": each.offset for each in partitions}
+        self.commits = OffsetCommits(
+            commits.succeeded + 1, commits.failed, {**commits.offsets, **offsets}
+        )
 
 
 def _close(client: Any, process: int) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         SlotSettings,
     )
     from millstream.runtime.process_use import ProcessUse
-    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
+    from millstream.runtime.task_metrics import RunningMetrics, SplitFigures, SubtaskTimes
 
 
 _LOG: Final = logging.getLogger("millstream")
@@ -314,6 +314,11 @@ class PipelinedEngine(Engine):
         del run
         loop = self._loop
         return [] if loop is None else loop.task_counts
+
+    def split_figures(self, run: Run) -> list[SplitFigures]:
+        del run
+        loop = self._loop
+        return [] if loop is None else loop.split_figures
 
     def original_error(self, error: BaseException) -> BaseException:
         return self._host.original_error(error)

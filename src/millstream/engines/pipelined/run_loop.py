@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     )
     from millstream.runtime.plan import SplitAssignment
     from millstream.runtime.process_use import ProcessUse
-    from millstream.runtime.task_metrics import RunningMetrics, SubtaskTimes
+    from millstream.runtime.task_metrics import RunningMetrics, SplitFigures, SubtaskTimes
 
     _Event = SlotMessage | WorkerLostError | LostSlot | Committed | Dropped
 
@@ -308,6 +308,11 @@ class RunLoop:
     def task_counts(self) -> list[RunningMetrics]:
         """Return what the tasks have counted; from any thread."""
         return self._server.counts
+
+    @property
+    def split_figures(self) -> list[SplitFigures]:
+        """Return how far splits are read; from any thread."""
+        return self._sources.figures()
 
     def run(self, cancelled: threading.Event) -> bool:
         """Run until the job is over (True) or cancelled (False).

@@ -331,9 +331,6 @@ class Acknowledged:
     slot: int
     #: A ``TaskAck``, pickled.
     ack: bytes
-    #: Seconds: between the first barrier and the last; in which nothing was processed.
-    aligning: float = 0.0
-    pause: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -355,6 +355,7 @@ class LinkOutbox(Outbox):
     def _send(self, to: Destination | TaskId, frame: Frame) -> None:
         link = self._links[TaskId(to.stage, to.subtask)]
         if frame.size:
+            self.added += frame.size
             self._sent += frame.size
             self.flushed()
         link.in_flight += frame.size

@@ -52,7 +52,7 @@ from millstream.runtime.pipelined.unaligned_checkpoints import Alignment
 from millstream.runtime.pipelined.uploader import PendingAck, release_lost
 from millstream.runtime.stage import is_per_channel
 from millstream.runtime.task import FrameReader, TaskState, attempt_name, this_worker
-from millstream.runtime.task_metrics import RunningMetrics, metrics_of
+from millstream.runtime.task_metrics import RunningMetrics, figures_of, metrics_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +139,10 @@ class PipelinedTask:
         self._held: deque[PendingAck] = deque()
         #: Checkpoints that were aborted before their snapshots were taken here.
         self._abandoned: set[int] = set()
+        #: When the first barrier of the checkpoint came: by the clock for short times, and in
+        #: milliseconds since 1970.
         self._first_barrier = 0.0
+        self._barrier_came = 0
         #: Snapshots that it does not know to be published; and files of states that could not be
         #: written.
         self._taken: list[PendingAck] = []
@@ -342,6 +345,7 @@ class PipelinedTask:
             following = link.take_following(following) if count < wanted else None
         for run in [batches] if len(batches) == 1 else runs(batches):
             self._process_batch(frame.edge, concatenate(run), sizer)
+        self._instance.received[self._instance.edges[frame.edge].target] += size
         if self._debloater is not None:
             # Columns without what a frame has besides, of which short ones consist for the most.
             columns = [LinkOutbox.size_of_columns(each) for each in batches if each.is_columnar]
@@ -391,8 +395,11 @@ class PipelinedTask:
         if self._waiting or (self.splits is not None and not self.splits.settled):
             self._waiting.append(message)
             return
-        self._first_barrier = self._seconds()
+        self._note_first_barrier()
         self._checkpoint(message.epoch, message.deadline, final=message.final)
+
+    def _note_first_barrier(self) -> None:
+        self._first_barrier, self._barrier_came = self._seconds(), self._clock()
 
     @property
     def is_root(self) -> bool:
@@ -415,7 +422,7 @@ class PipelinedTask:
         barrier = Barrier.decode(frame)
         came = self._barriers.setdefault(frame.number, {})
         if not came:
-            self._first_barrier = self._seconds()
+            self._note_first_barrier()
         came[link.link.source] = barrier.attempt
         crash_point("barrier.align.before")
         link.blocked = self._blocks
@@ -437,7 +444,7 @@ class PipelinedTask:
             return False
         crash_point("barrier.overtake.before")
         if not self._barriers.pop(epoch, None):
-            self._first_barrier = self._seconds()
+            self._note_first_barrier()
         recording = self._alignment.overtake(epoch, self._held_back())
         self._frames.consumed = []  # known when all barriers have come
         # Over: a task whose clock is behind this one's is not to wait.
@@ -491,8 +498,9 @@ class PipelinedTask:
         self._outbox.barrier(epoch, Barrier(self._attempt, final, deadline))
         crash_point("barrier.send.after")
         self._begin_epoch(epoch + 1, next_attempt)
-        pending.aligning = began - self._first_barrier
-        pending.pause = self._seconds() - began
+        ack = pending.ack
+        ack.barrier, ack.aligning = self._barrier_came, began - self._first_barrier
+        ack.pause = self._seconds() - began
         pending.recording = recording
         self._taken = [each for each in self._taken if not (each.is_lost and each.is_done)]
         self._taken.append(pending)
@@ -579,7 +587,8 @@ class PipelinedTask:
         total: dict[str, MetricValue] = {}
         for metrics in [*(kept for _, kept in self._counted), self._metrics_of_epoch()]:
             total = all_together(total, metrics)
-        return RunningMetrics(self._confirmed, total, self.id.subtask)
+        figures = figures_of(self._instance, self._state.stores)
+        return RunningMetrics(self._confirmed, total, self.id.subtask, figures)
 
     def _fold_counted(self) -> None:
         """Count what a checkpoint that was aborted has with the next, which has it or nobody."""

@@ -66,9 +66,6 @@ class PendingAck:
     outputs: list[tuple[OperatorAck, PendingOutput]] = field(default_factory=list)
     #: What was overtaken; None: all links were aligned.
     recording: Recording | None = None
-    #: Seconds from the first barrier to the last; in which nothing was processed.
-    aligning: float = 0.0
-    pause: float = 0.0
     #: It was aborted, or its task is to be stopped: nobody wants it any more.
     is_given_up: bool = False
     #: Its checkpoint was aborted: it will never be published.
@@ -228,7 +225,7 @@ def finished(slot: int, pending: PendingAck) -> Acknowledged:
     """Finish a snapshot; returns what the driver is told."""
     ack = pending.finish()
     crash_point("task.ack.before")
-    return Acknowledged(slot, dumps(ack), pending.aligning, pending.pause)
+    return Acknowledged(slot, dumps(ack))
 
 
 def declined(slot: int, pending: PendingAck, error: Exception) -> Declined:
