@@ -145,7 +145,7 @@ _JVM: Final = "it is about Java classes, of which Millstream has none"
 _SERIALIZERS: Final = "types define how values are written"
 _PERFORMANCE: Final = "it is about how Flink computes, and does not change results"
 _PLANNER: Final = "it is about how Flink plans a query, and does not change results"
-_EVENTS: Final = "reporters get metrics only, not events and traces"
+_EVENTS: Final = "reporters get metrics and spans, not events"
 _LATENCY: Final = "there are no latency markers"
 _STATE_METRICS: Final = "accesses to state are not measured one by one"
 _BATCH: Final = "batch mode runs in micro-batches, as bounded jobs of streaming mode do"
@@ -309,7 +309,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "task.cancellation.": "the engine cancels tasks",
     "taskmanager.": _CLUSTER,
     "taskmanager.memory.": "executors have the memory that Spark gives them",
-    "traces.": _EVENTS,
+    "traces.checkpoint.span-detail-level": "spans of checkpoints have all children",
     "user.artifacts.": _JVM,
     "web.": _CLUSTER,
     "workflow-scheduler.": "there are no materialized tables",

@@ -790,6 +790,11 @@ METRICS_REPORTERS: Final = text(
     "the names of the metric reporters that are started, separated by commas; empty: all that have "
     "options `metrics.reporter.NAME.*`",
 )
+TRACES_REPORTERS: Final = text(
+    "traces.reporters",
+    "the names of the reporters of spans that are started, separated by commas; empty: all that "
+    "have options `traces.reporter.NAME.*`",
+)
 METRICS_SCOPE_DELIMITER: Final = ConfigOption(
     "metrics.scope.delimiter", parse_string, ".", "what separates the parts of an identifier"
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from millstream.entry_points import Extensions
 
@@ -191,8 +191,25 @@ class MetricSample:
     variables: Mapping[str, str]
 
 
-class MetricReporter(ABC):
-    """Sends the metrics of a job somewhere.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something in the life of a job that took some time, for a tracing system."""
+
+    #: Where Flink makes such spans: the name of its class.
+    scope: str
+    name: str
+    #: Milliseconds since 1970.
+    start: int
+    end: int
+    attributes: Mapping[str, str | int | float]
+    children: tuple[Span, ...] = ()
+
+
+_T = TypeVar("_T")
+
+
+class Reporter(ABC, Generic[_T]):
+    """Sends metrics or spans of a job somewhere.
 
     Contract:
       1. ``open`` is called until it succeeds, then ``report`` any number of times, then ``close``,
@@ -209,21 +226,29 @@ class MetricReporter(ABC):
 
     @abstractmethod
     def open(self, properties: Mapping[str, str]) -> None:
-        """Take the options ``metrics.reporter.NAME.*``, by the keys without that prefix."""
+        """Take the reporter's options, by the keys without the prefix that has its name."""
 
-    def serve(self, collect: Callable[[], Sequence[MetricSample]]) -> None:
-        """Take the function that returns the metrics as they are now, from any thread.
+    def serve(self, collect: Callable[[], Sequence[_T]]) -> None:
+        """Take the function that returns what is to be reported as it is now, from any thread.
 
         Called before ``open``; for reporters that are asked from outside.
         """
 
     @abstractmethod
-    def report(self, samples: Sequence[MetricSample]) -> None:
-        """Send the metrics of the job as they are now."""
+    def report(self, samples: Sequence[_T]) -> None:
+        """Send the metrics of the job as they are now, or spans since the last call."""
 
     @abstractmethod
     def close(self) -> None:
         """Send what is left and release what is held."""
+
+
+class MetricReporter(Reporter[MetricSample]):
+    """Sends the metrics of a job somewhere; its options are ``metrics.reporter.NAME.*``."""
+
+
+class TraceReporter(Reporter[Span]):
+    """Sends the spans of a job somewhere; its options are ``traces.reporter.NAME.*``."""
 
 
 #: By the names that configuration has for them: callables that make a reporter.
@@ -231,10 +256,19 @@ METRIC_REPORTERS: Final[Extensions[Callable[[], MetricReporter]]] = Extensions(
     "millstream.metric_reporters",
     "metric reporter",
     {
+        "otel": "millstream.metrics.opentelemetry_reporter:OpenTelemetryMetricReporter",
         "jsonl": "millstream.metrics.json_lines_reporter:JsonLinesReporter",
         "prometheus": "millstream.metrics.prometheus_reporter:PrometheusReporter",
         "promgateway": "millstream.metrics.push_gateway_reporter:PushGatewayReporter",
         "statsd": "millstream.metrics.statsd_reporter:StatsDReporter",
     },
+    ("__call__",),
+)
+
+#: By the names that configuration has for them: callables that make a reporter of spans.
+TRACE_REPORTERS: Final[Extensions[Callable[[], TraceReporter]]] = Extensions(
+    "millstream.trace_reporters",
+    "trace reporter",
+    {"otel": "millstream.metrics.opentelemetry_reporter:OpenTelemetryTraceReporter"},
     ("__call__",),
 )

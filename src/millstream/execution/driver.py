@@ -143,11 +143,11 @@ class JobDriver(JobHandle):
             job.graph.job_name, mode, shows_records=job.graph.shows_records
         )
         self._monitor = JobMonitor(job.graph, job.labels, progress)
-        self._metrics = MetricRegistry(job.graph, job.job_id)
+        self._reporting = MetricReporting(job.graph.job_name, reporters, self._collect_metrics)
+        self._metrics = MetricRegistry(job.graph, job.job_id, on_span=self._reporting.add_span)
         supervised = supervision()
         if supervised is not None:
             self._metrics.driver_restarted(supervised.restarts, supervised.failed_at)
-        self._reporting = MetricReporting(job.graph.job_name, reporters, self._collect_metrics)
         self._run: Run | None = None
         #: Of the last run that has taken the job over.
         self._last: Coordinator | None = None
@@ -511,7 +511,9 @@ class JobDriver(JobHandle):
         )
         name = self._job.graph.job_name
         try:
+            began = time.monotonic()
             begins = run.open()
+            self._metrics.initialized(time.monotonic() - began)
             monitor.started(self._job.start)
             self._start = self._job.start
             if not begins:

@@ -20,14 +20,15 @@ from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.metrics import MetricKind, all_together
 from millstream.graph.model import by_chain
 from millstream.metrics.definitions import DEFINED, STATUSES, Scope
+from millstream.metrics.spans import checkpoint_span, failed_checkpoint_span, start_span
 from millstream.runtime.process_use import ProcessUse, this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from millstream.checkpoint.commit import PendingCommits
     from millstream.checkpoint.model import Manifest, TaskAck
-    from millstream.contracts.metrics import InstanceFigures, Measure, MetricValue
+    from millstream.contracts.metrics import InstanceFigures, Measure, MetricValue, Span
     from millstream.contracts.source import Source
     from millstream.graph.model import JobGraph, StreamNode
     from millstream.runtime.task_metrics import (
@@ -145,6 +146,7 @@ class MetricRegistry:
         job_id: its id.
         seconds: a clock that does not go back.
         milliseconds: the time since 1970.
+        on_span: told of each checkpoint, restart and recovery; from any thread.
     """
 
     def __init__(
@@ -153,9 +155,10 @@ class MetricRegistry:
         job_id: str,
         seconds: Callable[[], float] = time.monotonic,
         milliseconds: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        on_span: Callable[[Span], None] = lambda _: None,
     ) -> None:
         self._lock = threading.Lock()
-        self._seconds, self._milliseconds = seconds, milliseconds
+        self._seconds, self._milliseconds, self._on_span = seconds, milliseconds, on_span
         self._tasks = list(_tasks_of(graph))
         self._nodes = {node.uid: node for node in graph.nodes.values()}
         self._host, self._cores = socket.gethostname(), os.cpu_count() or 1
@@ -199,8 +202,26 @@ class MetricRegistry:
             if status == "RESTARTING" and self._failed_at is None:
                 self._failed_at = now
             elif status == "RUNNING":
+                if self._failed_at is not None:
+                    self._add_start("Restart", now - self._failed_at)
                 self._failed_at = None
             self._status, self._since = status, now
+
+    def _add_start(self, name: str, seconds: float) -> None:
+        """Make the span of a start that has taken some seconds up to now."""
+        end = self._milliseconds()
+        epoch = -1 if self._last is None else self._last.epoch
+        start = end - int(seconds * _SECOND)
+        self._on_span(start_span(name, self._job, start, end, epoch))
+
+    def initialized(self, seconds: float) -> None:
+        """Note that a run has taken the job over, and what it has restored from.
+
+        Args:
+            seconds: that it took.
+        """
+        with self._lock:
+            self._add_start("JobInitialization", seconds)
 
     def restarted(self) -> None:
         """Note that the job, or a region of it, is started again after a failure."""
@@ -229,9 +250,10 @@ class MetricRegistry:
         """Note that a checkpoint was aborted."""
         with self._lock:
             self._checkpoints.failed += 1
+            self._on_span(failed_checkpoint_span(self._job, self._milliseconds()))
 
     def checkpoint_completed(
-        self, manifest: Manifest, acks: Iterable[TaskAck], seconds: float, size: int
+        self, manifest: Manifest, acks: Sequence[TaskAck], seconds: float, size: int
     ) -> None:
         """Note a checkpoint that is committed.
 
@@ -249,6 +271,9 @@ class MetricRegistry:
             self._peaks.clear()
             for ack in acks:
                 self._take(with_earlier(ack, before))
+            sizes = [size, sum(each for *_, each in _state_sizes(manifest))]
+            now = self._milliseconds()
+            self._on_span(checkpoint_span(self._job, manifest, acks, now, sizes))
 
     def _take(self, ack: TaskAck) -> None:
         busy = (ack.stage, ack.subtask)

@@ -10,31 +10,39 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.configuration import options
 from millstream.configuration.flink_options import say_once
 from millstream.configuration.option import ConfigOption, parse_duration, parse_list, parse_map
-from millstream.contracts.metrics import METRIC_REPORTERS, MetricKind, MetricSample
+from millstream.contracts.metrics import (
+    METRIC_REPORTERS,
+    TRACE_REPORTERS,
+    MetricKind,
+    MetricSample,
+)
 from millstream.errors import ConfigurationError
 from millstream.metrics.definitions import SCOPE_FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from millstream.configuration.configuration import Configuration
-    from millstream.contracts.metrics import MetricReporter
+    from millstream.contracts.metrics import Reporter
+    from millstream.entry_points import Extensions
     from millstream.metrics.definitions import Scope
     from millstream.metrics.registry import Measurement
 
 _PREFIX: Final = "metrics.reporter."
+_TRACES: Final = "traces.reporter."
 _CLASSES: Final = ("factory.class", "class")
 #: Milliseconds.
 _INTERVAL: Final = 10_000
 #: The same; a thread that reports all the time takes the job's place on the processor.
 _SHORTEST: Final = 100
 #: The package of Flink's own reporters -> the name of the one here that does the same.
-_FLINKS: Final = re.compile(r"org\.apache\.flink\.metrics\.(\w+)\.(\w+?)(?:Factory)?")
+_FLINKS: Final = re.compile(r"org\.apache\.flink\.(?:metrics|traces)\.(\w+)\.(\w+?)(?:Factory)?")
 _OF_FLINK: Final = {
     "PrometheusReporter": "prometheus",
     "PrometheusPushGatewayReporter": "promgateway",
     "StatsDReporter": "statsd",
     "OpenTelemetryMetricReporter": "otel",
+    "OpenTelemetryTraceReporter": "otel",
 }
 _STATUS_KINDS: Final = {"STATE": "State", "CURRENT_TIME": "Time", "TOTAL_TIME": "TimeTotal"}
 _VARIABLE: Final = re.compile(r"<(\w+)>")
@@ -99,7 +107,7 @@ class ReporterSettings:
     """One reporter of a job and its options."""
 
     name: str
-    make: Callable[[], MetricReporter]
+    make: Callable[[], Reporter[Any]]
     #: What is given to it.
     properties: Mapping[str, str]
     #: Seconds between two reports.
@@ -112,6 +120,8 @@ class ReporterSettings:
     #: Variables that it does not get, and further ones.
     without: frozenset[str] = frozenset()
     additional: Mapping[str, str] = field(default_factory=dict)
+    #: "metric" or "trace".
+    what: str = "metric"
     #: Endings of the names of metrics of a status that are not reported.
     without_status: tuple[str, ...] = ()
 
@@ -161,32 +171,51 @@ def reporters_of(configuration: Configuration) -> list[ReporterSettings]:
         ConfigurationError: an option makes no sense, there is no such reporter, or a package that
             it needs is not installed.
     """
+    made = [
+        *(
+            _reporter(name, given, configuration)
+            for name, given in _named(configuration, _PREFIX, options.METRICS_REPORTERS)
+        ),
+        *(
+            _trace_reporter(name, given)
+            for name, given in _named(configuration, _TRACES, options.TRACES_REPORTERS)
+        ),
+    ]
+    return [each for each in made if each is not None]
+
+
+def _named(
+    configuration: Configuration, prefix: str, chosen: ConfigOption[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The names of reporters, and the options of each."""
     properties: dict[str, dict[str, str]] = {}
     for key, value in sorted(configuration.to_dict().items()):
-        if key.startswith(_PREFIX):
-            name, _, rest = key.removeprefix(_PREFIX).partition(".")
+        if key.startswith(prefix):
+            name, _, rest = key.removeprefix(prefix).partition(".")
             properties.setdefault(name, {})[rest] = value
-    wanted = re.split(r"\s*[,;]\s*", configuration.get(options.METRICS_REPORTERS).strip())
-    names = [each for each in wanted if each] or sorted(properties)
-    made = (_reporter(name, properties.get(name, {}), configuration) for name in names)
-    return [each for each in made if each is not None]
+    wanted = re.split(r"\s*[,;]\s*", configuration.get(chosen).strip())
+    for name in [each for each in wanted if each] or sorted(properties):
+        yield name, properties.get(name, {})
+
+
+def _trace_reporter(name: str, given: dict[str, str]) -> ReporterSettings | None:
+    make = _chosen(f"{_TRACES}{name}", "trace", name, given, TRACE_REPORTERS)
+    if make is None:
+        return None
+    interval = _read(name, given, "interval", _parse_interval, _INTERVAL) / 1000
+    return ReporterSettings(name, make, given, interval, what="trace")
 
 
 def _reporter(
     name: str, given: dict[str, str], configuration: Configuration
 ) -> ReporterSettings | None:
-    named = next((given[key] for key in _CLASSES if given.get(key)), name)
-    short = _short_name(named)
-    if short is None:
-        say_once(
-            f"metrics.reporter.{name}.factory.class has no effect: there is no reporter of the"
-            f" kind of {named}; there are {', '.join(sorted(METRIC_REPORTERS))}"
-        )
+    make = _chosen(f"{_PREFIX}{name}", "metric", name, given, METRIC_REPORTERS)
+    if make is None:
         return None
     delimiter = configuration.get(options.METRICS_SCOPE_DELIMITER)
     return ReporterSettings(
         name=name,
-        make=_maker(name, short),
+        make=make,
         properties=given,
         interval=_read(name, given, "interval", _parse_interval, _INTERVAL) / 1000,
         formats={scope: configuration.get(option) for scope, option in SCOPE_FORMATS.items()},
@@ -199,26 +228,41 @@ def _reporter(
     )
 
 
-def _short_name(named: str) -> str | None:
-    """The name of a reporter for what an option names; None if only Flink has it."""
+def _chosen(
+    prefix: str,
+    what: str,
+    name: str,
+    given: Mapping[str, str],
+    known: Extensions[Callable[[], Any]],
+) -> Callable[[], Reporter[Any]] | None:
+    """What makes the reporter that options name; None if only Flink has it."""
+    named = next((given[key] for key in _CLASSES if given.get(key)), name)
     of_flink = _FLINKS.fullmatch(named)
-    if of_flink is None:
-        return named
-    short = _OF_FLINK.get(of_flink[2])
-    return short if short in METRIC_REPORTERS else None
+    short = named if of_flink is None else _OF_FLINK.get(of_flink[2], "")
+    if of_flink is not None and short not in known:
+        say_once(
+            f"{prefix}.factory.class has no effect: there is no reporter of the"
+            f" kind of {named}; there are {', '.join(sorted(known))}"
+        )
+        return None
+    return _maker(f"{what} reporter '{name}'", short, known)
 
 
-def _maker(name: str, short: str) -> Callable[[], MetricReporter]:
+#: Short name -> the extra that has what it imports.
+_EXTRAS: Final = {"otel": "otel"}
+
+
+def _maker(
+    who: str, short: str, known: Extensions[Callable[[], Any]]
+) -> Callable[[], Reporter[Any]]:
     try:
-        return METRIC_REPORTERS[short]
+        return known[short]
     except ConfigurationError as error:
-        message = f"metric reporter '{name}': {error}"
+        message = f"{who}: {error}"
         raise ConfigurationError(message) from None
     except ModuleNotFoundError as error:
-        message = (
-            f"metric reporter '{name}' needs the package {error.name}:"
-            " pip install 'millstream[prometheus]'"
-        )
+        extra = _EXTRAS.get(short, "prometheus")
+        message = f"{who} needs the package {error.name}: pip install 'millstream[{extra}]'"
         raise ConfigurationError(message) from error
 
 
