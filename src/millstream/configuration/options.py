@@ -832,6 +832,82 @@ METRICS_JOB_STATUS: Final = ConfigOption(
     "`STATE;CURRENT_TIME`",
 )
 
+# -- autoscaling: keys, rules and defaults of Flink's Kubernetes operator --------------------------
+
+_A: Final = "job.autoscaler."
+AUTOSCALER_ENABLED: Final = boolean(
+    f"{_A}enabled", "observe the job, and compute a parallelism for each vertex", default=False
+)
+AUTOSCALER_SCALING: Final = boolean(
+    f"{_A}scaling.enabled",
+    "give vertices that parallelism; false: it is only logged and in metrics",
+    default=True,
+)
+AUTOSCALER_STABILIZATION: Final = duration(
+    f"{_A}stabilization.interval",
+    300_000,
+    "time after a start or a scaling in which nothing is observed",
+)
+AUTOSCALER_WINDOW: Final = duration(
+    f"{_A}metrics.window", 900_000, "time over which metrics are averaged", minimum=1
+)
+AUTOSCALER_TARGET: Final = ConfigOption(
+    f"{_A}utilization.target",
+    parse_ratio,
+    0.7,
+    "the part of its time that a vertex should be busy",
+    aliases=(f"{_A}target.utilization",),
+)
+AUTOSCALER_BOUNDARY: Final = ConfigOption(
+    f"{_A}target.utilization.boundary",
+    parse_ratio,
+    0.3,
+    "nothing is scaled while all vertices are busy by no more or less than this beside the target",
+)
+AUTOSCALER_UP_FACTOR: Final = ConfigOption(
+    f"{_A}scale-up.max-factor",
+    parse_float,
+    100_000.0,
+    "by which part of itself a parallelism is raised at once, at most",
+)
+AUTOSCALER_DOWN_FACTOR: Final = ConfigOption(
+    f"{_A}scale-down.max-factor",
+    parse_ratio,
+    0.6,
+    "by which part of itself a parallelism is lowered at once, at most",
+)
+AUTOSCALER_LEAST: Final = integer(
+    f"{_A}vertex.min-parallelism", 1, "the lowest parallelism of a vertex"
+)
+AUTOSCALER_MOST: Final = integer(
+    f"{_A}vertex.max-parallelism",
+    200,
+    "the highest one; the cores of Spark, or of this machine, are a limit besides",
+)
+AUTOSCALER_CATCH_UP: Final = duration(
+    f"{_A}catch-up.duration", 1_800_000, "time in which a backlog is to be processed; 0: no matter"
+)
+AUTOSCALER_RESTART: Final = duration(
+    f"{_A}restart.time", 300_000, "time that a scaling takes, whose records are a backlog"
+)
+AUTOSCALER_DETECTION: Final = boolean(
+    f"{_A}scaling.effectiveness.detection.enabled",
+    "raise no parallelism again whose last raise has not helped",
+    default=False,
+)
+AUTOSCALER_EFFECTIVENESS: Final = ConfigOption(
+    f"{_A}scaling.effectiveness.threshold",
+    parse_ratio,
+    0.1,
+    "the part of the expected gain from which on a raise has helped",
+)
+AUTOSCALER_EXCLUDED: Final = ConfigOption(
+    f"{_A}vertex.exclude.ids",
+    parse_list_text,
+    "",
+    "vertices that are not scaled: the uids of their first operators, separated by `;`",
+)
+
 #: By key and by alias.
 ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
     key: option

@@ -33,6 +33,7 @@ from millstream.errors import (
     UserFunctionError,
 )
 from millstream.execution.announcements import AnnouncedJob, announce, withdraw
+from millstream.execution.autoscaling import Autoscaling
 from millstream.execution.job import Job, warn_of_missing_uids
 from millstream.execution.job_client import JobExecutionResult, JobHandle, JobStatus
 from millstream.execution.monitor import JobMonitor
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
 
 
 _LOG: Final = logging.getLogger("millstream")
+#: Seconds between two tries to stop a job that is being scaled.
+_SCALING: Final = 0.05
 #: Seconds between two reports of progress within a checkpoint.
 _TICK: Final = 2.0
 #: Errors whose message names what is wrong and where.
@@ -142,6 +145,7 @@ class JobDriver(JobHandle):
         progress = create_progress_reporter(
             job.graph.job_name, mode, shows_records=job.graph.shows_records
         )
+        self._autoscaling = Autoscaling.of(job, engine.most_subtasks)
         self._monitor = JobMonitor(job.graph, job.labels, progress)
         self._reporting = MetricReporting(job.graph.job_name, reporters, self._collect_metrics)
         self._metrics = MetricRegistry(job.graph, job.job_id, on_span=self._reporting.add_span)
@@ -163,6 +167,8 @@ class JobDriver(JobHandle):
         self._final: Exception | None = None
         #: What regions of this run have failed of, and seconds to wait after it.
         self._counted: list[tuple[Exception, float]] = []
+        #: Somebody wants the job to stop: it is not scaled any more.
+        self._is_leaving = False
         self._cancelled = threading.Event()
         self._stop = StopRequest()
         self._ended = threading.Event()
@@ -175,6 +181,13 @@ class JobDriver(JobHandle):
         self._announce()
         self._thread.start()
         self._reporting.start()
+        if self._autoscaling is not None:
+            threading.Thread(
+                target=self._autoscale,
+                args=(self._autoscaling,),
+                name="millstream-autoscaler",
+                daemon=True,
+            ).start()
         if not self._job.temporary:
             watch = RequestWatch(
                 self._job.storage,
@@ -197,6 +210,7 @@ class JobDriver(JobHandle):
         announce(AnnouncedJob(job.job_id, job.graph.job_name, os.getpid(), started, where))
 
     def _collect_metrics(self) -> list[Measurement]:
+        found = {} if self._autoscaling is None else self._autoscaling.measurements()
         figures = TaskFigures()
         if not self._ended.is_set():
             engine = self._engine
@@ -208,7 +222,33 @@ class JobDriver(JobHandle):
                 () if run is None else engine.split_figures(run),
                 self._job.commit_counts,
             )
-        return self._metrics.collect(figures, self.get_pending_commits())
+        return self._metrics.collect(figures, self.get_pending_commits(), found)
+
+    def _autoscale(self, autoscaling: Autoscaling) -> None:
+        """Observe the job, and have it stopped with a checkpoint where it is to be scaled."""
+        while not self._ended.wait(autoscaling.interval):
+            if self._status is not JobStatus.RUNNING or self._run is None:
+                continue
+            if autoscaling.observe(self._collect_metrics()):
+                with self._moving:
+                    if not self._is_leaving and autoscaling.begin():
+                        self._stop.ask(drain=False)
+
+    def _rescale(self) -> bool:
+        """Scale the job, whose run has stopped, if it was stopped for that."""
+        autoscaling = self._autoscaling
+        if autoscaling is None or not autoscaling.is_under_way:
+            return False
+        last = None if self._last is None else self._last.last
+        if self._cancelled.is_set() or (last is not None and last.final):
+            autoscaling.give_up()
+            return False
+        self._move(JobStatus.RESTARTING)
+        with self._moving:
+            self._stop = StopRequest()
+            autoscaling.scale()
+        self._metrics.rescaled(self._job.graph)
+        return True
 
     def _is_owner(self) -> bool:
         """Return whether this driver has the job."""
@@ -337,7 +377,8 @@ class JobDriver(JobHandle):
                 " millstream.execution: pipelined, or stop it without draining"
             )
             raise ProgramError(message)
-        self._stop.ask(drain=drain, savepoint=savepoint)
+        while not self._leave(savepoint, drain=drain) and not self._ended.wait(_SCALING):
+            pass
         self.get_job_execution_result()
         if self._status is JobStatus.CANCELED:
             message = (
@@ -345,6 +386,15 @@ class JobDriver(JobHandle):
                 " read after the last checkpoint is not committed"
             )
             raise JobError(message)
+
+    def _leave(self, savepoint: SavepointRequest | None, *, drain: bool) -> bool:
+        """Have the job stop; False while it is stopped to be scaled, from which it continues."""
+        with self._moving:
+            if self._autoscaling is not None and self._autoscaling.is_under_way:
+                return False
+            self._is_leaving = True
+            self._stop.ask(drain=drain, savepoint=savepoint)
+            return True
 
     def get_job_execution_result(self) -> JobExecutionResult:
         # Waking up now and then lets the main thread take a keyboard interrupt.
@@ -410,7 +460,10 @@ class JobDriver(JobHandle):
             while not self._cancelled.is_set():
                 self._move(JobStatus.RUNNING)
                 try:
-                    return self.execute_once(strategy)
+                    over = self.execute_once(strategy)
+                    if over and self._rescale():
+                        continue
+                    return over  # noqa: TRY300 - the loop ends here
                 except FencedError:
                     raise  # a newer run has the job: starting again would fence it in turn
                 except Exception as error:  # noqa: BLE001 - raised again if there is no restart

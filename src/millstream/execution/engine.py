@@ -6,6 +6,7 @@ in ``execution/driver.py``.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,10 @@ class Engine(ABC):
         Raises:
             Exception: the run failed; the restart strategy decides what follows.
         """
+
+    def most_subtasks(self) -> int:
+        """Return the most subtasks of a stage that have cores here or in the cluster."""
+        return os.cpu_count() or 1
 
     def require(self) -> None:
         """Make sure that tasks can be run.

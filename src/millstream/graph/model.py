@@ -76,6 +76,8 @@ class StreamNode:
     #: Whether the program gives the uid, and the max parallelism, or leaves them to us.
     has_own_uid: bool = True
     max_parallelism_is_set: bool = False
+    #: Whether it computes something that one subtask has to see as a whole.
+    has_one_subtask: bool = False
     #: What it computes, part by part, if that is known.
     details: dict[str, tuple[str, ...]] = field(default_factory=dict)
 

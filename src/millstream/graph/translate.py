@@ -253,6 +253,7 @@ def _node(
         output_type=each.output_type,
         side_types=dict(each.side_types),
         has_own_uid=each.uid is not None,
+        has_one_subtask=each.non_parallel or max_parallelism == 1,
         details=each.details,
     )
     if isinstance(each, SourceTransformation):

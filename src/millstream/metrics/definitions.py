@@ -147,6 +147,21 @@ _JOB: Final = (
     ),
 )
 
+_AUTOSCALER: Final = tuple(
+    MetricDefinition(Scope.JOB, f"AutoScaler.jobVertexID.{name}", _GAUGE, text, is_flinks)
+    for name, text, is_flinks in (
+        ("PARALLELISM.Current", "parallelism of a vertex; variable `jobVertexID`", True),
+        ("RECOMMENDED_PARALLELISM.Current", "the one that the autoscaler has computed", True),
+        ("TRUE_PROCESSING_RATE.Average", "records per second if it were busy all the time", True),
+        ("TARGET_DATA_RATE.Average", "records per second that come if all keep up", True),
+        (
+            "REQUIRED_CAPACITY.Current",
+            "records per second that it should be able to process",
+            False,
+        ),
+    )
+)
+
 _SLOTS: Final = (
     MetricDefinition(
         Scope.TASK_MANAGER,
@@ -367,6 +382,12 @@ _OPERATORS: Final = (
     *_ROCKSDB,
 )
 
-DEFINITIONS: Final[tuple[MetricDefinition, ...]] = (*_JOB, *_SLOTS, *_TASKS, *_OPERATORS)
+DEFINITIONS: Final[tuple[MetricDefinition, ...]] = (
+    *_JOB,
+    *_AUTOSCALER,
+    *_SLOTS,
+    *_TASKS,
+    *_OPERATORS,
+)
 #: By scope, and name with groups.
 DEFINED: Final = {(each.scope, each.path): each for each in DEFINITIONS}

@@ -191,6 +191,13 @@ class MetricRegistry:
 
     # -- events --------------------------------------------------------------------------------
 
+    def rescaled(self, graph: JobGraph) -> None:
+        """Note that operators of the job have another parallelism."""
+        with self._lock:
+            self._tasks = list(_tasks_of(graph))
+            self._nodes = {node.uid: node for node in graph.nodes.values()}
+            self._acks.clear()
+
     def moved(self, status: str) -> None:
         """Note that the job has another status."""
         with self._lock:
@@ -298,12 +305,18 @@ class MetricRegistry:
 
     # -- values --------------------------------------------------------------------------------
 
-    def collect(self, tasks: TaskFigures, pending: PendingCommits) -> list[Measurement]:
+    def collect(
+        self,
+        tasks: TaskFigures,
+        pending: PendingCommits,
+        vertices: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> list[Measurement]:
         """Return all metrics as they are now.
 
         Args:
             tasks: what the engine knows of running tasks.
             pending: what sinks have not committed.
+            vertices: what the autoscaler has computed, by the uid of a chain's first operator.
         """
         with self._lock:
             now = self._seconds()
@@ -325,6 +338,7 @@ class MetricRegistry:
                 *self._of_job_manager(),
                 *self._of_slots(now, tasks.uses),
                 *self._of_job(now),
+                *self._of_autoscaler(vertices or {}),
                 *self._of_operators(now, counts),
                 *self._of_sources(tasks.splits),
                 *self._of_commits(pending, tasks.commits),
@@ -426,6 +440,14 @@ class MetricRegistry:
         for name, value in values.items():
             yield _defined(Scope.JOB, name, value, self._job)
 
+    def _of_autoscaler(self, vertices: Mapping[str, Mapping[str, float]]) -> Iterator[Measurement]:
+        for vertex, values in vertices.items():
+            groups = {"jobVertexID": vertex}
+            for name, value in values.items():
+                path = f"AutoScaler.jobVertexID.{name}"
+                found = _defined(Scope.JOB, path, value, {**self._job, **groups})
+                yield replace(found, group_values=groups)
+
     def _of_operators(
         self, now: float, counts: Mapping[tuple[str, int], Mapping[str, MetricValue]]
     ) -> Iterator[Measurement]:
@@ -442,7 +464,7 @@ class MetricRegistry:
                 if name in _RATED:
                     yield _defined(Scope.OPERATOR, name + _PER_SECOND, rate, variables)
         for (uid, subtask, name), gauge in self._figures.gauges.items():
-            if uid in tasks:
+            if uid in tasks and subtask < self._nodes[uid].parallelism:
                 variables = self._variables(tasks[uid], subtask, self._nodes[uid])
                 yield _defined(Scope.OPERATOR, name, gauge, variables)
         if self._last is not None:

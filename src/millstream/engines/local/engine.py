@@ -113,6 +113,7 @@ class LocalEngine(Engine):
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
         graph, pool = run.job.graph, self._pool
+        pool.grow(graph.width)  # it may have been scaled
         pool.begin_run(RunMessage(dumps_by_value(graph), graph.files))
         with tempfile.TemporaryDirectory(prefix="frames-", dir=run_directory().path) as directory:
             tasks = EpochTasks(

@@ -68,6 +68,10 @@ class WorkerPool:
         """The processes that run tasks."""
         return [worker.pid for worker in self._workers if worker is not None]
 
+    def grow(self, workers: int) -> None:
+        """Have at least so many workers; no task is at work."""
+        self._workers += [None] * (workers - len(self._workers))
+
     def begin_run(self, run: RunMessage) -> None:
         """Let the tasks that follow be of another run."""
         self._run = replace(run, careful=self._has_lost)

@@ -295,6 +295,7 @@ class PipelinedEngine(Engine):
         self._host.require(self._slots)
 
     def execute(self, run: Run, cancelled: threading.Event) -> bool:
+        self._slots = slots_of(run.job.graph)  # it may have been scaled
         loop = RunLoop(run, self._slots, self._host, self._inquiries)
         self._loop = loop
         try:

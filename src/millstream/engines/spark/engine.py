@@ -604,6 +604,9 @@ class SparkEngine(Engine):
         #: A worker was lost in the run before.
         self._is_careful = False
 
+    def most_subtasks(self) -> int:
+        return int(self._session.sparkContext.defaultParallelism)
+
     def lost(self) -> EngineError | None:
         return self._java.lost()
 

@@ -485,7 +485,12 @@ class SparkPipelinedEngine(PipelinedEngine):
 
     def __init__(self, slots: int, host: SparkSlotHost, java: JavaProcess) -> None:
         super().__init__(slots, host)
+        #: As many cores as were there when the job was submitted.
+        self._most = slots
         self._java = java
+
+    def most_subtasks(self) -> int:
+        return self._most
 
     def lost(self) -> EngineError | None:
         return self._java.lost()
