@@ -34,6 +34,7 @@ _SCOPES: Final = {
     Scope.JOB_MANAGER: "The driver",
     Scope.JOB: "The job",
     Scope.TASK_MANAGER: "Slots",
+    Scope.TASK_MANAGER_JOB: "The job in a slot",
     Scope.TASK: "Tasks: subtasks of a chain of operators",
     Scope.OPERATOR: "Subtasks of an operator",
 }
@@ -41,6 +42,7 @@ _LABELS: Final = {
     Scope.JOB_MANAGER: "host",
     Scope.JOB: "host, job_id, job_name",
     Scope.TASK_MANAGER: "host, tm_id",
+    Scope.TASK_MANAGER_JOB: "host, tm_id, job_id, job_name",
     Scope.TASK: (
         "host, tm_id, job_id, job_name, task_id, task_name, task_attempt_id, task_attempt_num,"
         " subtask_index"

@@ -134,6 +134,15 @@ class ExecutionConfig:
         """Return whether operators may do without a uid."""
         return self._configuration.get(options.AUTO_GENERATE_UIDS)
 
+    def set_latency_tracking_interval(self, interval: int) -> Self:
+        """Set the milliseconds between two latency markers of a source; 0: none."""
+        self._configuration.set(options.METRICS_LATENCY_INTERVAL, interval)
+        return self
+
+    def get_latency_tracking_interval(self) -> int:
+        """Return the milliseconds between two latency markers of a source."""
+        return self._configuration.get(options.METRICS_LATENCY_INTERVAL)
+
     # -- kept without effect -------------------------------------------------------------------
 
     enable_closure_cleaner = _accept(_CLOSURE_CLEANER, "RECURSIVE")
@@ -142,12 +151,6 @@ class ExecutionConfig:
     def is_closure_cleaner_enabled(self) -> bool:
         """Return what was set; True before."""
         return self._configuration.get_string(_CLOSURE_CLEANER, "RECURSIVE").upper() != "NONE"
-
-    def set_latency_tracking_interval(self, interval: int) -> Self:
-        """Accept it, without effect."""
-        return self._keep("metrics.latency.interval", interval)
-
-    get_latency_tracking_interval = _number("metrics.latency.interval", 0)
 
     def set_task_cancellation_interval(self, interval: int) -> Self:
         """Accept it, without effect."""

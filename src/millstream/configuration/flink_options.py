@@ -146,7 +146,6 @@ _SERIALIZERS: Final = "types define how values are written"
 _PERFORMANCE: Final = "it is about how Flink computes, and does not change results"
 _PLANNER: Final = "it is about how Flink plans a query, and does not change results"
 _EVENTS: Final = "reporters get metrics and spans, not events"
-_LATENCY: Final = "there are no latency markers"
 _STATE_METRICS: Final = "accesses to state are not measured one by one"
 _BATCH: Final = "batch mode runs in micro-batches, as bounded jobs of streaming mode do"
 _SECURITY: Final = (
@@ -226,9 +225,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "materialized-table.": "there are no materialized tables",
     "metrics.fetcher.": "metrics are collected when a reporter needs them",
     "metrics.internal.": "metrics of tasks come with their heartbeats and checkpoints",
-    "metrics.latency.": _LATENCY,
     "metrics.scope.jm-operator": "the driver has no operators",
-    "metrics.scope.tm-job": "no metric has this scope",
     "metrics.system-resource": "metrics are of the job and its processes, not of the machine",
     "metrics.system-resource-": "metrics are of the job and its processes, not of the machine",
     "minicluster.": _CLUSTER,

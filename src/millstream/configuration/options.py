@@ -812,6 +812,13 @@ METRICS_SCOPE_JM_JOB: Final = ConfigOption(
 METRICS_SCOPE_TM: Final = ConfigOption(
     "metrics.scope.tm", parse_string, "<host>.taskmanager.<tm_id>", _SCOPE + "a slot"
 )
+METRICS_SCOPE_TM_JOB: Final = ConfigOption(
+    "metrics.scope.tm-job",
+    parse_string,
+    "<host>.taskmanager.<tm_id>.<job_name>",
+    _SCOPE + "a job in a slot",
+    aliases=("metrics.scope.tm.job",),
+)
 METRICS_SCOPE_TASK: Final = ConfigOption(
     "metrics.scope.task",
     parse_string,
@@ -823,6 +830,23 @@ METRICS_SCOPE_OPERATOR: Final = ConfigOption(
     parse_string,
     "<host>.taskmanager.<tm_id>.<job_name>.<operator_name>.<subtask_index>",
     _SCOPE + "a subtask of an operator",
+)
+METRICS_LATENCY_INTERVAL: Final = duration(
+    "metrics.latency.interval",
+    0,
+    "time between two latency markers of a source, with millstream.execution: pipelined; 0: none",
+)
+METRICS_LATENCY_GRANULARITY: Final = choice(
+    "metrics.latency.granularity",
+    "operator",
+    ("single", "operator", "subtask"),
+    "whether latencies are of all sources together, of each source, or of each subtask of a source",
+)
+METRICS_LATENCY_HISTORY: Final = integer(
+    "metrics.latency.history-size",
+    128,
+    "how many of the last markers the statistics of latency are of",
+    minimum=1,
 )
 METRICS_JOB_STATUS: Final = ConfigOption(
     "metrics.job.status.enable",

@@ -8,7 +8,7 @@ gauge, meter or distribution of a user function is a *measure*, a dict of JSON w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -157,6 +157,9 @@ class InstanceFigures:
     counts: dict[str, int]
     #: Of now, by "uid.metric".
     gauges: dict[str, float]
+    #: (operator uid, source uid, subtask of the source) -> statistics of latency in milliseconds;
+    #: "" and -1 where it is not told apart by them.
+    latencies: dict[tuple[str, str, int], dict[str, float]] = field(default_factory=dict)
 
 
 # -- reporters -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ class Scope(Enum):
     JOB_MANAGER = "jobmanager"
     JOB = "jobmanager.job"
     TASK_MANAGER = "taskmanager"
+    TASK_MANAGER_JOB = "taskmanager.job"
     TASK = "taskmanager.job.task"
     OPERATOR = "taskmanager.job.task.operator"
 
@@ -25,6 +26,7 @@ SCOPE_FORMATS: Final = {
     Scope.JOB_MANAGER: options.METRICS_SCOPE_JM,
     Scope.JOB: options.METRICS_SCOPE_JM_JOB,
     Scope.TASK_MANAGER: options.METRICS_SCOPE_TM,
+    Scope.TASK_MANAGER_JOB: options.METRICS_SCOPE_TM_JOB,
     Scope.TASK: options.METRICS_SCOPE_TASK,
     Scope.OPERATOR: options.METRICS_SCOPE_OPERATOR,
 }
@@ -185,6 +187,21 @@ _SLOTS: Final = (
         " a process with this subtask had at the last checkpoint",
         is_flinks=False,
     ),
+)
+
+_LATENCY: Final = tuple(
+    MetricDefinition(
+        Scope.TASK_MANAGER_JOB,
+        f"latency.{groups}operator_id.operator_subtask_index.latency",
+        MetricKind.HISTOGRAM,
+        "milliseconds that markers of sources took to come to an operator, with"
+        f" `metrics.latency.interval` and granularity `{granularity}`; its groups are variables",
+    )
+    for granularity, groups in (
+        ("single", ""),
+        ("operator", "source_id."),
+        ("subtask", "source_id.source_subtask_index."),
+    )
 )
 
 _TASKS: Final = (
@@ -386,6 +403,7 @@ DEFINITIONS: Final[tuple[MetricDefinition, ...]] = (
     *_JOB,
     *_AUTOSCALER,
     *_SLOTS,
+    *_LATENCY,
     *_TASKS,
     *_OPERATORS,
 )

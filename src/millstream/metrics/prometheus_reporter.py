@@ -47,6 +47,12 @@ def _close_inherited() -> None:
 
 os.register_at_fork(after_in_child=_close_inherited)
 
+#: Those that a histogram may have.
+_QUANTILES: Final = (
+    *(("0", "min"), ("0.5", "p50"), ("0.75", "p75"), ("0.95", "p95"), ("0.98", "p98")),
+    *(("0.99", "p99"), ("0.999", "p999"), ("1", "max")),
+)
+
 
 class PrometheusReporter(MetricReporter):
     """Serves the metrics of a job at ``http://HOST:PORT/metrics``."""
@@ -154,7 +160,9 @@ class Samples(Collector):
         if isinstance(value, int | float):
             metric.add_sample(metric.name, labels, _float(value))
             return
-        for quantile, name in (("0", "min"), ("1", "max")):
+        for quantile, name in _QUANTILES:
+            if name not in value:
+                continue
             metric.add_sample(metric.name, {**labels, "quantile": quantile}, _float(value[name]))
         for name in ("count", "sum"):
             metric.add_sample(f"{metric.name}_{name}", labels, _float(value[name]))

@@ -340,6 +340,7 @@ class MetricRegistry:
                 *self._of_job(now),
                 *self._of_autoscaler(vertices or {}),
                 *self._of_operators(now, counts),
+                *self._of_latency(),
                 *self._of_sources(tasks.splits),
                 *self._of_commits(pending, tasks.commits),
                 *self._of_tasks(now, counts, tasks.times),
@@ -469,6 +470,28 @@ class MetricRegistry:
                 yield _defined(Scope.OPERATOR, name, gauge, variables)
         if self._last is not None:
             yield from self._of_checkpoint(self._last, tasks)
+
+    def _of_latency(self) -> Iterator[Measurement]:
+        for (uid, source, source_subtask, subtask), values in self._figures.latencies.items():
+            if uid not in self._nodes or subtask >= self._nodes[uid].parallelism:
+                continue
+            groups = {"operator_id": uid, "operator_subtask_index": str(subtask)}
+            if source_subtask >= 0:
+                groups = {"source_subtask_index": str(source_subtask), **groups}
+            if source:
+                groups = {"source_id": source, **groups}
+            path = ".".join(("latency", *groups, "latency"))
+            definition = DEFINED[Scope.TASK_MANAGER_JOB, path]
+            variables = {**self._job, "tm_id": f"slot-{subtask}", **groups}
+            yield Measurement(
+                definition.scope,
+                definition.groups,
+                definition.name,
+                definition.kind,
+                values,
+                variables,
+                groups,
+            )
 
     def _of_sources(self, splits: Sequence[SplitFigures]) -> Iterator[Measurement]:
         """What sources have not read, and which offsets were committed to where they read."""
@@ -619,6 +642,8 @@ class _Figures:
         #: By uid, subtask and metric: what was counted in all, and the gauges of now.
         self.counts: dict[tuple[str, int, str], int] = {}
         self.gauges: dict[tuple[str, int, str], float] = {}
+        #: By (operator, source, its subtask) and subtask.
+        self.latencies: dict[tuple[str, str, int, int], dict[str, float]] = {}
         #: The most that an instance has told of a count: it may be read again, and late.
         self._told: dict[tuple[tuple[str, int, str], str], int] = {}
 
@@ -631,6 +656,8 @@ class _Figures:
             if count > before:
                 self.counts[key] = self.counts.get(key, 0) + count - before
                 self._told[key, figures.instance] = count
+        for latency, statistics in figures.latencies.items():
+            self.latencies[*latency, subtask] = statistics
         for name, gauge in figures.gauges.items():
             uid, _, metric = name.partition(".rocksdb.")
             self.gauges[uid, subtask, f"rocksdb.{metric}"] = gauge

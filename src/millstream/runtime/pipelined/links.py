@@ -38,6 +38,8 @@ BARRIER: Final = 17
 #: ``number`` bytes were processed, and ``edge`` bytes may be under way from now on; goes against
 #: the direction of its link.
 CREDIT: Final = 18
+#: The payload is a ``LatencyMarker``.
+LATENCY: Final = 19
 #: On the wire: kind, the four numbers of the link, attempt, edge, channel, number.
 HEADER: Final = struct.Struct("<BHHHHIiiq")
 _BARRIER: Final = struct.Struct("<?q")
@@ -303,6 +305,18 @@ class LinkOutbox(Outbox):
         payload = barrier.encode()
         for target in self._links:
             self._send(target, Frame(BARRIER, -1, -1, number, payload, 0))
+
+    @property
+    def subtasks(self) -> dict[int, list[int]]:
+        """The subtasks of each stage that the task sends to."""
+        found: dict[int, list[int]] = {}
+        for stage, subtask in self._links:
+            found.setdefault(stage, []).append(subtask)
+        return found
+
+    def latency(self, target: TaskId, payload: bytes) -> None:
+        """Send a latency marker after all that was sent; it takes no credit."""
+        self._send(target, Frame(LATENCY, -1, -1, 0, payload, 0))
 
     @property
     def has_credit(self) -> bool:

@@ -16,7 +16,8 @@ it may be, and is processed again after a failure).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
@@ -37,9 +38,11 @@ from millstream.runtime.exchange import (
     runs,
 )
 from millstream.runtime.pipelined.batch_sizing import BatchSizer
+from millstream.runtime.pipelined.latency import LatencyMarker, LatencyTracking
 from millstream.runtime.pipelined.links import (
     BARRIER,
     DATA_REFERENCE,
+    LATENCY,
     RECORDS,
     Barrier,
     Debloater,
@@ -134,6 +137,7 @@ class PipelinedTask:
         self._counted: list[tuple[int, dict[str, MetricValue]]] = []
         #: Epoch -> producer -> its attempt, of the barriers that were reached.
         self._barriers: dict[int, dict[TaskId, str]] = {}
+        self._latency = LatencyTracking.of(instance)
         self._alignment = Alignment(instance, inputs, clock, self._release)
         #: Snapshots that wait for what is in flight to be recorded, and those after them.
         self._held: deque[PendingAck] = deque()
@@ -311,6 +315,8 @@ class PipelinedTask:
             self._take_barrier(link, frame)
         elif frame.kind in RECORDS:
             size = self._process_records(link, frame)
+        elif frame.kind == LATENCY:
+            self._pass_marker(LatencyMarker.decode(bytes(cast("bytes", frame.payload))))
         elif not self._is_early_end(link, frame):
             payload = pa.py_buffer(frame.payload)
             self._frames.process(frame.edge, frame.kind, frame.channel, payload)
@@ -318,6 +324,17 @@ class PipelinedTask:
         credit = link.take_credit()
         if credit:
             self._give_back(link.link, credit)
+
+    def _pass_marker(self, marker: LatencyMarker) -> None:
+        """Note a latency marker, and send it on, after all records before it."""
+        if self._latency is None:
+            return
+        self._latency.take(marker, self._clock())
+        targets = self._latency.targets(marker, self._outbox.subtasks)
+        if targets:
+            self.flush()
+        for stage, subtask in targets:
+            self._outbox.latency(TaskId(stage, subtask), marker.encode())
 
     def _process_records(self, link: InLink, frame: Frame) -> int:
         """Process records for a short time of work: a part of a frame, or of several in a row.
@@ -564,6 +581,8 @@ class PipelinedTask:
             operator.process_processing_time(now)
         if self.splits is not None:
             self.splits.tick(now)
+        for marker in [] if self._latency is None else self._latency.due(now):
+            self._pass_marker(marker)
 
     def confirm(self, epoch: int) -> list[Callable[[], None]]:
         """Note that checkpoint ``epoch`` is published and committed, and those before it are.
@@ -588,6 +607,8 @@ class PipelinedTask:
         for metrics in [*(kept for _, kept in self._counted), self._metrics_of_epoch()]:
             total = all_together(total, metrics)
         figures = figures_of(self._instance, self._state.stores)
+        if self._latency is not None:
+            figures = replace(figures, latencies=self._latency.histograms())
         return RunningMetrics(self._confirmed, total, self.id.subtask, figures)
 
     def _fold_counted(self) -> None:

@@ -36,7 +36,7 @@ from millstream.runtime.frames_in_flight import (
     write_frames,
 )
 from millstream.runtime.pipelined.control import NEVER
-from millstream.runtime.pipelined.links import BARRIER, Barrier
+from millstream.runtime.pipelined.links import BARRIER, LATENCY, Barrier
 from millstream.runtime.pipelined.splits import END_CHANNEL
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ class Recording:
         Python objects, of which what is left of a long batch consists, are given to functions
         before the file is written, and those may change them.  Columns nobody changes.
         """
+        if frame.kind == LATENCY:
+            return  # it would be as old as the checkpoint
         payload = frame.payload
         if isinstance(payload, Batch) and payload.type_info.arrow_schema is None:
             kind, content = encode_batch(payload)
