@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import logging
 import os
 import re
 import signal
@@ -40,6 +39,7 @@ _SHARED: Final = {
     "--pipelined": False,
     "--master": True,
     "--config": True,
+    "--log-config": True,
     "-D": True,
     "--traceback": False,
     "--supervise": False,
@@ -347,6 +347,11 @@ def _add_environment(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--master", metavar="URL", help="Spark master, for instance local[2]")
     parser.add_argument("--config", metavar="FILE", help="a YAML file with options")
+    parser.add_argument(
+        "--log-config",
+        metavar="FILE",
+        help="a configuration for Python's logging: YAML or JSON for dictConfig, or .ini",
+    )
     parser.add_argument(
         "-D",
         dest="definitions",
@@ -680,6 +685,7 @@ def _dispatch(options: argparse.Namespace) -> int:
         pipelined=options.pipelined,
         master=options.master,
         configuration_file=options.config,
+        log_configuration=options.log_config,
         definitions=dict(options.definitions),
     )
     if options.command == "sql":
@@ -696,10 +702,11 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 def _run(program: ProgramOptions, *, supervise: bool) -> int:
     from millstream.cli.run_command import run_program, supervise_program
+    from millstream.configuration.configuration import Configuration
     from millstream.execution.supervision import accept_supervision
+    from millstream.logs import configure_driver
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("millstream").setLevel(logging.INFO)
+    configure_driver(Configuration(program.configuration()), command=True)
     if accept_supervision() or not supervise:
         return run_program(program)
     return supervise_program(program)

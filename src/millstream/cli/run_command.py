@@ -43,6 +43,7 @@ class ProgramOptions:
     pipelined: bool = False
     master: str | None = None
     configuration_file: str | None = None
+    log_configuration: str | None = None
     #: From ``-D key=value``; these win over the configuration file, the named options over both.
     definitions: dict[str, str] = field(default_factory=dict)
 
@@ -71,6 +72,7 @@ class ProgramOptions:
     def _named(self) -> dict[str, str]:
         """Those that have an argument of their own."""
         directory, savepoint = self.checkpoint_directory, self.savepoint
+        log = self.log_configuration
         ignores = "true" if self.allow_non_restored_state else None
         found = {
             "parallelism.default": None if self.parallelism is None else str(self.parallelism),
@@ -80,6 +82,7 @@ class ProgramOptions:
             "execution.target": self.target,
             "millstream.execution": "pipelined" if self.pipelined else None,
             "millstream.spark.master": self.master,
+            "millstream.logging.config-file": None if log is None else absolute(log),
         }
         return {key: value for key, value in found.items() if value is not None}
 

@@ -726,6 +726,24 @@ PROGRESS: Final = choice(
     "progress display; auto: a line on a terminal, else log lines; none in programs that print or"
     " collect unless the logger 'millstream' or 'millstream.progress' has a level",
 )
+LOGGING_FORMAT: Final = choice(
+    "millstream.logging.format",
+    "text",
+    ("text", "json"),
+    "format of log lines of `millstream run`, and of programs that set this; json: an object per"
+    " line, with job, operator, subtask and checkpoint as fields",
+)
+LOGGING_LEVEL: Final = choice(
+    "millstream.logging.level",
+    "INFO",
+    ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "level of the root logger, on the driver and in workers",
+)
+LOGGING_CONFIG_FILE: Final = text(
+    "millstream.logging.config-file",
+    "a file with a configuration for Python's logging: YAML or JSON for dictConfig, or .ini, .cfg"
+    " or .conf for fileConfig; used on the driver and in workers, in place of format and level",
+)
 TICK_INTERVAL: Final = duration(
     "millstream.tick-interval",
     200,

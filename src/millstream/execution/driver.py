@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from millstream import crash_points, errors
+from millstream import crash_points, errors, logs
 from millstream.checkpoint.commit import PendingCommits
 from millstream.checkpoint.job_directories import check_directories
 from millstream.checkpoint.manifest_log import ManifestLog
@@ -86,6 +86,7 @@ def check_job(graph: JobGraph) -> None:
         SourceError, SinkError, ConfigurationError, DirectoryError: the job cannot run as it is;
             nothing was written.
     """
+    logs.configure_driver(graph.configuration)
     validate_connectors(graph)
     mode = graph.configuration.get(options.PROGRESS)
     if is_reported(mode, shows_records=graph.shows_records):
@@ -417,6 +418,7 @@ class JobDriver(JobHandle):
     # -- the thread ----------------------------------------------------------------------------
 
     def _main(self) -> None:
+        logs.begin_job(self._job.job_id, self._job.graph.job_name)
         try:
             over = self._run_until_over()
             status = JobStatus.FINISHED if over else JobStatus.CANCELED

@@ -38,6 +38,7 @@ from millstream.execution.monitor import start_of
 from millstream.execution.savepoints import Savepoints, claims, delete_claimed, starting_point
 from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.graph.validation import edge_names
+from millstream.logs import LogSettings
 from millstream.object_stores import StoreOptions
 from millstream.state.canonical.restore import restore_canonical
 
@@ -370,6 +371,7 @@ class Job:
         self._claimed = self.origin if claims(configuration) else None
         #: How the last run has started; before the first one, how that will.
         self.start = self.describe_start(last if start is None else start.manifest)
+        graph.logging = LogSettings.of(graph.configuration, self.job_id, graph.job_name)
         self.savepoints = Savepoints(self.storage, self.job_id, graph)
         #: What people are shown of operators, by uid.
         self.labels = labels(program_of(graph))

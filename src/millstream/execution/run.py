@@ -19,6 +19,7 @@ from millstream.execution.job import delete_older_files, fit, program_of
 from millstream.execution.planned_source import SplitLog, initial_offset, plan_sources
 from millstream.execution.planner import SourcePlanner
 from millstream.graph import model
+from millstream.logs import at_checkpoint
 from millstream.runtime.plan import EpochPlan, OperatorRestore
 from millstream.runtime.task_metrics import delete_counts
 from millstream.state.rescale import own_states, redistribute
@@ -462,7 +463,10 @@ class EpochLoop:
         plan = run.plan(stop)
         run.coordinator.begin_epoch(metadata)
         run.job.savepoints.begun(metadata.epoch)
-        with EpochTimeout(metadata.epoch, self._timeout, self._give_up):
+        with (
+            at_checkpoint(metadata.epoch),
+            EpochTimeout(metadata.epoch, self._timeout, self._give_up),
+        ):
             acks = self._run_tasks(plan)
         manifest = run.coordinator.complete_epoch(metadata, acks, run.tasks())
         seconds = time.monotonic() - started

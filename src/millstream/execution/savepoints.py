@@ -451,6 +451,7 @@ class Savepoints:
         _LOG.info(
             "savepoint of job %r at checkpoint %d: %s",
             *(self._graph.job_name, manifest.epoch, path),
+            extra={"checkpoint_id": manifest.epoch},
         )
         return path
 

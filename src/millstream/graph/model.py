@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millstream.contracts.sink import Sink
     from millstream.contracts.source import Source
     from millstream.functions.watermark_strategy import WatermarkStrategy
+    from millstream.logs import LogSettings
     from millstream.types.types import TypeInformation
 
 
@@ -136,6 +137,8 @@ class JobGraph:
     batch_mode: bool = False
     #: Set once they have been shipped.
     files: JobFiles = field(default_factory=JobFiles)
+    #: For workers; set when the job is submitted.
+    logging: LogSettings | None = None
 
     @property
     def width(self) -> int:

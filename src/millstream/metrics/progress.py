@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.graph.model import by_chain
+from millstream.logs import at_checkpoint
 from millstream.runtime.stage import is_per_channel, time_origins
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ class LineProgressReporter(ProgressReporter):
 
     def _flush(self) -> None:
         if self._unwritten is not None:
-            self._write(f"{self._job_name}: {format_progress(self._unwritten)}")
+            with at_checkpoint(self._unwritten.epoch):
+                self._write(f"{self._job_name}: {format_progress(self._unwritten)}")
             self._unwritten = None
 
 

@@ -23,11 +23,13 @@ import operator as operators
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.contracts.operator import Operator
 from millstream.directories import LOCAL_STATE, default_local_directory, is_alive, make_own
 from millstream.errors import DirectoryError
+from millstream.logs import LoggingOperator, TaskPosition
 from millstream.runtime.user_code import NO_RECORD, index_reached
 from millstream.types.pickling import short_repr
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from millstream.contracts.batch import Batch
+    from millstream.contracts.operator import OperatorContext
 
 
 #: More kinds of calls than these are not noted.
@@ -57,6 +60,8 @@ _CALLS: Final[Mapping[str, tuple[Callable[[Any], int], str]]] = {
     "process_processing_time": (int, "at processing time {}"),
     "snapshot": (operators.attrgetter("epoch"), "at the snapshot of checkpoint {}"),
 }
+#: Methods without argument in which functions of the user are opened and closed.
+_OPENING: Final = ("open", "close")
 _METHODS: Final = frozenset({"process_batch", *_CALLS})
 
 
@@ -73,15 +78,17 @@ class _Notes:
         #: Whether operators are given records one by one.
         self.careful = careful
         self.text = b""
-        self._numbers: dict[str, int] = {}
+        #: By cell, from 1: the operator that is called and the task that it is in.
+        self.owners: dict[int, tuple[OperatorContext, TaskPosition]] = {}
+        self._numbers: dict[tuple[str, int], int] = {}
 
-    def number(self, call: str) -> int:
+    def number(self, call: str, subtask: int) -> int:
         """Return the cell of a kind of call; 0 if there are too many."""
-        known = self._numbers.get(call)
+        known = self._numbers.get((call, subtask))
         if known is None:
             if len(self._numbers) == _CELLS - 1:
                 return 0
-            known = self._numbers[call] = len(self._numbers) + 1
+            known = self._numbers[call, subtask] = len(self._numbers) + 1
             with self.path.open("ab") as file:
                 file.write(call.replace("\n", " ").encode(errors="replace") + b"\n")
         return known
@@ -191,26 +198,63 @@ def _taken(path: Path) -> str:
     return f"; it was last in {text}" if text else ""
 
 
-def watch(operator: Operator) -> None:
+def current_operator() -> LoggingOperator | None:
+    """Return the operator that this process is in, for its log; None: it is in none."""
+    notes = _notes
+    owner = None if notes is None else notes.owners.get(notes.cells[0])
+    if owner is None:
+        return None
+    context, task = owner
+    return LoggingOperator(
+        context.name, context.uid, context.subtask, context.parallelism, task.checkpoint_id
+    )
+
+
+def watch(operator: Operator, task: TaskPosition) -> None:
     """Have the calls of an operator noted, if somebody reads the notes of this process."""
     notes = _notes
     if notes is None:
         return
     label = _label(operator)
-    escaped = label.replace("%", "%%")
-    own: Any = operator  # methods are replaced in the instance
-    number = notes.number(f"{escaped} with %d records")
-    if number:
-        own.process_batch = _noted_batch(notes, number, operator.process_batch, label)
-    for name, (value_of, text) in _CALLS.items():
-        if getattr(type(operator), name) is getattr(Operator, name):
-            continue  # it passes the call on
-        number = notes.number(f"{escaped} {text.format('%d')}")
-        if number:
-            setattr(own, name, _noted(notes, number, getattr(operator, name), value_of))
+    _watch_calls(notes, operator, task, label)
     keyed = getattr(getattr(operator, "inner", operator), "keyed_state", None)
     if keyed is not None:
         keyed.timers.observer = _timer_noter(notes, label)
+
+
+def _watch_calls(notes: _Notes, operator: Operator, task: TaskPosition, label: str) -> None:
+    escaped = label.replace("%", "%%")
+    subtask = operator.context.subtask
+    own: Any = operator  # methods are replaced in the instance
+
+    def numbered(text: str) -> int:
+        number = notes.number(f"{escaped} {text}", subtask)
+        if number:
+            notes.owners[number] = operator.context, task
+        return number
+
+    number = numbered("with %d records")
+    if number:
+        own.process_batch = _noted_batch(notes, number, operator.process_batch, label)
+    passed_on = {name for name in (*_CALLS, *_OPENING) if _is_inherited(operator, name)}
+    for name, (value_of, text) in _CALLS.items():
+        number = 0 if name in passed_on else numbered(text.format("%d"))
+        if number:
+            setattr(own, name, _noted(notes, number, getattr(operator, name), value_of))
+    for name in _OPENING:
+        number = 0 if name in passed_on else numbered(f"in {name}() of subtask %d")
+        if number:
+            noted = _noted(notes, number, _without_argument(getattr(operator, name)), int)
+            setattr(own, name, partial(noted, subtask))
+
+
+def _is_inherited(operator: Operator, name: str) -> bool:
+    """Whether a method of an operator does nothing but to pass the call on."""
+    return getattr(type(operator), name) is getattr(Operator, name)
+
+
+def _without_argument(method: Callable[[], Any]) -> Callable[[Any], Any]:
+    return lambda _: method()
 
 
 def _noted(

@@ -15,8 +15,9 @@ from millstream.contracts import operator
 from millstream.contracts.batch import MIN_TIMESTAMP
 from millstream.contracts.operator import OperatorContext
 from millstream.functions.watermark_strategy import WatermarkStrategy
+from millstream.logs import TaskPosition, configure_worker
 from millstream.runtime.exchange import ExchangeWriter, Outbox, WatermarkValve, create_partitioner
-from millstream.runtime.last_given import watch
+from millstream.runtime.last_given import current_operator, watch
 from millstream.runtime.operators import TimestampsWatermarksFactory
 from millstream.runtime.user_code import OutputCheck
 from millstream.state.operator_state import OperatorStates
@@ -187,6 +188,9 @@ class StageInstance:
         self.watermarks: dict[int, int] = {}
         #: Somebody in another thread wants to know what gauges say, or soon will.
         self.wants_gauges = True
+        self.position = TaskPosition()
+        if graph.logging is not None:
+            configure_worker(graph.logging, current_operator)
         moved: dict[str, str] = graph.configuration.get(options.MOVED_CLASSES)
         set_moved_classes(moved)
         for node in self.nodes:
@@ -220,7 +224,7 @@ class StageInstance:
             else:
                 output.side.setdefault(edge.tag, []).append(receiver)
         self.operators[node.id].setup(self._context(node), output)
-        watch(self.operators[node.id])
+        watch(self.operators[node.id], self.position)
 
     def _exchange(self, node: StreamNode, edge: StreamEdge) -> ExchangeWriter:
         target = self.graph.nodes[edge.target]

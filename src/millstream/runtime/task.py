@@ -445,6 +445,7 @@ class Task:
         self._state = TaskState(instance, plan, self._attempt, clock=clock)
         self._started = time.monotonic()
         self._cpu = time.process_time()
+        instance.position.checkpoint_id = plan.epoch
 
     def run(self, frames: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the epoch; yields frames for later stages and, last, the acknowledgement."""

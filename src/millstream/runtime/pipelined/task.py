@@ -119,6 +119,7 @@ class PipelinedTask:
         self._seconds = seconds
         self._work_seconds = work_seconds or seconds
         self._attempt = self._name(plan.epoch)
+        instance.position.checkpoint_id = plan.epoch
         self._state = TaskState(instance, plan, self._attempt, is_long_running=True, clock=clock)
         self._unconfirmed = Unconfirmed()
         self._frames = FrameReader(instance)
@@ -531,6 +532,7 @@ class PipelinedTask:
     def _begin_epoch(self, epoch: int, attempt: str) -> None:
         """Return what is processed from here on belongs to the next epoch."""
         self._plan.epoch, self._attempt = epoch, attempt
+        self._instance.position.checkpoint_id = epoch
         if self.splits is not None:
             self.splits.reader.attempt = attempt
         self._began = self._seconds()
