@@ -13,10 +13,11 @@ from rich.console import Console
 
 from millstream.cli.shell.display import Display, Rows, _fitted
 from millstream.cli.shell.shell import Shell, is_whole
-from millstream.cli.shell.terminal import Terminal, candidates, history_file, word_before
+from millstream.cli.shell.terminal import Terminal, history_file
 from millstream.errors import ConfigurationError, JobError, SqlParserError, ValidationError
 from millstream.execution.job_client import JobStatus
 from millstream.sql.catalog.schema import PhysicalColumn, ResolvedSchema
+from millstream.table.completion import candidates, word_before
 from millstream.table.table_result import cell_texts
 from millstream.types.logical_types import BigIntType, VarCharType
 from millstream.types.row import Row, RowKind

@@ -16,7 +16,7 @@ from millstream.datastream import MapFunction, RuntimeContext
 from millstream.datastream.connectors import DiscardingSink
 from millstream.errors import ConfigurationError
 from millstream.metrics.definitions import DEFINITIONS, Scope
-from millstream.metrics.prometheus_reporter import parse_ports
+from millstream.ports import parse_ports
 
 if TYPE_CHECKING:
     from pathlib import Path

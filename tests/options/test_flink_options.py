@@ -111,8 +111,8 @@ def test_code_reads_the_options_that_are_applied() -> None:
 
 def test_options_of_ours_are_flinks_or_have_our_prefix() -> None:
     # Those of file systems are in Flink's documentation, and in none of its classes; those of the
-    # autoscaler are of Flink's Kubernetes operator.
-    prefixes = ("millstream.", "s3.", "fs.s3a.", "job.autoscaler.")
+    # autoscaler are of Flink's Kubernetes operator; endpoints of the SQL gateway compose theirs.
+    prefixes = ("millstream.", "s3.", "fs.s3a.", "job.autoscaler.", "sql-gateway.endpoint.")
     others = {key for key in ALL_OPTIONS if not key.startswith(prefixes)}
     assert others - named_flink_options().keys() == set()
 

@@ -234,6 +234,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_plan(commands)
     _add_sql(commands)
+    _add_sql_gateway(commands)
     _add_checkpoints(commands)
     _add_savepoint(commands)
     _add_state_command(commands)
@@ -311,6 +312,17 @@ def _add_sql(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
         help="a script to run first, also before a prompt; can be repeated",
     )
     _add_environment(sql)
+
+
+def _add_sql_gateway(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    gateway = commands.add_parser(
+        "sql-gateway",
+        help="serve SQL to remote clients, over Flink's SQL Gateway REST protocol",
+        description="Serve Flink's SQL Gateway REST protocol until the process is terminated, to "
+        "this machine at port 8083 by default. Sessions start with the options "
+        "given here, and jobs run in this process.",
+    )
+    _add_environment(gateway)
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
@@ -693,6 +705,10 @@ def _dispatch(options: argparse.Namespace) -> int:
 
         files, initial = tuple(options.files), tuple(options.initial)
         return run_sql(SqlOptions(files, initial, program.configuration()))
+    if options.command == "sql-gateway":
+        from millstream.cli.sql_gateway_command import run_sql_gateway
+
+        return run_sql_gateway(program.configuration())
     if options.command == "run":
         return _run(program, supervise=options.supervise)
     from millstream.cli.run_command import show_plan

@@ -264,7 +264,7 @@ _WITHOUT_EFFECT: Final[dict[str, str]] = {
     "slow-task-detector.": _BATCH,
     "source.": _PERFORMANCE,
     "sql-client.": "it is about the client of Flink",
-    "sql-gateway.": "there is no SQL gateway",
+    "sql-gateway.": "the threads of the SQL gateway are as many as its sessions and queries",
     "state.backend.forst.": _STATE,
     "state.backend.incremental": "checkpoints are always incremental",
     "state.backend.local-recovery": "state is restored from the checkpoint directory",

@@ -311,6 +311,38 @@ RESULT_MODE: Final = choice(
     ("TABLE", "CHANGELOG", "TABLEAU"),
     "how the SQL shell shows the rows of a query: kept up to date, or the changes as they come",
 )
+SQL_GATEWAY_PORT: Final = ConfigOption(
+    "sql-gateway.endpoint.rest.port",
+    parse_string,
+    "8083",
+    "port of the SQL gateway, or a range of ports, of which the first free one is taken; 0: any",
+    aliases=("sql-gateway.endpoint.rest.bind-port",),
+)
+SQL_GATEWAY_BIND_ADDRESS: Final = ConfigOption(
+    "sql-gateway.endpoint.rest.bind-address",
+    parse_string,
+    "127.0.0.1",
+    "the address at which the SQL gateway listens; others than this machine's need "
+    "millstream.rest.token-file and security.ssl.rest.enabled",
+    aliases=("sql-gateway.endpoint.rest.address",),
+)
+SQL_GATEWAY_IDLE_TIMEOUT: Final = duration(
+    "sql-gateway.session.idle-timeout",
+    600_000,
+    "after how long a session of the SQL gateway that nobody uses is closed; 0: never",
+)
+SQL_GATEWAY_CHECK_INTERVAL: Final = duration(
+    "sql-gateway.session.check-interval",
+    60_000,
+    "time between two checks for idle sessions of the SQL gateway",
+    minimum=1,
+)
+SQL_GATEWAY_MAX_SESSIONS: Final = integer(
+    "sql-gateway.session.max-num",
+    1_000_000,
+    "how many sessions the SQL gateway has at most",
+    minimum=1,
+)
 CDC_EVENTS_DUPLICATE: Final = boolean(
     "table.exec.source.cdc-events-duplicate",
     "whether sources of changes may repeat them; their rows are then kept by PRIMARY KEY",
@@ -948,6 +980,41 @@ AUTOSCALER_EXCLUDED: Final = ConfigOption(
     parse_list_text,
     "",
     "vertices that are not scaled: the uids of their first operators, separated by `;`",
+)
+
+# -- servers of HTTP ------------------------------------------------------------------------------
+
+REST_TOKEN: Final = text(
+    "millstream.rest.token",
+    "what clients send as `Authorization: Bearer TOKEN`; empty: no token is needed, which is only "
+    "allowed if the server listens at a loopback address",
+)
+REST_TOKEN_FILE: Final = text(
+    "millstream.rest.token-file", "a file that contains millstream.rest.token"
+)
+REST_TLS: Final = boolean(
+    "security.ssl.rest.enabled",
+    "whether servers speak HTTPS, with millstream.rest.certificate and millstream.rest.key",
+)
+REST_CERTIFICATE: Final = text(
+    "millstream.rest.certificate", "a PEM file with the certificate and its chain"
+)
+REST_KEY: Final = text(
+    "millstream.rest.key", "a PEM file with the private key; that of the certificate unless set"
+)
+REST_KEY_PASSWORD: Final = text(
+    "security.ssl.rest.key-password", "the password of millstream.rest.key, if it has one"
+)
+REST_READ_ONLY: Final = boolean(
+    "millstream.rest.read-only",
+    "whether servers refuse every request that changes something",
+)
+REST_ALLOWED_HOSTS: Final = ConfigOption(
+    "millstream.rest.allowed-hosts",
+    parse_list_text,
+    "",
+    "further names of hosts, separated by `;`, that requests may have in their Host header: those "
+    "of a proxy",
 )
 
 #: By key and by alias.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -457,6 +458,8 @@ def collected_records(client: JobClient, directory: str) -> Iterator[object]:
         for path in new:
             seen.add(path)
             yield from read_collected_file(path)
+            # Read once; the name stays, so that a commit that is repeated finds it.
+            os.truncate(path, 0)
         if over:
             client.job.get_job_execution_result()
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -13,12 +12,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from millstream import ports
 from millstream.configuration.option import parse_boolean
 from millstream.contracts.metrics import MetricKind, MetricReporter
-from millstream.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from wsgiref.simple_server import WSGIServer
 
@@ -31,21 +29,6 @@ _INVALID: Final = re.compile(r"[^a-zA-Z0-9:_]")
 _PORT: Final = "9249"
 #: Whoever may read metrics from elsewhere is the operator's decision.
 _HOST: Final = "127.0.0.1"
-_MOST: Final = 65_535
-
-
-#: Of this process.
-_listening: Final[set[socket.socket]] = set()
-
-
-def _close_inherited() -> None:
-    """Close what a forked process has of its parent: it would keep the port when that is done."""
-    for each in list(_listening):
-        each.close()
-    _listening.clear()
-
-
-os.register_at_fork(after_in_child=_close_inherited)
 
 #: Those that a histogram may have.
 _QUANTILES: Final = (
@@ -76,18 +59,18 @@ class PrometheusReporter(MetricReporter):
         registry = CollectorRegistry()
         registry.register(Samples(self._collect, properties))
         host = properties.get("host", _HOST)
-        ports = parse_ports(properties.get("port", _PORT))
-        for port in ports:
+        wanted = ports.parse_ports(properties.get("port", _PORT))
+        for port in wanted:
             try:
                 self._server, _ = start_http_server(port, host, registry)
             except OSError as error:
-                if port != ports[-1]:
+                if port != wanted[-1]:
                     continue
                 message = f"no port of {properties.get('port', _PORT)} is free at {host}: {error}"
                 raise OSError(message) from error
             break
         if self._server is not None:
-            _listening.add(self._server.socket)
+            ports.close_in_children(self._server.socket)
             _LOG.info("metrics: http://%s:%d/metrics", host, self._server.server_port)
 
     def report(self, samples: Sequence[MetricSample]) -> None:
@@ -95,28 +78,9 @@ class PrometheusReporter(MetricReporter):
 
     def close(self) -> None:
         if self._server is not None:
-            _listening.discard(self._server.socket)
             self._server.shutdown()
             self._server.server_close()
-
-
-def parse_ports(text: str) -> list[int]:
-    """Return the ports of ``9249``, ``9250-9260`` or ``9249,9260-9265``.
-
-    Raises:
-        ConfigurationError: it is none of these.
-    """
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = (each.strip() for each in part.partition("-"))
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            break
-        found += range(int(first), int(last or first) + 1)
-    else:
-        if found and max(found) <= _MOST:
-            return found
-    message = f"a port must be a number, or a range such as 9250-9260, not {text!r}"
-    raise ConfigurationError(message)
+            ports.close(self._server.socket)
 
 
 class Samples(Collector):

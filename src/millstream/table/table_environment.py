@@ -6,6 +6,7 @@ otherwise; a StreamTableEnvironment runs where its StreamExecutionEnvironment do
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.configuration import options
@@ -20,7 +21,7 @@ from millstream.sql.parser import statement_nodes as syntax
 from millstream.sql.parser.parser import parse_identifier, parse_statement
 from millstream.sql.statements import plans
 from millstream.sql.statements.dispatch import execute, run
-from millstream.sql.statements.session import Session
+from millstream.sql.statements.session import JobResult, Session, SessionJobs
 from millstream.table.compiled_plan import CompiledPlan
 from millstream.table.environment_settings import EnvironmentSettings
 from millstream.table.explain_detail import detail_names
@@ -153,6 +154,31 @@ class TableEnvironment(FrameSources):
             ValidationError: it makes no sense; has line, column and caret.
         """
         return TableResult(execute(self._session, stmt))
+
+    def start_sql(self, stmt: str) -> TableResult:
+        """Run one statement; of INSERT the job runs on in the background, whatever the options.
+
+        With ``table.dml-sync``, ``execute_sql`` waits for the job, so that nobody could cancel it.
+
+        Args:
+            stmt: the statement.
+
+        Raises:
+            SqlParserError: it is no statement.
+            ValidationError: it makes no sense; has line, column and caret.
+        """
+        result = execute(self._session, stmt)
+        if isinstance(result, JobResult):
+            result = replace(result, waits=False)
+        return TableResult(result)
+
+    def share_jobs(self, jobs: SessionJobs) -> None:
+        """Keep the jobs of INSERT in a list that other environments share, for SHOW JOBS.
+
+        Args:
+            jobs: the list.
+        """
+        self._session.jobs = SessionJobs(jobs)
 
     def sql_query(self, query: str) -> Table:
         """The table that a query gives.

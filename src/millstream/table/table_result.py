@@ -220,8 +220,21 @@ class TableResult:
 
     def collect_batches(self) -> list[Batch]:
         """Return the changes of a query as columns, once it has ended."""
-        with self._collected() as records:
-            return [each.batch() for each in records]
+        with self.iterate_batches() as batches:
+            return list(batches)
+
+    def iterate_batches(self) -> Any:
+        """Return an iterator over the changes of a query as columns, as they are committed.
+
+        It shares the rows with ``collect``; close it to end the query.
+        """
+        records = self._collected()
+        return CloseableIterator((each.batch() for each in records), records.close)
+
+    @property
+    def query(self) -> QueryResult | None:
+        """The query whose rows are collected; None of other statements."""
+        return self._result if isinstance(self._result, QueryResult) else None
 
     def _collected(self) -> Any:
         """Return what the query's job collects; opened once."""

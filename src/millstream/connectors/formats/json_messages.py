@@ -376,6 +376,12 @@ def row_texts(columns: pa.RecordBatch, row: lt.RowType, options: JsonOptions) ->
     return [writer.fields(names, cells, row.children) for cells in zip(*values, strict=True)]
 
 
+def cells_as_json(column: pa.Array, kind: lt.LogicalType, options: JsonOptions) -> list[str]:
+    """Return the values of a column, each as JSON."""
+    writer = _Writer(options)
+    return [writer.text(value, kind) for value in _values(column, kind)]
+
+
 def _values(column: pa.Array, kind: lt.LogicalType) -> list[Any]:
     if isinstance(kind, lt.DayTimeIntervalType):
         column = column.cast(pa.int64())

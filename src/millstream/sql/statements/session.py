@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -72,31 +73,46 @@ class SessionJob:
 
 
 class SessionJobs:
-    """The jobs of a session, the oldest first."""
+    """The jobs of a session, the oldest first.
 
-    def __init__(self) -> None:
+    Args:
+        shared: INSERT jobs of all sessions of a SQL gateway, which outlive the session that started
+            them; None: the session has its own.
+    """
+
+    def __init__(self, shared: SessionJobs | None = None) -> None:
         self._jobs: list[SessionJob] = []
+        self._shared = shared
+        self._lock = threading.Lock()
 
     def add(self, name: str, job: JobHandle, *, is_query: bool = False) -> None:
         """Remember a job."""
+        if self._shared is not None and not is_query:
+            self._shared.add(name, job)
+            return
         now = dt.datetime.now(dt.UTC).replace(tzinfo=None)
-        ended = [each for each in self._jobs if each.job.get_job_status().is_terminal_state()]
-        forgotten = ended[: max(len(ended) - _ENDED + 1, 0)]
-        kept = [each for each in self._jobs if each not in forgotten]
-        self._jobs = [*kept, SessionJob(name, job, now, is_query)]
+        with self._lock:
+            ended = [each for each in self._jobs if each.job.get_job_status().is_terminal_state()]
+            forgotten = ended[: max(len(ended) - _ENDED + 1, 0)]
+            kept = [each for each in self._jobs if each not in forgotten]
+            self._jobs = [*kept, SessionJob(name, job, now, is_query)]
 
     def all(self) -> list[SessionJob]:
         """Return those that run, and the latest INSERT jobs that have ended."""
-        return [
+        own = [
             each
             for each in self._jobs
             if not (each.is_query and each.job.get_job_status().is_terminal_state())
         ]
+        shared = [] if self._shared is None else self._shared.all()
+        return sorted([*shared, *own], key=lambda each: each.started)
 
     def find(self, job_id: str) -> SessionJob | None:
         """The latest job of an id; None if there is none."""
         found = [each for each in self._jobs if each.job.get_job_id() == job_id]
-        return found[-1] if found else None
+        if found:
+            return found[-1]
+        return None if self._shared is None else self._shared.find(job_id)
 
 
 @dataclass(frozen=True)
