@@ -42,9 +42,11 @@ exec(statement)
 """
 #: The command line without Spark: a supervisor in a process of its own.
 SUPERVISOR: Final = """
-import sys
+import signal, sys
 from millstream.execution.restart import FixedDelay
 from millstream.execution.supervision import Supervisor
+# Whoever started the tests may ignore it, as nohup does; then nothing is passed on.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 try:
     sys.exit(Supervisor(sys.argv[2:], FixedDelay(99, float(sys.argv[1]))).run())
 except KeyboardInterrupt:

@@ -80,11 +80,14 @@ def test_a_collector_gets_metrics_and_spans_of_checkpoints_and_restarts(
         mapped.sink_to(DiscardingSink()).uid("sink")
         client = env.execute_async("a job")
 
+        # Of a checkpoint that completed: one that failed has no children.
+        wanted = {"Restart", "Checkpoint", "Checkpoint_Commit"}
+
         def names() -> set[str]:
             return {each.name for _, each in collector.spans}
 
         try:
-            wait_until(lambda: {"Restart", "Checkpoint"} <= names(), "the spans", DEADLINE)
+            wait_until(lambda: wanted <= names(), "the spans", DEADLINE)
             wait_until(lambda: bool(collector.metrics), "metrics", DEADLINE)
         finally:
             client.cancel().result()

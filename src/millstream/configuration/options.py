@@ -762,8 +762,8 @@ LOGGING_FORMAT: Final = choice(
     "millstream.logging.format",
     "text",
     ("text", "json"),
-    "format of log lines of `millstream run`, and of programs that set this; json: an object per"
-    " line, with job, operator, subtask and checkpoint as fields",
+    "format of log lines of `millstream run PROGRAM`, and of programs that set this; json: an"
+    " object per line, with job, operator, subtask and checkpoint as fields",
 )
 LOGGING_LEVEL: Final = choice(
     "millstream.logging.level",

@@ -50,7 +50,9 @@ def announce(job: AnnouncedJob) -> None:
         try:
             _write(job)
         except OSError as error:
-            _LOG.warning("job %r cannot be found by `millstream list`: %s", job.name, error)
+            _LOG.warning(
+                "job %r cannot be found by other processes of this machine: %s", job.name, error
+            )
 
 
 def announce_address(job_id: str, address: str, token: str = "", certificate: str = "") -> None:
@@ -71,7 +73,7 @@ def withdraw(job_id: str) -> None:
         try:
             _file(job_id).unlink(missing_ok=True)
         except OSError as error:
-            _LOG.warning("job %s still shows up in `millstream list`: %s", job_id, error)
+            _LOG.warning("job %s still counts as running on this machine: %s", job_id, error)
 
 
 def announced_jobs(parents: Iterable[Path] | None = None) -> list[AnnouncedJob]:
