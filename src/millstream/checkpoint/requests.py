@@ -1,8 +1,8 @@
 """Requests to a running job, and its answers, as blobs in its checkpoint directory.
 
-Whoever may write there asks for a savepoint with ``requests/<id>.json``; the driver of the job
-finds it within a second and answers with ``requests/<id>.answer.json``.  Signed directories have
-signed requests.
+Whoever may write there asks for a savepoint, or for the end of the job, with
+``requests/<id>.json``; the driver of the job finds it within a second and answers with
+``requests/<id>.answer.json``.  Signed directories have signed requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A savepoint that somebody outside the driver asks for."""
+    """A savepoint, or the end of the job, that somebody outside the driver asks for."""
 
     request_id: str
     #: None: where the options of the job say.
@@ -50,6 +50,8 @@ class Request:
     created: int
     #: "canonical" or "native".
     format: str = "canonical"
+    #: The job is to be cancelled; nothing else is asked for.
+    cancel: bool = False
 
     @classmethod
     def post(
@@ -60,10 +62,15 @@ class Request:
         stop: bool,
         drain: bool,
         form: str = "canonical",
+        cancel: bool = False,
     ) -> Self:
         """Ask the job of a checkpoint directory."""
-        made = cls(uuid.uuid4().hex, directory, stop, drain, time.time_ns() // 1_000_000, form)
-        storage.write(made._name(_REQUEST), json.dumps(asdict(made)).encode())
+        now = time.time_ns() // 1_000_000
+        made = cls(uuid.uuid4().hex, directory, stop, drain, now, form, cancel)
+        content = asdict(made)
+        if not cancel:
+            del content["cancel"]  # an older driver would not know it
+        storage.write(made._name(_REQUEST), json.dumps(content).encode())
         return made
 
     def answer(self, storage: CheckpointStorage) -> Answer | None:

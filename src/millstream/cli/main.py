@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _INVALID: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 _UNKNOWN: Final = re.compile(r"unrecognized arguments: (?P<given>\S+)")
 
+#: Commands about running jobs.
+_OF_JOBS: Final = ("list", "status", "savepoint", "stop", "cancel", "metrics", "top", "logs")
 #: Options that only ``plan`` has.
 _OF_PLAN: Final = ("--svg", "--json")
 #: Options of ``run`` and ``plan`` that a program may well have, too; whether they take a value.
@@ -236,6 +238,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_sql(commands)
     _add_sql_gateway(commands)
     _add_checkpoints(commands)
+    _add_job_commands(commands)
     _add_savepoint(commands)
     _add_state_command(commands)
     _add_transactions(commands)
@@ -446,22 +449,107 @@ def _add_checkpoints(commands: argparse._SubParsersAction[ArgumentParser]) -> No
     _add_key_file(sign, required=True)
 
 
+def _add_job_commands(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
+    """The commands about running jobs."""
+    listing = commands.add_parser(
+        "list",
+        help="list running jobs",
+        description="List the jobs of this user that run on this machine, or those of a REST API.",
+    )
+    listing.add_argument("job", metavar="ADDRESS", nargs="?", help="the address of a REST API")
+    status = commands.add_parser("status", help="show how a job is")
+    cancel = commands.add_parser(
+        "cancel", help="cancel a job", description="End a job now, without a savepoint."
+    )
+    metrics = commands.add_parser("metrics", help="print metrics of a job")
+    top = commands.add_parser(
+        "top",
+        help="show the tasks of a job with live figures",
+        description="Show rates, load, watermark lag, Kafka lag and state of the tasks of a job, "
+        "until q is pressed. Plain text if the output is not a terminal.",
+    )
+    logs = commands.add_parser("logs", help="print the log of the driver, or of a slot")
+    for each in (status, cancel, metrics, top, logs):
+        _add_job(each)
+    metrics.add_argument(
+        "pattern",
+        metavar="PATTERN",
+        nargs="?",
+        default="*",
+        help="names to print, for instance '*Watermark*' (default: all)",
+    )
+    top.add_argument("--once", action="store_true", help="print the figures of now, and exit")
+    top.add_argument(
+        "--interval",
+        type=_positive,
+        default=2,
+        metavar="SECONDS",
+        help="time between two updates (default: %(default)s)",
+    )
+    logs.add_argument("--slot", metavar="ID", help="the slot (default: the driver)")
+    logs.add_argument("-f", "--follow", action="store_true", help="also print what is added")
+    _add_timeout(cancel)
+    for each in (listing, status, cancel, metrics, top, logs):
+        _add_token(each)
+    for each in (status, cancel):
+        _add_key_file(each)
+
+
+_JOB_HELP: Final = (
+    "the name or id of a job on this machine, the address of a REST API, or a checkpoint directory"
+)
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job",
+        metavar="JOB",
+        nargs="?",
+        help=f"{_JOB_HELP} (default: the only job on this machine)",
+    )
+
+
+def _add_token(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--token-file",
+        default="",
+        metavar="FILE",
+        help="the token of the REST API (millstream.rest.token-file)",
+    )
+
+
+def _add_timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        default=600,
+        metavar="SECONDS",
+        help="how long to wait (default: %(default)s)",
+    )
+
+
 def _add_savepoint(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
     savepoint = commands.add_parser(
         "savepoint",
         help="take a savepoint of a running job",
-        description="Ask a running job, through its checkpoint directory, to take a savepoint, and "
-        "print the path of the savepoint when it is complete. The job continues unless --stop is "
-        "given.",
+        description="Ask a running job to take a savepoint, and print the path of the savepoint "
+        "when it is complete. The job continues unless --stop is given.",
     )
-    savepoint.add_argument("checkpoints", metavar="DIR", help="the checkpoint directory of the job")
-    savepoint.add_argument(
-        "directory",
-        metavar="TARGET",
-        nargs="?",
-        help="the directory to write to (default: execution.checkpointing.savepoint-dir of the "
-        "job)",
+    stop = commands.add_parser(
+        "stop",
+        help="stop a job with a savepoint",
+        description="Stop a running job. Its output is committed, and the savepoint, or its last "
+        "checkpoint if it has no savepoint directory, is where it continues.",
     )
+    for each in (savepoint, stop):
+        each.add_argument("job", metavar="JOB", help=_JOB_HELP)
+        each.add_argument(
+            "directory",
+            metavar="TARGET",
+            nargs="?",
+            help="the directory to write to (default: execution.checkpointing.savepoint-dir of "
+            "the job)",
+        )
     savepoint.add_argument(
         "--stop", action="store_true", help="stop the job; the savepoint is its last checkpoint"
     )
@@ -470,15 +558,14 @@ def _add_savepoint(commands: argparse._SubParsersAction[ArgumentParser]) -> None
         action="store_true",
         help="with --stop: let event time end, so that windows and timers fire",
     )
-    savepoint.add_argument(
-        "--timeout",
-        type=_positive,
-        default=600,
-        metavar="SECONDS",
-        help="how long to wait (default: %(default)s)",
+    stop.add_argument(
+        "--drain", action="store_true", help="let event time end, so that windows and timers fire"
     )
-    _add_format(savepoint)
-    _add_key_file(savepoint)
+    for each in (savepoint, stop):
+        _add_timeout(each)
+        _add_format(each)
+        _add_key_file(each)
+        _add_token(each)
 
 
 def _add_state_command(commands: argparse._SubParsersAction[ArgumentParser]) -> None:
@@ -635,20 +722,6 @@ def _dispatch_storage(options: argparse.Namespace) -> int:
             repeats_output=getattr(options, "repeat_output", False),
             form=getattr(options, "form", "canonical"),
         )
-    if options.command == "savepoint":
-        from millstream.cli.savepoint_command import SavepointOptions, take_savepoint
-
-        return take_savepoint(
-            SavepointOptions(
-                options.checkpoints,
-                options.directory,
-                stop=options.stop or options.drain,
-                drain=options.drain,
-                timeout=options.timeout,
-                key_file=getattr(options, "hmac_key_file", ""),
-                form=options.form,
-            )
-        )
     if options.command == "state":
         from millstream.cli.state_command import StateOptions, show_state
 
@@ -681,8 +754,12 @@ def _dispatch_storage(options: argparse.Namespace) -> int:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    if options.command in ("checkpoints", "savepoint", "state", "transactions"):
+    if options.command in ("checkpoints", "state", "transactions"):
         return _dispatch_storage(options)
+    if options.command in _OF_JOBS:
+        from millstream.cli.job_commands import run_job_command
+
+        return run_job_command(options)
     # Imported here: `millstream --help` shall not wait for pyarrow and Spark.
     from millstream.cli.run_command import ProgramOptions
 

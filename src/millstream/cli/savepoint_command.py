@@ -1,4 +1,4 @@
-"""``millstream savepoint DIR``: have a running job take a savepoint, or stop with one."""
+"""Have a running job take a savepoint, stop or be cancelled, through its checkpoint directory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.checkpoint.job_directories import JobIdentity
-from millstream.checkpoint.local_storage import seal_of
 from millstream.checkpoint.requests import Answer, Request
-from millstream.checkpoint.storages import open_storage
 from millstream.errors import CheckpointError, JobError
+from millstream.object_stores import is_object_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from millstream.contracts.checkpoint_storage import CheckpointStorage
 
 
 #: How often it is looked for an answer while the job looks for a request once.
@@ -25,41 +26,45 @@ _HEARD: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class SavepointOptions:
-    """The arguments of ``millstream savepoint``."""
+    """What a running job is asked for."""
 
-    #: The checkpoint directory of the job.
-    checkpoints: str
     #: Where the savepoint is to be; None: where the options of the job say.
     directory: str | None = None
     stop: bool = False
     drain: bool = False
     #: Seconds to wait for the savepoint.
     timeout: float = 600.0
-    key_file: str = ""
     #: "canonical" or "native".
     form: str = "canonical"
+    #: End the job, without a savepoint.
+    cancel: bool = False
+
+    @property
+    def absolute_directory(self) -> str | None:
+        """Return the directory as the driver finds it, wherever that was started."""
+        if self.directory is None or is_object_store(self.directory) or "://" in self.directory:
+            return self.directory
+        return str(Path(self.directory).absolute())
 
 
-def take_savepoint(options: SavepointOptions) -> int:
-    """Ask the job, wait for its answer, and print where the savepoint is.
+def request_savepoint(storage: CheckpointStorage, options: SavepointOptions) -> str:
+    """Ask the job, wait for its answer, and return where the savepoint is.
 
     Raises:
         CheckpointError: it is no checkpoint directory.
         JobError: no run of the job has answered, or what it has answered.
     """
-    storage = open_storage(options.checkpoints, seal=seal_of(options.key_file))
-    if not storage.is_there():
-        message = f"there is no directory {options.checkpoints!r}"
-        raise CheckpointError(message)
     identity = JobIdentity.load(storage)
     if identity is None:
         message = f"{storage.location} is not the checkpoint directory of a job"
         raise CheckpointError(message)
-    directory = options.directory
-    if directory is not None and "://" not in directory:
-        directory = str(Path(directory).absolute())
     request = Request.post(
-        storage, directory, stop=options.stop, drain=options.drain, form=options.form
+        storage,
+        options.absolute_directory,
+        stop=options.stop,
+        drain=options.drain,
+        form=options.form,
+        cancel=options.cancel,
     )
     try:
         interval = storage.poll_interval / _LOOKS
@@ -70,7 +75,7 @@ def take_savepoint(options: SavepointOptions) -> int:
             interval,
         )
         answer = _wait(
-            lambda: _end_of(request.answer(storage)),
+            lambda: _end_of(request, storage),
             options.timeout,
             f"job {identity.job_name!r} has not answered within {options.timeout:g} s; what it"
             " began it may still complete",
@@ -80,8 +85,7 @@ def take_savepoint(options: SavepointOptions) -> int:
         request.withdraw(storage)
     if answer.state == "failed":
         raise JobError(answer.error)
-    print(answer.path)
-    return 0
+    return answer.path
 
 
 def _unheard(identity: JobIdentity, location: str) -> str:
@@ -92,7 +96,11 @@ def _unheard(identity: JobIdentity, location: str) -> str:
     )
 
 
-def _end_of(answer: Answer | None) -> Answer | None:
+def _end_of(request: Request, storage: CheckpointStorage) -> Answer | None:
+    answer = request.answer(storage)
+    if answer is None and request.cancel:
+        # The job has deleted its checkpoint directory, as its options say.
+        return Answer("done", storage.location)
     return None if answer is None or answer.state == "accepted" else answer
 
 

@@ -197,6 +197,7 @@ class JobDriver(JobHandle):
                 lambda directory, drain, kind: self.stop_with_savepoint(
                     directory, drain=drain, format_type=kind
                 ),
+                self.cancel,
             )
             threading.Thread(
                 target=watch.run, args=(self._ended,), name="millstream-requests", daemon=True

@@ -460,13 +460,14 @@ class Savepoints:
 
 
 class RequestWatch:
-    """Hears who asks for a savepoint through the checkpoint directory, while a job runs.
+    """Hears who asks for a savepoint or an end through the checkpoint directory, while a job runs.
 
     Args:
         storage: the checkpoint directory.
         is_owner: whether this driver has the job, and not a newer one.
         trigger: takes a savepoint below a directory, in a format; returns its path.
         stop: stops the job with a savepoint; given the directory, whether to drain, and the format.
+        cancel: cancels the job.
     """
 
     def __init__(
@@ -475,11 +476,13 @@ class RequestWatch:
         is_owner: Callable[[], bool],
         trigger: Callable[[str | None, SavepointFormatType], str],
         stop: Callable[[str | None, bool, SavepointFormatType], str],
+        cancel: Callable[[], None],
     ) -> None:
         self._storage = storage
         self._is_owner = is_owner
         self._trigger = trigger
         self._stop = stop
+        self._cancel = cancel
 
     def run(self, ended: threading.Event) -> None:
         """Look until the job has ended."""
@@ -504,7 +507,10 @@ class RequestWatch:
     def _handle(self, request: Request) -> None:
         try:
             kind = SavepointFormatType(request.format)
-            if request.stop:
+            if request.cancel:
+                self._cancel()
+                path = self._storage.location
+            elif request.stop:
                 path = self._stop(request.directory, request.drain, kind)
             else:
                 path = self._trigger(request.directory, kind)
