@@ -1017,6 +1017,64 @@ REST_ALLOWED_HOSTS: Final = ConfigOption(
     "of a proxy",
 )
 
+REST_PORT: Final = ConfigOption(
+    "rest.port",
+    parse_string,
+    "",
+    "the port of the REST API on the driver, which is started if this option or rest.bind-port is "
+    "set; 0: any free one",
+    aliases=("web.port",),
+)
+REST_BIND_PORT: Final = text(
+    "rest.bind-port",
+    "the port, or a range such as 8081-8099 of which the first free one is taken; rest.port unless "
+    "set",
+    aliases=("jobmanager.web.port",),
+)
+REST_BIND_ADDRESS: Final = ConfigOption(
+    "rest.bind-address",
+    parse_string,
+    "127.0.0.1",
+    "where the REST API listens; beyond the machine itself only with millstream.rest.token (or "
+    "token-file) and security.ssl.rest.enabled",
+    aliases=("web.address", "jobmanager.web.address"),
+)
+REST_ADDRESS: Final = text(
+    "rest.address", "the name by which clients reach the REST API, if it is not that of the machine"
+)
+WEB_CANCEL: Final = boolean(
+    "web.cancel.enable", "whether jobs can be canceled from the web UI", default=True
+)
+WEB_REFRESH_INTERVAL: Final = duration(
+    "web.refresh-interval",
+    3_000,
+    "how often the web UI refreshes",
+    minimum=100,
+    aliases=("jobmanager.web.refresh-interval",),
+)
+WEB_HISTORY: Final = integer(
+    "web.history",
+    5,
+    "how many ended jobs the REST API of a driver with several jobs still shows",
+    minimum=0,
+    aliases=("jobmanager.web.history",),
+)
+WEB_CHECKPOINTS_HISTORY: Final = integer(
+    "web.checkpoints.history",
+    10,
+    "how many checkpoints the REST API shows",
+    minimum=0,
+    aliases=("jobmanager.web.checkpoints.history",),
+)
+WEB_EXCEPTION_HISTORY: Final = integer(
+    "web.exception-history-size", 16, "how many failures the REST API shows", minimum=0
+)
+REST_STORE_DURATION: Final = duration(
+    "rest.async.store-duration",
+    300_000,
+    "how long the REST API keeps the result of a savepoint or a stop",
+)
+
 #: By key and by alias.
 ALL_OPTIONS: Final[dict[str, ConfigOption[object]]] = {
     key: option

@@ -32,10 +32,16 @@ from millstream.errors import (
     SourceError,
     UserFunctionError,
 )
-from millstream.execution.announcements import AnnouncedJob, announce, withdraw
+from millstream.execution.announcements import (
+    AnnouncedJob,
+    announce,
+    announce_address,
+    withdraw,
+)
 from millstream.execution.autoscaling import Autoscaling
 from millstream.execution.job import Job, warn_of_missing_uids
 from millstream.execution.job_client import JobExecutionResult, JobHandle, JobStatus
+from millstream.execution.job_view import DriverView
 from millstream.execution.monitor import JobMonitor
 from millstream.execution.restart import RestartStrategy, causes_of, restart_strategy
 from millstream.execution.run import Run, StopRequest
@@ -44,6 +50,7 @@ from millstream.execution.supervision import supervision
 from millstream.graph.explain import guarantee_words, sink_guarantees
 from millstream.graph.job_files import job_files_of
 from millstream.graph.validation import validate_connectors, warn_of_missing_watermarks
+from millstream.metrics.job_history import JobHistory
 from millstream.metrics.progress import (
     SilentProgressReporter,
     create_progress_reporter,
@@ -52,6 +59,7 @@ from millstream.metrics.progress import (
 from millstream.metrics.registry import MetricRegistry, TaskFigures
 from millstream.metrics.reporting import MetricReporting
 from millstream.metrics.settings import reporters_of
+from millstream.rest.settings import is_wanted
 from millstream.state.query import StateQueryResult, query_checkpoint
 
 if TYPE_CHECKING:
@@ -65,6 +73,7 @@ if TYPE_CHECKING:
     from millstream.metrics.progress import OperatorTime
     from millstream.metrics.registry import Measurement
     from millstream.metrics.settings import ReporterSettings
+    from millstream.rest.running import JobServer
     from millstream.runtime.task_metrics import RunningMetrics
 
 
@@ -148,6 +157,12 @@ class JobDriver(JobHandle):
         )
         self._autoscaling = Autoscaling.of(job, engine.most_subtasks)
         self._monitor = JobMonitor(job.graph, job.labels, progress)
+        self._history = JobHistory(
+            configuration.get(options.WEB_CHECKPOINTS_HISTORY),
+            configuration.get(options.WEB_EXCEPTION_HISTORY),
+        )
+        job.savepoints.on_written = self._history.savepoint_written
+        self._rest: JobServer | None = None
         self._reporting = MetricReporting(job.graph.job_name, reporters, self._collect_metrics)
         self._metrics = MetricRegistry(job.graph, job.job_id, on_span=self._reporting.add_span)
         supervised = supervision()
@@ -178,8 +193,13 @@ class JobDriver(JobHandle):
         self._thread = threading.Thread(target=self._main, name="millstream-job", daemon=True)
 
     def start(self) -> None:
-        """Begin to run, in a thread."""
+        """Begin to run, in a thread.
+
+        Raises:
+            ConfigurationError: the REST API cannot be started.
+        """
         self._announce()
+        self._serve()
         self._thread.start()
         self._reporting.start()
         if self._autoscaling is not None:
@@ -210,6 +230,25 @@ class JobDriver(JobHandle):
         where = "" if job.temporary else job.storage.location
         started = time.time_ns() // 1_000_000
         announce(AnnouncedJob(job.job_id, job.graph.job_name, os.getpid(), started, where))
+
+    def _serve(self) -> None:
+        """Start the REST API, if the job is to have one."""
+        graph = self._job.graph
+        if not is_wanted(graph.configuration):
+            return
+        try:
+            from millstream.rest.running import serve
+        except ImportError as error:
+            message = (
+                f"the REST API needs the package {error.name}: pip install 'millstream[web]', or"
+                f" leave {options.REST_PORT.key} and {options.REST_BIND_PORT.key} out"
+            )
+            raise errors.ConfigurationError(message) from error
+        self._rest = serve(DriverView(self, graph, self._history, self._collect_metrics))
+        settings = self._rest.settings
+        announce_address(
+            self._job.job_id, self._rest.server.url, settings.token, settings.certificate
+        )
 
     def _collect_metrics(self) -> list[Measurement]:
         found = {} if self._autoscaling is None else self._autoscaling.measurements()
@@ -314,6 +353,7 @@ class JobDriver(JobHandle):
                 status = JobStatus.CANCELLING
             self._status = status
             self._metrics.moved(status.name)
+            self._history.moved(status.name)
 
     def trigger_savepoint(
         self,
@@ -431,6 +471,9 @@ class JobDriver(JobHandle):
         self._seconds = time.monotonic() - self._started
         with contextlib.ExitStack() as closing:
             closing.callback(self._end, status)
+            if self._rest is not None:
+                # Before waiters go on: the thread that waits for its clients keeps the process.
+                closing.callback(self._rest.end, self._job.job_id)
             closing.callback(self._reporting.close)
             closing.callback(self._metrics.moved, status.name)
             closing.callback(self._clean_up, status)
@@ -467,7 +510,8 @@ class JobDriver(JobHandle):
                     if over and self._rescale():
                         continue
                     return over  # noqa: TRY300 - the loop ends here
-                except FencedError:
+                except FencedError as error:
+                    self._history.failed(error, str(error))
                     raise  # a newer run has the job: starting again would fence it in turn
                 except Exception as error:  # noqa: BLE001 - raised again if there is no restart
                     if self._cancelled.is_set():
@@ -491,7 +535,11 @@ class JobDriver(JobHandle):
         delays = [delay for counted, delay in self._counted if counted is error]
         delay = delays[0] if delays else self._delay(error, strategy)
         if not self._cancelled.wait(delay):
-            self._metrics.restarted()
+            self._restarted()
+
+    def _restarted(self) -> None:
+        self._metrics.restarted()
+        self._history.restarted()
 
     def _delay(self, error: Exception, strategy: RestartStrategy) -> float:
         """Seconds to wait before what has failed is run again.
@@ -502,6 +550,7 @@ class JobDriver(JobHandle):
         cause = self._engine.original_error(error)
         cause = self._job.directories.failure(cause) or cause
         _LOG.debug("what the engine says of it", exc_info=error)
+        self._history.failed(cause, self._engine.one_line(cause))
         delay = strategy.next_delay(time.monotonic(), cause)
         if delay is None:
             # Millstream's say all there is; an engine's hundreds of lines about them would hide
@@ -538,6 +587,7 @@ class JobDriver(JobHandle):
                 failed.clear()
                 strategy.on_progress()
             self._show_function_states(acks)
+            self._history.checkpoint_completed(manifest, acks)
             figures = monitor.epoch_done(manifest, acks, seconds, self._engine.task_times())
             self._metrics.checkpoint_completed(manifest, acks, seconds, figures.checkpoint_bytes)
 
@@ -549,7 +599,7 @@ class JobDriver(JobHandle):
                 self._final = final
                 raise
             self._counted.append((error, delay))
-            self._metrics.restarted()
+            self._restarted()
             return delay
 
         run = self._run = Run(
@@ -557,7 +607,9 @@ class JobDriver(JobHandle):
             on_recovered=self._recovered,
             on_epoch=on_epoch,
             on_pending=monitor.on_pending,
-            on_aborted=self._metrics.checkpoint_failed,
+            on_begun=self._checkpoint_begun,
+            on_acknowledged=self._history.acknowledged,
+            on_aborted=self._checkpoint_failed,
             # Another driver may have taken the job over while this one waited to restart it.
             after=self._generation,
             tasks_at_work=self._engine.long_running_tasks,
@@ -595,12 +647,24 @@ class JobDriver(JobHandle):
     def _recovered(self, manifest: Manifest) -> None:
         self._monitor.recovered(manifest)
         self._metrics.recovered(manifest)
+        start = self._job.start
+        path = start.savepoint if start.starts_from_savepoint else self._job.storage.location
+        self._history.recovered(manifest.epoch, path, is_savepoint=start.starts_from_savepoint)
+
+    def _checkpoint_begun(self, checkpoint: int, overtakes: bool) -> None:  # noqa: FBT001
+        self._history.checkpoint_triggered(checkpoint, is_unaligned=overtakes)
+
+    def _checkpoint_failed(self, checkpoint: int | None, reason: str) -> None:
+        self._metrics.checkpoint_failed()
+        self._history.checkpoint_failed(checkpoint, reason)
 
     def _note_failed_checkpoint(self, error: Exception) -> None:
         """Count the checkpoint that a run has failed with, if it has: a micro-batch is one."""
         expired = any(isinstance(each, CheckpointExpiredError) for each in causes_of(error))
         if expired or not (self._engine.long_running_tasks or self._cancelled.is_set()):
-            self._metrics.checkpoint_failed()
+            self._checkpoint_failed(None, self._engine.one_line(error))
+        else:
+            self._history.checkpoint_failed(None, "the run was ended")
 
     def _write_last_savepoints(self) -> None:
         """Copy the last checkpoint for those who have stopped the job with a savepoint."""

@@ -185,7 +185,9 @@ class Run:
         on_epoch: told of each epoch that is committed: its manifest, the acknowledgements of its
             tasks, and the seconds it took.
         on_pending: told what is pending while a commit fails or takes long.
-        on_aborted: told of each checkpoint that is aborted while its tasks continue.
+        on_begun: told of each checkpoint that begins, and whether its barriers may overtake.
+        on_acknowledged: told of each task that has acknowledged a checkpoint, where tasks continue.
+        on_aborted: told of each checkpoint that is aborted while its tasks continue, and why.
         make_planner: makes the planner.
         after: the generation that the driver began before; None if this is its first run.
         tasks_at_work: whether the engine has long-running tasks.
@@ -205,7 +207,9 @@ class Run:
         on_recovered: Callable[[Manifest], None] = lambda _: None,
         on_epoch: Callable[[Manifest, list[TaskAck], float], None] = lambda *_: None,
         on_pending: Callable[[PendingCommits], None] = lambda _: None,
-        on_aborted: Callable[[], None] = lambda: None,
+        on_begun: Callable[[int, bool], None] = lambda *_: None,
+        on_acknowledged: Callable[[TaskAck], None] = lambda _: None,
+        on_aborted: Callable[[int, str], None] = lambda *_: None,
         make_planner: Callable[[Job], SourcePlanner] | None = None,
         after: int | None = None,
         tasks_at_work: bool = False,
@@ -221,6 +225,8 @@ class Run:
         self.coordinator = job.new_coordinator(on_pending, tasks_at_work=tasks_at_work)
         self.coordinator.on_committed = partial(job.checkpoint_committed, self.coordinator)
         self.on_epoch = on_epoch
+        self.on_begun = on_begun
+        self.on_acknowledged = on_acknowledged
         self.on_aborted = on_aborted
         self.on_failure = on_failure
         self.on_resumed = on_resumed
@@ -462,6 +468,7 @@ class EpochLoop:
         crash_point("epoch.start.before")
         plan = run.plan(stop)
         run.coordinator.begin_epoch(metadata)
+        run.on_begun(metadata.epoch, False)  # noqa: FBT003 - nothing is in flight
         run.job.savepoints.begun(metadata.epoch)
         with (
             at_checkpoint(metadata.epoch),

@@ -281,6 +281,8 @@ class Savepoints:
         self._requests: list[SavepointRequest] = []
         self._writers: list[threading.Thread] = []
         self._is_closed = False
+        #: Told the checkpoint, the directory and the format of each that is complete.
+        self.on_written: Callable[[int, str, str], None] = lambda *_: None
 
     def ask(
         self,
@@ -453,6 +455,7 @@ class Savepoints:
             *(self._graph.job_name, manifest.epoch, path),
             extra={"checkpoint_id": manifest.epoch},
         )
+        self.on_written(manifest.epoch, path, request.kind.name)
         return path
 
     def _ended(self, how: str) -> JobError:

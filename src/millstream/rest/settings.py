@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,8 +37,14 @@ class RestSettings:
     key: str = ""
     key_password: str = field(default="", repr=False)
     is_read_only: bool = False
+    can_cancel: bool = True
     #: Names that requests may have in their Host header, in lower case, beside IP addresses.
     names: frozenset[str] = _LOOPBACK
+    #: Milliseconds.
+    refresh_interval: int = 3000
+    store_duration: int = 300_000
+    #: How many ended jobs are shown.
+    history: int = 5
 
     def __post_init__(self) -> None:
         """Check that whoever is not on this machine needs the token.
@@ -112,6 +118,31 @@ class RestSettings:
             )
             raise ConfigurationError(message) from error
         return context
+
+
+def is_wanted(configuration: Configuration) -> bool:
+    """Return whether a job is to have a REST API."""
+    return any(configuration.get(each) for each in (options.REST_PORT, options.REST_BIND_PORT))
+
+
+def rest_settings(configuration: Configuration) -> RestSettings:
+    """Return the settings of the REST API of a job.
+
+    Raises:
+        ConfigurationError: they contradict each other, or a file cannot be read.
+    """
+    get = configuration.get
+    port = get(options.REST_BIND_PORT) or get(options.REST_PORT)
+    found = RestSettings.of(configuration, get(options.REST_BIND_ADDRESS), port)
+    address = get(options.REST_ADDRESS).lower()
+    return replace(
+        found,
+        can_cancel=get(options.WEB_CANCEL),
+        names=found.names | ({address} if address else frozenset()),
+        refresh_interval=get(options.WEB_REFRESH_INTERVAL),
+        store_duration=get(options.REST_STORE_DURATION),
+        history=get(options.WEB_HISTORY),
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -335,6 +335,7 @@ class Triggers:
         run.coordinator.begin_epoch(
             run.metadata(_offset_to_come(message.epoch, final), message.time)
         )
+        run.on_begun(message.epoch, message.deadline != NEVER)
         self._sources.triggered(message.epoch)
         self._server.broadcast(message)
 
@@ -344,7 +345,7 @@ class Triggers:
         self._run.job.savepoints.given_up(epochs, reason)
         for epoch in epochs:
             self._run.coordinator.fail_epoch(epoch)
-            self._run.on_aborted()
+            self._run.on_aborted(epoch, reason)
             self._server.broadcast(Abandoned(epoch))
 
     def give_up_expired(self) -> None:

@@ -575,6 +575,7 @@ class RunLoop:
             draining.triggered()
 
     def _acknowledged(self, ack: TaskAck) -> None:
+        self._run.on_acknowledged(ack)
         checkpoint = self._checkpoints.acknowledge(ack)
         if checkpoint is None:
             return

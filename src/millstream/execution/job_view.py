@@ -1,0 +1,81 @@
+"""A running job as the REST API shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.checkpoint.savepoint import SavepointFormatType
+from millstream.metrics.reporting import Collected
+from millstream.rest.view import JobView, vertices_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from millstream.execution.job_client import JobHandle
+    from millstream.graph.model import JobGraph
+    from millstream.metrics.job_history import JobHistory
+    from millstream.metrics.registry import Measurement
+    from millstream.rest.view import VertexView
+
+
+class DriverView(JobView):
+    """Shows a job from the driver that runs it.
+
+    Args:
+        handle: the job.
+        graph: its graph.
+        history: its history.
+        collect: returns its metrics.
+    """
+
+    def __init__(
+        self,
+        handle: JobHandle,
+        graph: JobGraph,
+        history: JobHistory,
+        collect: Callable[[], list[Measurement]],
+    ) -> None:
+        self._handle = handle
+        self._collected = Collected(collect)
+        self.job_id = handle.get_job_id()
+        self.name = graph.job_name
+        self.is_batch = graph.batch_mode
+        self._graph = graph
+        self._vertices: tuple[tuple[int, ...], tuple[VertexView, ...]] = ((), ())
+        self.configuration = graph.configuration
+        self.history = history
+
+    @property
+    def vertices(self) -> tuple[VertexView, ...]:
+        # The autoscaler changes the graph between two runs.
+        parallelism = tuple(stage.parallelism for stage in self._graph.stages)
+        known, found = self._vertices
+        if known != parallelism:
+            found = vertices_of(self._graph)
+            self._vertices = (parallelism, found)
+        return found
+
+    @property
+    def status(self) -> str:
+        return self._handle.get_job_status().name
+
+    def measurements(self) -> Sequence[Measurement]:
+        return self._collected.get()
+
+    def accumulators(self) -> Mapping[str, object]:
+        return self._handle.get_accumulators()
+
+    def cancel(self) -> None:
+        self._require_running()
+        self._handle.cancel()
+
+    def trigger_savepoint(self, directory: str | None, format_type: str) -> str:
+        return self._handle.trigger_savepoint(directory, SavepointFormatType[format_type])
+
+    def stop_with_savepoint(self, directory: str | None, format_type: str, *, drain: bool) -> str:
+        kind = SavepointFormatType[format_type]
+        return self._handle.stop_with_savepoint(directory, drain=drain, format_type=kind)
+
+    def _require_running(self) -> None:
+        if self._handle.get_job_status().is_terminal_state():
+            raise self._refusal()
