@@ -45,7 +45,13 @@ class Operations:
         self._lock = threading.Lock()
 
     def start(
-        self, job_id: str, kind: str, run: Callable[[], str], trigger_id: object = None
+        self,
+        job_id: str,
+        kind: str,
+        run: Callable[[], str],
+        trigger_id: object = None,
+        *,
+        has_result: bool = True,
     ) -> str:
         """Start an operation in a thread and return its id.
 
@@ -55,6 +61,7 @@ class Operations:
             run: returns its result, a directory; raises if it fails.
             trigger_id: chosen by the client, so that a request that is sent again starts nothing
                 else; None: none was.
+            has_result: whether the client is to read one.
 
         Raises:
             Refused: the id is none, or too many operations run.
@@ -70,7 +77,7 @@ class Operations:
                 return key
             if sum(each.ended is None for each in self._all.values()) >= _MOST:
                 raise Refused(429, f"{_MOST} operations run already; try again when one has ended")
-            operation = self._all[key] = _Operation(job_id, kind)
+            operation = self._all[key] = _Operation(job_id, kind, is_read=not has_result)
         threading.Thread(
             target=self._run, args=(operation, run), name=f"millstream-rest-{kind}", daemon=True
         ).start()

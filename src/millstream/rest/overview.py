@@ -25,7 +25,8 @@ EXECUTION_STATES: Final = (
     *("INITIALIZING", "CREATED", "SCHEDULED", "DEPLOYING", "RUNNING", "FAILED", "RECONCILING"),
     *("CANCELED", "FINISHED", "CANCELING"),
 )
-_JOB_STATES: Final = (
+#: Of Flink, of a job.
+JOB_STATES: Final = (
     *("INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED"),
     *("FINISHED", "RESTARTING", "SUSPENDED", "RECONCILING"),
 )
@@ -123,8 +124,8 @@ def _summary(job: JobView) -> dict[str, Any]:
         "jid": job.job_id,
         "name": job.name,
         "state": job.status,
-        "job-type": _type(job),
-        "jobType": _type(job),
+        "job-type": type_of(job),
+        "jobType": type_of(job),
         "start-time": job.history.started,
         "end-time": job.history.ended,
         "duration": duration(job),
@@ -135,7 +136,8 @@ def _summary(job: JobView) -> dict[str, Any]:
     }
 
 
-def _type(job: JobView) -> str:
+def type_of(job: JobView) -> str:
+    """Return Flink's name of the mode of a job."""
     return "BATCH" if job.is_batch else "STREAMING"
 
 
@@ -144,7 +146,7 @@ def plan(job: JobView) -> dict[str, Any]:
     return {
         "jid": job.job_id,
         "name": job.name,
-        "type": _type(job),
+        "type": type_of(job),
         "nodes": [_node(vertex) for vertex in job.vertices],
     }
 
@@ -182,40 +184,6 @@ def _node(vertex: VertexView) -> dict[str, Any]:
     }
 
 
-def _job(call: Call) -> dict[str, Any]:
-    from millstream.rest.vertices import vertex_summaries
-
-    job = call.job
-    times = job.history.status_times()
-    return {
-        "jid": job.job_id,
-        "name": job.name,
-        "isStoppable": False,
-        "state": job.status,
-        "job-type": _type(job),
-        "start-time": job.history.started,
-        "end-time": job.history.ended,
-        "duration": duration(job),
-        "maxParallelism": max((each.max_parallelism for each in job.vertices), default=-1),
-        "now": now(),
-        "timestamps": {each: times.get(each, 0) for each in _JOB_STATES},
-        "vertices": vertex_summaries(job),
-        "status-counts": {
-            state: len(job.vertices) if state == execution_state(job) else 0
-            for state in EXECUTION_STATES
-        },
-        "plan": plan(job),
-        "stream-graph": _stream_graph(job),
-        "pending-operators": 0,
-        "schedulerType": "Default",
-    }
-
-
-def _stream_graph(job: JobView) -> dict[str, Any]:
-    """Flink draws it while vertices are still to come, which does not happen here."""
-    return {"nodes": [], "pending-operators": 0} if not job.vertices else {"nodes": []}
-
-
 def _status(call: Call) -> dict[str, Any]:
     return {"status": call.job.status}
 
@@ -238,7 +206,6 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/config", _config, "what the web UI may do, and how often it refreshes"),
     Endpoint("GET", "/jobs", _jobs, "ids and statuses of the jobs"),
     Endpoint("GET", "/jobs/overview", _jobs_overview, "the jobs, with their times and subtasks"),
-    Endpoint("GET", "/jobs/{jobid}", _job, "a job: status, times, vertices, plan"),
     Endpoint("GET", "/jobs/{jobid}/status", _status, "the status of a job"),
     Endpoint(
         "GET",

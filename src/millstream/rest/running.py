@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from millstream.rest import metrics, overview
+from millstream.rest import checkpoints, metrics, overview, vertices
 from millstream.rest.app import make_app
 from millstream.rest.operations import Operations
 from millstream.rest.security import secured
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *overview.ENDPOINTS,
+    *vertices.ENDPOINTS,
     *metrics.ENDPOINTS,
+    *checkpoints.ENDPOINTS,
 )
 
 

@@ -1,14 +1,19 @@
-"""Endpoints of vertices and their subtasks: times, records, watermarks, backpressure."""
+"""The details of a job: status, times, and what its vertices have processed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.rest.app import Call, Endpoint
 from millstream.rest.metrics import index
 from millstream.rest.overview import (
     EXECUTION_STATES,
+    JOB_STATES,
     duration,
     execution_state,
+    now,
+    plan,
+    type_of,
 )
 
 if TYPE_CHECKING:
@@ -16,9 +21,6 @@ if TYPE_CHECKING:
 
     from millstream.rest.view import JobView
 
-#: Fractions of a second from which Flink calls a subtask backpressured.
-_LOW, _HIGH = 0.1, 0.5
-_PERCENTILES: Final = {"median": 0.5, "p25": 0.25, "p75": 0.75, "p95": 0.95}
 #: In Flink's I/O metrics -> the metric.
 _IO: Final = {
     "read-bytes": "numBytesIn",
@@ -72,3 +74,38 @@ def vertex_summaries(job: JobView) -> list[dict[str, Any]]:
         }
         for each in job.vertices
     ]
+
+
+def _job(call: Call) -> dict[str, Any]:
+    job = call.job
+    times = job.history.status_times()
+    return {
+        "jid": job.job_id,
+        "name": job.name,
+        "isStoppable": False,
+        "state": job.status,
+        "job-type": type_of(job),
+        "start-time": job.history.started,
+        "end-time": job.history.ended,
+        "duration": duration(job),
+        "maxParallelism": max((each.max_parallelism for each in job.vertices), default=-1),
+        "now": now(),
+        "timestamps": {each: times.get(each, 0) for each in JOB_STATES},
+        "vertices": vertex_summaries(job),
+        "status-counts": {
+            state: len(job.vertices) if state == execution_state(job) else 0
+            for state in EXECUTION_STATES
+        },
+        "plan": plan(job),
+        "stream-graph": _stream_graph(job),
+        "pending-operators": 0,
+        "schedulerType": "Default",
+    }
+
+
+def _stream_graph(job: JobView) -> dict[str, Any]:
+    """Flink draws it while vertices are still to come, which does not happen here."""
+    return {"nodes": [], "pending-operators": 0} if not job.vertices else {"nodes": []}
+
+
+ENDPOINTS: Final = (Endpoint("GET", "/jobs/{jobid}", _job, "a job: status, times, vertices, plan"),)
