@@ -8,7 +8,8 @@ finds: environment variables, web identity, the metadata service of the machine.
 
 A store is picklable, but not with credentials: it travels in plans, which Spark keeps as properties
 of its jobs.  What the options gave travels once, in what a worker is given of a job before all else
-(``graph/job_files.py``), and a store finds it there by a random token.
+(``graph/job_files.py``), and a store finds it there by a random token.  The token is that of one
+job: jobs of one process have different credentials, and count their requests separately.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import contextlib
 import os
 import re
 import uuid
+from collections import Counter
 from configparser import ConfigParser
 from configparser import Error as ProfileError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from millstream.configuration import options
@@ -78,78 +81,209 @@ def is_object_store(location: str) -> bool:
     return scheme_of(location) in _STORES
 
 
+class Requests:
+    """Counts requests of one job in one process, and the bytes of objects in them.
+
+    Kinds are put, get, list, delete and multipart; ``sentBytes`` and ``receivedBytes`` are bytes.
+    Requests that ``obstore`` repeats count once, those that ``boto3`` repeats each time.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def add(self, kind: str, count: int = 1, *, sent: int = 0, received: int = 0) -> None:
+        """Count requests of a kind, and bytes of the content of objects."""
+        with self._lock:
+            self._counts.update({kind: count, SENT_BYTES: sent, RECEIVED_BYTES: received})
+
+    def take(self) -> dict[str, int]:
+        """Return what was counted since the last call, by kind, without zeros."""
+        with self._lock:
+            taken = {kind: count for kind, count in sorted(self._counts.items()) if count}
+            self._counts.clear()
+        return taken
+
+
+SENT_BYTES: Final = "sentBytes"
+RECEIVED_BYTES: Final = "receivedBytes"
+#: Kinds of requests, in the order in which they are shown.
+REQUEST_KINDS: Final = ("put", "get", "list", "delete", "multipart")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """Find the store options of a job, and its count of requests, in any of its processes.
+
+    It is part of plans, so it contains a token instead of credentials.
+    """
+
+    #: Empty: credentials are those of a profile or the environment.
+    token: str = ""
+
+    @property
+    def options(self) -> StoreOptions:
+        """The options of the job.
+
+        Raises:
+            ObjectStoreError: this process has not received them.
+        """
+        if self.token and self.token not in _known:
+            message = "its credentials were not sent to this process"
+            raise ObjectStoreError(message)
+        return _known.get(self.token, StoreOptions())
+
+    @property
+    def requests(self) -> Requests:
+        """Requests of the job in this process."""
+        with _counting:
+            return _requests.setdefault((os.getpid(), self.token), Requests())
+
+    def open(self, location: str) -> ObjectStore:
+        """Return the store at a URI.
+
+        Raises:
+            ConfigurationError: the URI is malformed, or the library is not installed.
+        """
+        return ObjectStore(location, self)
+
+
+class OpensStores:
+    """A part of a program that may read or write objects named by a URI."""
+
+    #: Of the job; without one, credentials are those of a profile or the environment.
+    stores: StoreAccess = StoreAccess()
+
+    def opened_with(self, stores: StoreAccess) -> Self:
+        """Return a copy that opens object stores with the options of a job; else itself."""
+        del stores
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What the options say of object stores: endpoint, region, credentials."""
+    """Endpoint, region and credentials of object stores, as far as the options set them."""
 
-    #: Key and value of each that is set, in the order of the options.
+    #: Key and value of each that is set, in the order of the options, then those of one bucket.
     values: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    #: The job whose requests are counted together; empty: no job.
+    job: str = ""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel with a token, under which the process that gets it finds it again."""
-        return _received, (self.token, self.values)
+        return _received, (self.token, self.values, self.job)
 
     @property
     def token(self) -> str:
         """The name of these options in this process and its workers; empty if nothing is set."""
+        if self.job:
+            _known[self.job] = self
+            return self.job
         if not self.values:
             return ""
-        token = next((each for each, values in _known.items() if values == self.values), None)
+        token = next((each for each, known in _known.items() if known == self), None)
         if token is None:
             token = uuid.uuid4().hex
-            _known[token] = self.values
+            _known[token] = self
         return token
+
+    @property
+    def access(self) -> StoreAccess:
+        """What sources, sinks and storages of the job keep instead of the options."""
+        return StoreAccess(self.token)
 
     @classmethod
     def of(cls, configuration: Configuration) -> StoreOptions:
-        """Return what a configuration says of them.
+        """Return the options of a configuration.
 
         Raises:
-            ConfigurationError: a value makes no sense.
+            ConfigurationError: a value is invalid, or an option of a bucket is unknown.
         """
         found = []
         for option in options.OBJECT_STORE_OPTIONS:
             if configuration.contains(option):
                 value = configuration.get(option)
                 found.append((option.key, value if isinstance(value, str) else str(value).lower()))
+        for key, value in sorted(configuration.to_dict().items()):
+            bucket, option_of_bucket = _option_of_bucket(key)
+            if option_of_bucket is not None:
+                read = str(option_of_bucket.read(value))
+                read = read if isinstance(option_of_bucket.default, str) else read.lower()
+                found.append((f"{_OF_BUCKET}{bucket}.{option_of_bucket.key}", read))
         return cls(tuple(found))
+
+    def for_job(self) -> StoreOptions:
+        """Return these options for one job, whose requests are counted separately."""
+        return replace(self, job=uuid.uuid4().hex)
+
+    def of_bucket(self, bucket: str) -> StoreOptions:
+        """Return the options with which a bucket is opened.
+
+        An option of the bucket replaces the one for all buckets, credentials all together: a
+        session token of other keys makes those of the bucket invalid.
+        """
+        prefix = f"{_OF_BUCKET}{bucket}."
+        special = {
+            key.removeprefix(prefix): value
+            for key, value in self.values
+            if key.startswith(prefix) and key.removeprefix(prefix) in _OPTION_KEYS
+        }
+        general = {key: value for key, value in self.values if not key.startswith(_OF_BUCKET)}
+        if _CREDENTIALS & special.keys():
+            general = {key: value for key, value in general.items() if key not in _CREDENTIALS}
+        return StoreOptions(tuple({**general, **special}.items()))
 
     def get(self, option: ConfigOption[Any]) -> str:
         """Return the value of an option; empty if it is not set."""
         return dict(self.values).get(option.key, "")
 
 
-#: Token -> options: of jobs of this process, or that have been sent to it.
-_known: Final[dict[str, tuple[tuple[str, str], ...]]] = {}
+_OF_BUCKET: Final = "s3.bucket."
+_OPTION_KEYS: Final = {option.key for option in options.OBJECT_STORE_OPTIONS}
+_CREDENTIALS: Final = {
+    option.key
+    for option in (
+        *(options.S3_ACCESS_KEY, options.S3_SECRET_KEY),
+        *(options.S3_SESSION_TOKEN, options.S3_PROFILE),
+    )
+}
+#: Name after the bucket -> option.
+_PROPERTIES: Final = {
+    re.sub(r"^(millstream\.)?s3\.", "", name): option
+    for option in options.OBJECT_STORE_OPTIONS
+    for name in (option.key, *option.aliases)
+    if not name.startswith("fs.")
+}
 
 
-def _received(token: str, values: tuple[tuple[str, str], ...]) -> StoreOptions:
-    if token:
-        _known[token] = values
-    received = StoreOptions(values)
-    initialize(received)
-    return received
-
-
-#: Those of the job that this process has had last, for what names only a URI.
-_current: list[StoreOptions] = [StoreOptions()]
-
-
-def initialize(store_options: StoreOptions) -> None:
-    """Let files that are named by a URI alone be opened with these options from now on.
-
-    As Flink's file systems, which a process configures once, and not per source or sink.
-    """
-    _current[:] = [store_options]
-
-
-def file_store(location: str) -> ObjectStore:
-    """Return the store at a URI, opened with the options of the job of this process.
+def _option_of_bucket(key: str) -> tuple[str, ConfigOption[Any] | None]:
+    """Return bucket and option of ``s3.bucket.<bucket>.<option>``; None: the key is another one.
 
     Raises:
-        ConfigurationError: the URI is malformed, or the library is not installed.
+        ConfigurationError: there is no such option.
     """
-    return ObjectStore(location, _current[0])
+    if not key.startswith(_OF_BUCKET):
+        return "", None
+    rest = key.removeprefix(_OF_BUCKET)
+    for name in sorted(_PROPERTIES, key=len, reverse=True):
+        if rest.endswith(f".{name}"):
+            return rest.removesuffix(f".{name}"), _PROPERTIES[name]
+    message = f"unknown option {key!r}: after the bucket follows one of {', '.join(_PROPERTIES)}"
+    raise ConfigurationError(message)
+
+
+#: Token -> options: of jobs of this process, or that have been sent to it.
+_known: Final[dict[str, StoreOptions]] = {}
+#: Process and token -> requests: a forked process begins with none.
+_requests: Final[dict[tuple[int, str], Requests]] = {}
+_counting: Final = Lock()
+
+
+def _received(token: str, values: tuple[tuple[str, str], ...], job: str) -> StoreOptions:
+    received = StoreOptions(values, job)
+    if token:
+        _known[token] = received
+    return received
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,25 +301,32 @@ class ObjectStore:
 
     Args:
         location: its URI, such as ``s3://bucket/path``.
-        store_options: endpoint and credentials, as far as the options give them.
+        store_options: endpoint and credentials, as far as the options give them, or where to
+            find them.
 
     Raises:
         ConfigurationError: the URI is malformed, or the library is not installed.
     """
 
-    def __init__(self, location: str, store_options: StoreOptions | None = None) -> None:
+    def __init__(
+        self, location: str, store_options: StoreOptions | StoreAccess | None = None
+    ) -> None:
         self._scheme, self.bucket, self._account, self.prefix = _parts(location)
-        self._token = "" if store_options is None else store_options.token
-        #: Requests of this copy; those that the library repeats count once.
-        self.requests = 0
+        given = store_options or StoreAccess()
+        self.access = given.access if isinstance(given, StoreOptions) else given
         require_library()
 
     @property
     def _options(self) -> StoreOptions:
-        if self._token and self._token not in _known:
-            message = f"{self.location}: its credentials were not sent to this process"
-            raise ObjectStoreError(message)
-        return StoreOptions(_known.get(self._token, ()))
+        try:
+            return self.access.options.of_bucket(self.bucket)
+        except ObjectStoreError as error:
+            message = f"{self.location}: {error}"
+            raise ObjectStoreError(message) from None
+
+    @property
+    def _requests(self) -> Requests:
+        return self.access.requests
 
     @property
     def location(self) -> str:
@@ -204,7 +345,7 @@ class ObjectStore:
         Raises:
             ConfigurationError: boto3 is not installed.
         """
-        return _s3_client(os.getpid(), self._options)
+        return _s3_client(os.getpid(), self._options, self.access)
 
     @property
     def kind(self) -> str:
@@ -213,10 +354,6 @@ class ObjectStore:
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.location!r})"
-
-    def __getstate__(self) -> dict[str, object]:
-        """Return what a worker needs: it counts its own requests."""
-        return {**self.__dict__, "requests": 0}
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Create an object; False, and nothing written, if there is one.
@@ -233,7 +370,7 @@ class ObjectStore:
 
         writer = uuid.uuid4().hex
         for _ in range(_PUT_ATTEMPTS):
-            self.requests += 1
+            self._requests.add("put", sent=len(content))
             try:
                 with self._explained("write", key):
                     obstore.put(
@@ -257,7 +394,10 @@ class ObjectStore:
 
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         in_parts = size > _PART_BYTES
-        self.requests += 1 if not in_parts else 2 + -(-size // _PART_BYTES)
+        if in_parts:
+            self._requests.add("multipart", 2 + -(-size // _PART_BYTES), sent=size)
+        else:
+            self._requests.add("put", sent=size)
         with self._explained("write", key):
             obstore.put(
                 *(self._open(), self.key_of(key), content),
@@ -269,21 +409,23 @@ class ObjectStore:
         """Return an object; raises FileNotFoundError."""
         import obstore
 
-        self.requests += 1
+        self._requests.add("get")
         with self._explained("read", key):
-            return bytes(obstore.get(self._open(), self.key_of(key)).bytes())
+            content = bytes(obstore.get(self._open(), self.key_of(key)).bytes())
+        self._requests.add("get", 0, received=len(content))
+        return content
 
     def get_to(self, key: str, path: Path) -> None:
         """Write an object into a new local file; raises FileNotFoundError."""
         import obstore
 
-        self.requests += 1
+        self._requests.add("get")
         with self._explained("read", key):
             chunks = obstore.get(self._open(), self.key_of(key)).stream(min_chunk_size=1 << 20)
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 for chunk in chunks:
-                    file.write(chunk)
+                    self._requests.add("get", 0, received=file.write(chunk))
 
     def exists(self, key: str) -> bool:
         """Return whether there is such an object."""
@@ -293,7 +435,7 @@ class ObjectStore:
         """Return size and time of an object; None if there is none."""
         import obstore
 
-        self.requests += 1
+        self._requests.add("get")
         with self._explained("read", key), contextlib.suppress(FileNotFoundError):
             found = obstore.head(self._open(), self.key_of(key))
             return ObjectEntry(key, found["size"], found["last_modified"])
@@ -309,7 +451,7 @@ class ObjectStore:
         """
         import obstore
 
-        self.requests += 1
+        self._requests.add("get", received=length)
         with self._explained("read", key):
             return bytes(
                 obstore.get_range(self._open(), self.key_of(key), start=start, length=length)
@@ -328,8 +470,10 @@ class ObjectStore:
         count = 0
         with self._explained("list", prefix):
             pages = obstore.list(self._open(), start or None, chunk_size=min(most or 1000, 1000))
-            for page in pages:
-                self.requests += 1
+            self._requests.add("list")
+            for number, page in enumerate(pages):
+                if number:
+                    self._requests.add("list")
                 for entry in page:
                     key = entry["path"].removeprefix(below)
                     yield ObjectEntry(key, entry["size"], entry["last_modified"])
@@ -343,7 +487,7 @@ class ObjectStore:
 
         paths = [self.key_of(key) for key in keys]
         for start in range(0, len(paths), _DELETED_AT_ONCE):
-            self.requests += 1
+            self._requests.add("delete")
             with self._explained("delete", ""):
                 try:
                     obstore.delete(self._open(), paths[start : start + _DELETED_AT_ONCE])
@@ -360,7 +504,7 @@ class ObjectStore:
         """
         import obstore
 
-        self.requests += 1
+        self._requests.add("list")
         with self._explained("list", ""):
             next(iter(obstore.list(self._open(soon=True), self.prefix or None, chunk_size=1)), None)
 
@@ -377,7 +521,7 @@ class ObjectStore:
         store, path = self._open(soon=True), self.key_of(key)
         try:
             for attempt in range(2):
-                self.requests += 1
+                self._requests.add("put", sent=1)
                 with self._explained("write", key):
                     try:
                         # With metadata, as ``put_if_absent``: a store may refuse just that.
@@ -408,7 +552,7 @@ class ObjectStore:
     def _writer_of(self, key: str) -> str | None:
         import obstore
 
-        self.requests += 1
+        self._requests.add("get")
         with self._explained("read", key):
             found = obstore.get(self._open(), self.key_of(key), options={"head": True}).attributes
         value = found.get(_WRITER)
@@ -418,7 +562,7 @@ class ObjectStore:
         import obstore
 
         for path in paths:
-            self.requests += 1
+            self._requests.add("delete")
             with contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._open(), path)
 
@@ -593,8 +737,8 @@ def _s3_settings(store_options: StoreOptions) -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def _s3_client(process: int, store_options: StoreOptions) -> Any:
-    """A client of boto3, one per process; its methods may be called by several threads."""
+def _s3_client(process: int, store_options: StoreOptions, access: StoreAccess) -> Any:
+    """A client of boto3 per process and job; its methods may be called by several threads."""
     del process
     try:
         import boto3
@@ -615,7 +759,7 @@ def _s3_client(process: int, store_options: StoreOptions) -> Any:
             region_name=store_options.get(options.S3_REGION) or of_profile.get("region"),
             profile_name=None if has_keys else store_options.get(options.S3_PROFILE) or None,
         )
-        return session.client(
+        client = session.client(
             "s3",
             endpoint_url=store_options.get(options.S3_ENDPOINT) or of_profile.get("endpoint"),
             region_name=session.region_name or "us-east-1",
@@ -629,6 +773,24 @@ def _s3_client(process: int, store_options: StoreOptions) -> Any:
     except BotoCoreError as error:
         message = f"no client of S3 can be made: {error}"
         raise ConfigurationError(message) from None
+    client.meta.events.register("before-send.s3", partial(_count_request, access.requests))
+    return client
+
+
+#: Operation of boto3 -> kind of request.
+_OPERATIONS: Final = {
+    "HeadObject": "get",
+    "GetObject": "get",
+    "PutObject": "put",
+    "CopyObject": "put",
+    "ListMultipartUploads": "list",
+}
+
+
+def _count_request(requests: Requests, request: Any, event_name: str, **_: Any) -> None:
+    operation = event_name.rpartition(".")[2]
+    sent = int(request.headers.get("Content-Length", 0)) if operation == "UploadPart" else 0
+    requests.add(_OPERATIONS.get(operation, "multipart"), sent=sent)
 
 
 def _profile(name: str, *, with_keys: bool = True) -> dict[str, str]:

@@ -36,7 +36,9 @@ log = open(sys.argv[2], "a", buffering=1)
 
 def logged(environ, start_response):
     query = environ["QUERY_STRING"]
-    log.write(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{query and '?' + query}\\n")
+    key = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
+    path = f"{environ['PATH_INFO']}{query and '?' + query}"
+    log.write(f"{environ['REQUEST_METHOD']} {path}\\t{key}\\n")
     try:
         return application(environ, start_response)
     except KeyError:  # moto's answer to the completion of an upload that was aborted
@@ -104,12 +106,16 @@ class S3Server:
 
     def requests(self, bucket: str) -> list[str]:
         """Method and path of all requests for a bucket so far, without its name."""
-        lines = (
-            line.replace(f" /{bucket}", " ", 1)
-            for line in self._log.read_text().splitlines()
+        return [line for line, _ in self.authorizations(bucket)]
+
+    def authorizations(self, bucket: str) -> list[tuple[str, str]]:
+        """The same, each with the access key that it was signed with."""
+        lines = (line.split("\t") for line in self._log.read_text().splitlines())
+        return [
+            (line.replace(f" /{bucket}", " ", 1), key)
+            for line, key in lines
             if f" /{bucket}/" in line or f" /{bucket}?" in line
-        )
-        return list(lines)
+        ]
 
     def new_bucket(self) -> str:
         """The name of a new bucket."""

@@ -40,7 +40,7 @@ def context(generation: int = 1, attempt: str = "a") -> WriterContext:
 
 
 def pending(bucket: str, content: bytes, **more: Any) -> tuple[MultipartFile, Any]:
-    file = MultipartFile(f"{bucket}/out", context(**more), "part-1.txt")
+    file = MultipartFile(ObjectStore(f"{bucket}/out"), context(**more), "part-1.txt")
     file.stream.write(content)
     return file, file.seal()
 
@@ -80,7 +80,7 @@ def test_nothing_is_visible_before_the_commit(size: int, bucket: str, s3_server:
     _, committable = pending(bucket, content)
     assert visible(s3_server, bucket) == {}
     assert len(committable["parts"]) == max(1, -(-size // (16 << 20)))
-    committer = MultipartCommitter(f"{bucket}/out")
+    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
     request = CommitRequest(json.loads(json.dumps(committable)), 1, retried=False)
     for _ in range(2):  # an answer may be lost
         committer.commit([request])
@@ -93,7 +93,7 @@ def test_uploads_that_no_manifest_names_are_aborted(bucket: str, s3_server: S3Se
     _, kept = pending(bucket, b"kept")
     pending(bucket, b"orphan", attempt="b")
     pending(bucket, b"of a newer run", generation=3)
-    committer = MultipartCommitter(f"{bucket}/out")
+    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
     committer.abort_orphans("job", "sink", [kept], 2)
     assert len(s3_server.uploads(name_of(bucket))) == 2
     committer.commit([CommitRequest(kept, 1, retried=True)])
@@ -107,7 +107,7 @@ def test_uploads_that_no_manifest_names_are_aborted(bucket: str, s3_server: S3Se
 def test_output_that_was_written_by_an_unknown_run_is_not_replaced(
     bucket: str, s3_server: S3Server
 ) -> None:
-    committer = MultipartCommitter(f"{bucket}/out")
+    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
     _, first = pending(bucket, b"first")
     committer.commit([CommitRequest(first, 1, retried=False)])
     _, second = pending(bucket, b"second", generation=2)
@@ -124,7 +124,7 @@ def test_output_that_was_written_by_an_unknown_run_is_not_replaced(
 def test_an_upload_that_is_gone_does_not_pass_for_committed(
     bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    committer, name = MultipartCommitter(f"{bucket}/out"), name_of(bucket)
+    committer, name = MultipartCommitter(ObjectStore(f"{bucket}/out")), name_of(bucket)
     _, first = pending(bucket, b"first")
     committer.commit([CommitRequest(first, 1, retried=False)])
     _, second = pending(bucket, b"second", generation=2)
@@ -143,7 +143,7 @@ def test_an_upload_that_is_gone_does_not_pass_for_committed(
 def test_a_store_that_does_not_answer_is_an_error_of_the_sink(
     bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    committer = MultipartCommitter(f"{bucket}/out")
+    committer = MultipartCommitter(ObjectStore(f"{bucket}/out"))
     _, committable = pending(bucket, b"first")
 
     def fails(*_: object, **__: object) -> None:
@@ -163,7 +163,7 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_sink(
 
 
 def test_uploads_that_were_aborted_by_others(bucket: str, s3_server: S3Server) -> None:
-    name, committer = name_of(bucket), MultipartCommitter(f"{bucket}/out")
+    name, committer = name_of(bucket), MultipartCommitter(ObjectStore(f"{bucket}/out"))
     _, lost = pending(bucket, b"lost")
     for upload in s3_server.uploads(name):
         s3_server.admin().abort_multipart_upload(Bucket=name, **upload)
@@ -203,7 +203,7 @@ def test_sources_list_and_read_by_ranges(bucket: str, s3_server: S3Server) -> No
     with rows.map(lambda row: (row.id, row.name)).execute_and_collect() as results:  # type: ignore[union-attr]
         assert sorted(results) == [(1, "a"), (2, "b"), (3, "c")]
     with pytest.raises(SourceError, match="there is no file or directory"):
-        FileSource.csv(f"{bucket}/nothing")
+        _ = FileSource.csv(f"{bucket}/nothing").produced_type
 
 
 @pytest.mark.parametrize("execution", ["epochs", "pipelined"])

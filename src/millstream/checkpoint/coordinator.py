@@ -63,6 +63,7 @@ from millstream.errors import (
     CorruptCheckpointError,
     InconsistentEpochError,
 )
+from millstream.object_stores import Requests
 
 if TYPE_CHECKING:
     from collections import defaultdict
@@ -294,6 +295,7 @@ class Coordinator:
         clock: Callable[[], int] = _wall_clock,
         sweep_interval: int = SWEEP_INTERVAL,
         tasks_at_work: bool = False,
+        requests: Requests | None = None,
     ) -> None:
         """Coordinate the checkpoints in ``storage``; nothing is read or written yet.
 
@@ -311,6 +313,7 @@ class Coordinator:
             clock: milliseconds since 1970, for the time stamps in manifests.
             sweep_interval: epochs between two searches for files that nothing names.
             tasks_at_work: whether tasks are long-running; see rules 3 and 6.
+            requests: those of the job to object stores, counted in this process.
 
         Raises:
             ConfigurationError: ``retained`` is less than 1.
@@ -332,6 +335,7 @@ class Coordinator:
             storage, self._committers, retry, clock, on_pending, commit_counts
         )
         self._clock = clock
+        self._requests = requests or Requests()
         self._log = ManifestLog(storage)
         self._cleaner = Cleaner(storage, self._log, retained, sweep_interval)
         #: The manifest to resume from, the last published one; None before the first epoch.  In
@@ -685,7 +689,11 @@ class Coordinator:
     def _completed(self, metadata: EpochMetadata) -> EpochMetadata:
         """The metadata with what the coordinator knows."""
         return replace(
-            metadata, generation=self._log.generation, job_id=self._job_id, published=self._clock()
+            metadata,
+            generation=self._log.generation,
+            job_id=self._job_id,
+            published=self._clock(),
+            requests=self._requests.take(),
         )
 
     def handle_replay(self, epoch: int, offsets: Mapping[str, Any] | None = None) -> bool:

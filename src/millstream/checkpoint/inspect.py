@@ -22,7 +22,7 @@ from millstream.errors import CheckpointError, DirectoryError
 from millstream.types.time import MIN_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from millstream.checkpoint.model import Manifest, OperatorAck
     from millstream.contracts.checkpoint_storage import CheckpointStorage
@@ -49,6 +49,8 @@ class CheckpointSummary:
     in_flight_size: int = 0
     #: Blobs that were written for it, its manifest included, as far as it needs them.
     written: int = 0
+    #: Requests to object stores, and bytes, since the checkpoint before, by kind.
+    requests: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def duration(self) -> int:
@@ -325,6 +327,7 @@ def _summaries(entries: list[LogVersion]) -> list[CheckpointSummary]:
                 final=manifest.final,
                 in_flight_size=sum(frames.file["size"] for frames in manifest.in_flight),
                 written=1 + len({pack_of(name) or name for name in _names(files) - older}),
+                requests=manifest.requests,
             )
         )
         older |= state_names(manifest)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from millstream.configuration.configuration import Configuration
     from millstream.contracts.checkpoint_storage import CheckpointStorage
+    from millstream.object_stores import StoreOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,21 @@ class JobDirectories:
     local: Path
 
     @classmethod
-    def of(cls, configuration: Configuration) -> JobDirectories:
+    def of(
+        cls, configuration: Configuration, store_options: StoreOptions | None = None
+    ) -> JobDirectories:
         """The directories that a job's options name; without any, a new temporary one.
+
+        Args:
+            configuration: the options.
+            store_options: with which the job opens object stores; None: those of the options.
 
         Raises:
             ConfigurationError: the checkpoint directory is at a place that is not supported.
         """
         directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
         if directory:
-            storage = open_storage_of(configuration, directory)
+            storage = open_storage_of(configuration, directory, store_options)
             return cls(storage, temporary=False, local=_local(configuration))
         made = tempfile.mkdtemp(prefix="checkpoint-", dir=run_directory().path)
         # Nobody else can know of a temporary one before it is made, for its owner only.
@@ -81,8 +88,14 @@ class JobDirectories:
         return None
 
 
-def check_directories(configuration: Configuration) -> None:
+def check_directories(
+    configuration: Configuration, store_options: StoreOptions | None = None
+) -> None:
     """Check, before anything runs, the directories that a job's options name; make those missing.
+
+    Args:
+        configuration: the options.
+        store_options: with which the job opens object stores; None: those of the options.
 
     Raises:
         DirectoryError: one cannot be written to, or others could write to it.
@@ -101,7 +114,7 @@ def check_directories(configuration: Configuration) -> None:
         require_private(LOCAL_STATE, local)
         probe(LOCAL_STATE, local)
     if directory:
-        storage = open_storage_of(configuration, directory)
+        storage = open_storage_of(configuration, directory, store_options)
         storage.check()
         storage.probe()
 

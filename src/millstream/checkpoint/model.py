@@ -195,6 +195,8 @@ class TaskAck:
     aligning: float = 0.0
     pause: float = 0.0
     figures: InstanceFigures | None = None
+    #: Requests of its process to object stores since its last acknowledgement, by kind, and bytes.
+    requests: dict[str, int] = field(default_factory=dict)
     #: Milliseconds of processing time at which something can change in this task without a record
     #: (a timer, a watermark that is due); None: never.
     next_due: int | None = None
@@ -236,6 +238,9 @@ class Manifest:
     committed: bool = False
     #: In order of stage and subtask; of this epoch alone.
     in_flight: list[FramesInFlight] = field(default_factory=list)
+    #: Requests to object stores, and bytes, since the manifest before (``object_stores.Requests``);
+    #: that of the manifest itself is counted in the next one.
+    requests: dict[str, int] = field(default_factory=dict)
 
     def files(self) -> Iterator[StateFile]:
         """The files that it needs; one may come more than once."""
@@ -368,6 +373,7 @@ MANIFEST: Final = record(
     program=PROGRAM,
     committed=FLAG,
     in_flight=sequence(_FRAMES),
+    requests=mapping(INT).left_out_if_empty(),
 )
 
 _BLOCK: Final = 1 << 20

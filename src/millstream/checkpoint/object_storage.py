@@ -64,11 +64,6 @@ class ObjectStorage:
         return self._store.location
 
     @property
-    def requests(self) -> int:
-        """How many requests this copy has sent."""
-        return self._store.requests
-
-    @property
     def poll_interval(self) -> float:
         """A listing each half second would cost most of what small jobs pay."""
         return _POLL_SECONDS

@@ -48,6 +48,8 @@ class EpochMetadata:
     generation: int = 0
     job_id: str = ""
     published: int = 0
+    #: Requests of the driver to object stores since the last epoch, by kind, and bytes.
+    requests: Mapping[str, int] = field(default_factory=dict)
 
 
 def make_manifest(
@@ -80,7 +82,16 @@ def make_manifest(
         program=_program(metadata, acks, last),
         # Never carried forward: this epoch has processed what was in flight before it.
         in_flight=in_flight,
+        requests=_requests(metadata, acks),
     )
+
+
+def _requests(metadata: EpochMetadata, acks: Sequence[TaskAck]) -> dict[str, int]:
+    """Add up what driver and tasks have requested of object stores."""
+    total = Counter(metadata.requests)
+    for task in acks:
+        total.update(task.requests)
+    return dict(sorted(total.items()))
 
 
 def _of_program(metadata: EpochMetadata, last: Manifest | None) -> Manifest | None:

@@ -40,8 +40,15 @@ def open_storage(
     return LocalStorage(location, fsync=fsync, seal=seal)
 
 
-def open_storage_of(configuration: Configuration, location: str) -> CheckpointStorage:
+def open_storage_of(
+    configuration: Configuration, location: str, store_options: StoreOptions | None = None
+) -> CheckpointStorage:
     """Open the storage at a location, with the key, flushing and credentials of the options.
+
+    Args:
+        configuration: the options.
+        location: as of ``open_storage``.
+        store_options: those of a job; None: those of the configuration, of no job.
 
     Raises:
         ConfigurationError: the scheme is not supported, or an option makes no sense.
@@ -50,5 +57,5 @@ def open_storage_of(configuration: Configuration, location: str) -> CheckpointSt
         location,
         seal=seal_of(configuration.get(options.CHECKPOINT_HMAC_KEY_FILE)),
         fsync=configuration.get(options.CHECKPOINT_FSYNC),
-        store_options=StoreOptions.of(configuration),
+        store_options=store_options or StoreOptions.of(configuration),
     )

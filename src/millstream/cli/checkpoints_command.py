@@ -32,7 +32,7 @@ from millstream.cli.tables import Table
 from millstream.errors import CheckpointError
 from millstream.execution.savepoints import savepoint_format
 from millstream.metrics.progress import format_bytes, format_moment, format_watermark
-from millstream.object_stores import is_object_store
+from millstream.object_stores import RECEIVED_BYTES, REQUEST_KINDS, SENT_BYTES, is_object_store
 from millstream.state.canonical.restore import native_state
 from millstream.state.reader import open_state
 
@@ -276,6 +276,24 @@ def _list(storage: CheckpointStorage) -> None:
     if content.checkpoints and is_object_store(content.location):
         written = content.checkpoints[-1].written
         print(f"Objects written by the newest checkpoint: {written}, its manifest included")
+    if any(summary.requests for summary in content.checkpoints):
+        _requests(content.checkpoints)
+
+
+def _requests(checkpoints: list[CheckpointSummary]) -> None:
+    """Print the requests to object stores of each checkpoint, by kind."""
+    print("Requests to object stores since the checkpoint before:")
+    columns = ("epoch", *REQUEST_KINDS, "sent", "received")
+    table = Table(*((name, True) for name in columns))
+    for summary in checkpoints:
+        counts = summary.requests
+        table.add(
+            str(summary.epoch),
+            *(f"{counts.get(kind, 0):,}" for kind in REQUEST_KINDS),
+            format_bytes(counts.get(SENT_BYTES, 0)),
+            format_bytes(counts.get(RECEIVED_BYTES, 0)),
+        )
+    table.print()
 
 
 def _pending(pending: PendingCommits | None) -> None:

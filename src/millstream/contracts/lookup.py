@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millstream.object_stores import OpensStores
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -44,7 +46,7 @@ class LookupReader(ABC):
         """Let go of the connection; it may be called twice."""
 
 
-class LookupSource(ABC):
+class LookupSource(OpensStores, ABC):
     """A table that can be asked for rows by keys.
 
     Contract:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
+from millstream.object_stores import OpensStores
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -281,7 +283,7 @@ class Committer(ABC):
         """Let go of connections."""
 
 
-class Sink(ABC):
+class Sink(OpensStores, ABC):
     """Where results go.  Instances are pickled to the workers.
 
     ``guarantee`` is what the sink promises when the job is checkpointed exactly-once.

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
+from millstream.object_stores import OpensStores
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -410,7 +412,7 @@ class KnownSplits(Protocol):
         """How many there are."""
 
 
-class Source(ABC):
+class Source(OpensStores, ABC):
     """A replayable (or not) origin of records.  Instances are pickled to driver and workers.
 
     Contract:

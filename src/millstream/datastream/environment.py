@@ -36,7 +36,7 @@ from millstream.graph.job_files import cached_file_entry
 from millstream.graph.model import caller_location
 from millstream.graph.transformation import DEAD_LETTER_TAG, SourceTransformation
 from millstream.graph.translate import translate
-from millstream.object_stores import StoreOptions, initialize
+from millstream.object_stores import StoreOptions
 from millstream.types.type_information import check_type_argument
 from millstream.types.types import Types, from_arrow_schema
 
@@ -499,7 +499,6 @@ class StreamExecutionEnvironment(JobSettings):
     def __init__(self, configuration: Configuration) -> None:
         """Use ``get_execution_environment``."""
         super().__init__(configuration)
-        initialize(StoreOptions.of(configuration))  # for sources that read while they are made
         self._transformations: list[PhysicalTransformation] = []
         self._spark_dataframes: list[Any] = []
         self._last_id = 0
@@ -554,6 +553,8 @@ class StreamExecutionEnvironment(JobSettings):
         if not isinstance(given, Source):
             message = f"from_source() needs a Source, not {given!r}"
             raise ProgramError(message)
+        # It may look into its files for their schema.
+        source = source.opened_with(StoreOptions.of(self._configuration).access)
         return self._read(
             f"Source: {source_name}",
             type_info or source.produced_type,
@@ -760,7 +761,6 @@ class StreamExecutionEnvironment(JobSettings):
         refusal = self._configuration.refusal()
         if refusal is not None:
             raise ConfigurationError(refusal)
-        initialize(StoreOptions.of(self._configuration))
         name = job_name or self._configuration.get(options.JOB_NAME) or _DEFAULT_NAME
         of_tables = self._configuration.get(options.TABLE_PARALLELISM)
         return translate(

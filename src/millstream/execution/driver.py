@@ -106,7 +106,7 @@ def check_job(graph: JobGraph) -> None:
         os.environ[crash_points.GROUP_VARIABLE] = str(os.getpgrp())
     warn_of_missing_watermarks(graph)
     warn_of_missing_uids(graph)
-    check_directories(graph.configuration)
+    check_directories(graph.configuration, graph.files.store_options)
     _require_checkpoints_if_supervised(graph)
     job_files_of(graph.configuration)
 

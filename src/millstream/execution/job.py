@@ -39,7 +39,6 @@ from millstream.execution.savepoints import Savepoints, claims, delete_claimed, 
 from millstream.graph.job_files import JobFiles, job_files_of
 from millstream.graph.validation import edge_names
 from millstream.logs import LogSettings
-from millstream.object_stores import StoreOptions
 from millstream.state.canonical.restore import restore_canonical
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 
     from millstream.checkpoint.model import Manifest
     from millstream.checkpoint.savepoint import StartingPoint
-    from millstream.configuration.configuration import Configuration
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.operator import OperatorFactory, StateSection
     from millstream.execution.monitor import JobStart
@@ -61,9 +59,7 @@ _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 _LOCAL_NAME: Final = ".files"
 
 
-def ship_files(
-    configuration: Configuration, storage: CheckpointStorage, local_root: Path
-) -> JobFiles:
+def ship_files(graph: JobGraph, storage: CheckpointStorage, local_root: Path) -> JobFiles:
     """Send what a job's options name.
 
     Nothing is deleted: a run that has not been taken over yet may still need what it has sent.
@@ -72,8 +68,8 @@ def ship_files(
         ConfigurationError: a file is not there.
         DirectoryError: it cannot be written to the storage.
     """
-    files = tuple(_shipped(file, storage) for file in job_files_of(configuration))
-    store_options = StoreOptions.of(configuration)
+    files = tuple(_shipped(file, storage) for file in job_files_of(graph.configuration))
+    store_options = graph.files.store_options
     if not files:
         return JobFiles(store_options=store_options)
     return JobFiles(files, str(local_root / _LOCAL_NAME), storage, store_options)
@@ -230,7 +226,9 @@ def planned_start(graph: JobGraph) -> list[str]:
     """
     configuration = graph.configuration
     directory = configuration.get(options.CHECKPOINTS_DIRECTORY)
-    storage = open_storage_of(configuration, directory) if directory else None
+    storage = (
+        open_storage_of(configuration, directory, graph.files.store_options) if directory else None
+    )
     last, start = _found(storage, graph)
     if start is not None:
         return describe_start(graph, storage, start.manifest, origin=start.origin).lines()
@@ -355,7 +353,9 @@ class Job:
     ) -> None:
         configuration = graph.configuration
         self.graph = graph
-        self.directories = directories or JobDirectories.of(configuration)
+        self.directories = directories or JobDirectories.of(
+            configuration, graph.files.store_options
+        )
         #: Without a checkpoint directory the job is exactly-once for as long as this process
         #: lives; the temporary one is deleted at the end.
         self.temporary = self.directories.temporary
@@ -436,7 +436,7 @@ class Job:
 
     def _ship(self) -> None:
         graph = self.graph
-        graph.files = ship_files(graph.configuration, self.storage, self.local_root)
+        graph.files = ship_files(graph, self.storage, self.local_root)
 
     def new_coordinator(
         self,
@@ -463,6 +463,7 @@ class Job:
             on_pending=on_pending,
             commit_counts=self.commit_counts,
             tasks_at_work=tasks_at_work,
+            requests=self.graph.files.store_options.access.requests,
         )
 
     def clean_up(

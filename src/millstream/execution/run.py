@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millstream.execution.job import Job
     from millstream.execution.planned_source import Offset
     from millstream.execution.savepoints import SavepointRequest
+    from millstream.object_stores import StoreAccess
     from millstream.runtime.plan import ChannelStates, SplitAssignment
     from millstream.runtime.task_metrics import SplitFigures
 
@@ -53,6 +54,7 @@ def make_plan(
     local_root: str,
     state_backend: str,
     fsync: bool,
+    stores: StoreAccess,
     begins: bool = False,
     clock_moves: bool = True,
 ) -> EpochPlan:
@@ -87,6 +89,7 @@ def make_plan(
         fsync=fsync,
         clock_moves=clock_moves,
         in_flight=[] if last is None else last.in_flight,
+        stores=stores,
     )
 
 
@@ -376,6 +379,7 @@ class Run:
             fsync=job.fsync,
             begins=begins,
             clock_moves=self._clock_moves,
+            stores=job.graph.files.store_options.access,
         )
 
     def split_figures(self) -> list[SplitFigures]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from millstream.configuration import options
 from millstream.configuration.resources import default_max_parallelism
 from millstream.contracts.source import Boundedness
 from millstream.errors import ProgramError
-from millstream.graph.job_files import LARGE, check_picklable, warn_of_size
+from millstream.graph.job_files import LARGE, JobFiles, check_picklable, warn_of_size
 from millstream.graph.model import (
     JobGraph,
     Partitioning,
@@ -39,12 +39,15 @@ from millstream.graph.transformation import (
     TwoInputTransformation,
     UnionTransformation,
 )
+from millstream.object_stores import OpensStores, StoreOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from millstream.configuration.configuration import Configuration
+    from millstream.contracts.operator import OperatorFactory
     from millstream.graph.transformation import Transformation
+    from millstream.object_stores import StoreAccess
     from millstream.types.types import TypeInformation
 
 
@@ -101,6 +104,7 @@ def translate(
     configured = groups if groups > 0 else None
     nodes: dict[int, StreamNode] = {}
     number_of: dict[int, int] = {}
+    store_options = StoreOptions.of(configuration).for_job()
     for number, each in enumerate(physical, start=1):
         number_of[each.id] = number
         default = parallelism
@@ -108,6 +112,7 @@ def translate(
             read = (nodes[number_of[route.origin.id]] for route in routes[each.id])
             default = max(node.parallelism for node in read)
         nodes[number] = _node(number, each, uids[each.id], default, configured)
+        _open_with(nodes[number], store_options.access)
         if batch_mode:
             _without_time(nodes[number])
         nodes[number].max_parallelism_is_set = (
@@ -127,6 +132,7 @@ def translate(
         stages=cut_stages(nodes, edges),
         configuration=configuration,
         batch_mode=batch_mode,
+        files=JobFiles(store_options=store_options),
     )
     sources_before(graph)  # which may refuse it
     return graph
@@ -222,6 +228,17 @@ def _resolve(each: Transformation) -> list[_Route]:
         ]
     message = f"unknown transformation {type(each).__qualname__} ({each.location})"
     raise ProgramError(message)
+
+
+def _open_with(node: StreamNode, stores: StoreAccess) -> None:
+    """Let what a node reads and writes in object stores be opened with the options of the job."""
+    if node.source is not None:
+        node.source = node.source.opened_with(stores)
+    if node.sink is not None:
+        node.sink = node.sink.opened_with(stores)
+    factory: object = node.factory  # a Protocol, of which mypy does not know that it may be this
+    if isinstance(factory, OpensStores):
+        node.factory = cast("OperatorFactory", factory.opened_with(stores))
 
 
 def _node(

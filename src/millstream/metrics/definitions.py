@@ -8,6 +8,7 @@ from typing import Final
 
 from millstream.configuration import options
 from millstream.contracts.metrics import MetricKind
+from millstream.object_stores import RECEIVED_BYTES, SENT_BYTES
 
 
 class Scope(Enum):
@@ -81,6 +82,22 @@ def _counted(scope: Scope, name: str, counts: str) -> list[MetricDefinition]:
     ]
 
 
+#: What checkpoints count (``object_stores.Requests``) -> name and meaning of its metric.
+REQUEST_METRICS: Final = {
+    **{
+        kind: (f"num{kind.title()}Requests", f"{text}, as of the last checkpoint")
+        for kind, text in {
+            "put": "writes of whole objects",
+            "get": "reads of objects or their metadata",
+            "list": "pages of listings",
+            "delete": "deletions, of up to 1000 objects each",
+            "multipart": "requests of uploads in parts",
+        }.items()
+    },
+    SENT_BYTES: ("numBytesSent", "bytes of objects that were written, as of the last checkpoint"),
+    RECEIVED_BYTES: ("numBytesReceived", "bytes of objects that were read, likewise"),
+}
+
 _JOB: Final = (
     MetricDefinition(Scope.JOB_MANAGER, "numRunningJobs", _GAUGE, "1 while the job runs, else 0"),
     MetricDefinition(
@@ -133,6 +150,10 @@ _JOB: Final = (
         "lastCheckpointRestoreTimestamp",
         _GAUGE,
         "when a run last started from a checkpoint, in milliseconds since 1970; -1: never",
+    ),
+    *(
+        MetricDefinition(Scope.JOB, f"ObjectStore.{name}", _COUNTER, text, is_flinks=False)
+        for name, text in REQUEST_METRICS.values()
     ),
     MetricDefinition(Scope.JOB, "numberOfCompletedCheckpoints", _GAUGE, "since the driver started"),
     MetricDefinition(

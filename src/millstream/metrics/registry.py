@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ from millstream.checkpoint.publish import with_earlier
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millstream.contracts.metrics import MetricKind, all_together
 from millstream.graph.model import by_chain
-from millstream.metrics.definitions import DEFINED, STATUSES, Scope
+from millstream.metrics.definitions import DEFINED, REQUEST_METRICS, STATUSES, Scope
 from millstream.metrics.spans import checkpoint_span, failed_checkpoint_span, start_span
 from millstream.runtime.process_use import ProcessUse, this_process
 
@@ -93,6 +93,8 @@ class _Checkpoints:
     restored: int = -1
     duration: int = 0
     size: int = 0
+    #: To object stores, by kind, and bytes.
+    requests: Counter[str] = field(default_factory=Counter)
 
 
 class _Rates:
@@ -275,6 +277,7 @@ class MetricRegistry:
             self._last = manifest
             self._checkpoints.completed += 1
             self._checkpoints.duration, self._checkpoints.size = int(seconds * _SECOND), size
+            self._checkpoints.requests.update(manifest.requests)
             self._peaks.clear()
             for ack in acks:
                 self._take(with_earlier(ack, before))
@@ -438,6 +441,8 @@ class MetricRegistry:
         values["numberOfCompletedCheckpoints"] = checkpoints.completed
         values["numberOfFailedCheckpoints"] = checkpoints.failed
         values["totalNumberOfCheckpoints"] = checkpoints.completed + checkpoints.failed
+        for kind, (name, _) in REQUEST_METRICS.items():
+            values[f"ObjectStore.{name}"] = checkpoints.requests[kind]
         for name, value in values.items():
             yield _defined(Scope.JOB, name, value, self._job)
 

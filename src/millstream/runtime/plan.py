@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.contracts.batch import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millstream.object_stores import StoreAccess
 from millstream.runtime.exchange import WatermarkValve
 from millstream.runtime.stage import is_per_channel
 from millstream.state.rescale import Rehash
@@ -128,6 +129,8 @@ class EpochPlan:
     clock_moves: bool = True
     #: What barriers had overtaken at all tasks of the previous checkpoint.
     in_flight: list[FramesInFlight] = field(default_factory=list)
+    #: With which sources, sinks and state are opened in object stores.
+    stores: StoreAccess = field(default_factory=StoreAccess)
 
     def old_parallelism(self, uid: str) -> int:
         """How many subtasks an operator had at the end of the previous epoch; 0: it was not."""

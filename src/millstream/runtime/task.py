@@ -483,6 +483,7 @@ class Task:
         ack.seconds = time.monotonic() - self._started
         ack.cpu = time.process_time() - self._cpu
         ack.worker, ack.peak_memory = this_worker()
+        ack.requests = self._plan.stores.requests.take()
         outbox.add(Destination(ACKNOWLEDGEMENT_STAGE, 0), ACK, dumps(ack))
         yield from outbox.drain()
 

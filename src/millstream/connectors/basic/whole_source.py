@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from millstream.contracts.source import Source
+    from millstream.object_stores import StoreAccess
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class WholeSourceLookup(LookupSource):
 
     def open(self) -> LookupReader:
         return _WholeReader(self)
+
+    def opened_with(self, stores: StoreAccess) -> WholeSourceLookup:
+        return replace(self, source=self.source.opened_with(stores))
 
     def with_columns(self, names: Collection[str]) -> LookupSource:
         return replace(self, schema=some_fields(self.schema, names))

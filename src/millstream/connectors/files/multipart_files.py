@@ -33,12 +33,12 @@ from millstream.connectors.output_names import OutputNames, generation_of
 from millstream.contracts.sink import Committer, says_progress
 from millstream.crash_points import crash_point
 from millstream.errors import ObjectStoreError, PermanentSinkError, SinkError
-from millstream.object_stores import ObjectStore, file_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.contracts.sink import CommitRequest, Committable, WriterContext
+    from millstream.object_stores import ObjectStore
 
 
 #: Bytes of a part; S3 wants 5 MiB at least, and has 10,000 parts at most.
@@ -57,13 +57,13 @@ class MultipartFile:
     """A file that becomes an object when its upload is completed.
 
     Args:
-        location: the base directory, a URI.
+        store: the base directory.
         context: of the writer.
         final: the path below the base that the object gets.
     """
 
-    def __init__(self, location: str, context: WriterContext, final: str) -> None:
-        self._store = file_store(location)
+    def __init__(self, store: ObjectStore, context: WriterContext, final: str) -> None:
+        self._store = store
         self._final = final
         directory = pending_prefix(context.job_id, context.sink_uid)
         self._note = f"{directory}/{OutputNames.of_file(context, 'upload')}"
@@ -139,9 +139,9 @@ class MultipartFile:
 class MultipartCommitter(Committer):
     """Completes multipart uploads; aborts those that no manifest names."""
 
-    def __init__(self, location: str) -> None:
-        self.target = f"files in {location}"
-        self._location = location
+    def __init__(self, store: ObjectStore) -> None:
+        self.target = f"files in {store.location}"
+        self._store = store
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         """Complete the uploads, some at a time.
@@ -152,7 +152,7 @@ class MultipartCommitter(Committer):
         wanted = [request for request in requests if not says_progress(request.committable)]
         if not wanted:
             return
-        store = file_store(self._location)
+        store = self._store
         store.s3_client()  # made by one thread
         if len(wanted) == 1:
             _complete(store, wanted[0])
@@ -165,7 +165,7 @@ class MultipartCommitter(Committer):
     def abort_orphans(
         self, job_id: str, sink_uid: str, keep: Sequence[Committable], generation: int
     ) -> None:
-        store = file_store(self._location)
+        store = self._store
         kept = {_upload_of(each)["pending"] for each in keep if not says_progress(each)}
         prefix = pending_prefix(job_id, sink_uid)
         with explained(store, f"cannot list {prefix}"):

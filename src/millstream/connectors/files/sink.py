@@ -13,6 +13,7 @@ import errno
 import os
 import time
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
@@ -32,7 +33,7 @@ from millstream.connectors.formats.parquet_format import ParquetWriterFactory
 from millstream.connectors.output_names import OutputNames
 from millstream.contracts.sink import Committer, Sink, SinkWriter, WriterContext
 from millstream.errors import PermanentSinkError, SinkError
-from millstream.object_stores import ObjectStore, file_store, is_object_store
+from millstream.object_stores import ObjectStore, is_object_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.serialization import Encoder
     from millstream.contracts.sink import Committable
+    from millstream.object_stores import StoreAccess
     from millstream.types.types import TypeInformation
 
 
@@ -310,6 +312,11 @@ class FileSink(Sink):
         """The kind of sink, and its directory's name."""
         return f"{type(self).__name__} {PurePosixPath(self.location).name}"
 
+    def opened_with(self, stores: StoreAccess) -> Self:
+        made = copy(self)
+        made.stores = stores
+        return made
+
     @property
     def directory(self) -> Path:
         """The base directory on a file system.
@@ -322,7 +329,7 @@ class FileSink(Sink):
     def validate(self) -> None:
         """Check that the directory can be made; nothing is written before the first epoch."""
         if is_object_store(self.location):
-            store = file_store(self.location)
+            store = self.stores.open(self.location)
             store.check()
             store.s3_client()
             return
@@ -349,7 +356,7 @@ class FileSink(Sink):
 
     def create_committer(self) -> Committer:
         if is_object_store(self.location):
-            return MultipartCommitter(self.location)
+            return MultipartCommitter(self.stores.open(self.location))
         return PendingFileCommitter(self.directory, fsync=self.fsync)
 
     def new_file(self, context: WriterContext, final: str) -> PendingFile | MultipartFile:
@@ -360,7 +367,7 @@ class FileSink(Sink):
             final: its path below the base directory when it is committed.
         """
         if is_object_store(self.location):
-            return MultipartFile(self.location, context, final)
+            return MultipartFile(self.stores.open(self.location), context, final)
         return PendingFile(self.directory, context, final, fsync=self.fsync)
 
 

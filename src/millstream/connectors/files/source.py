@@ -8,9 +8,10 @@ with ``.`` or ``_`` are skipped; files are read in the order of their paths.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from millstream.connectors.formats.line_format import TextLineFormat
 from millstream.connectors.formats.parquet_format import ParquetFormat
 from millstream.contracts.source import Boundedness, Source, Split
 from millstream.errors import SourceError
+from millstream.object_stores import is_object_store
 from millstream.types.row import with_kind_column, without_kind_column
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         StreamFormat,
     )
     from millstream.contracts.source import KnownSplits, SourceBatch, SplitCursor
+    from millstream.object_stores import StoreAccess
     from millstream.types.time import Duration
     from millstream.types.types import TypeInformation
 
@@ -78,7 +81,10 @@ class FileSource(Source):
         self.paths = tuple(p if _is_uri(p) else str(Path(p).absolute()) for p in map(str, paths))
         self.interval = None if discovery_interval is None else discovery_interval.to_milliseconds()
         self.initial_limit = file_format.initial_limit
-        self._prepare()
+        #: An object store may refuse whoever has not the options of the job.
+        self._is_prepared = not any(is_object_store(path) for path in self.paths)
+        if self._is_prepared:
+            self._prepare()
 
     # -- constructors ----------------------------------------------------------------------------
 
@@ -183,7 +189,17 @@ class FileSource(Source):
 
     @property
     def produced_type(self) -> TypeInformation:
+        if self.file_format.needs_a_file:
+            self._prepare()
         return self.file_format.produced_type
+
+    def opened_with(self, stores: StoreAccess) -> FileSource:
+        made = copy(self)
+        made.stores, made.file_format = stores, self.file_format.opened_with(stores)
+        if not self._is_prepared:
+            made._is_prepared = True  # noqa: SLF001 - of the copy
+            made._prepare()  # noqa: SLF001 - likewise
+        return made
 
     def validate(self) -> None:
         """Check that every path exists; raises SourceError."""
@@ -229,7 +245,7 @@ class FileSource(Source):
         """Path and size of every file, sorted by path."""
         found: dict[str, int] = {}
         for path in self.paths:
-            filesystem, inner = resolve(path)
+            filesystem, inner = resolve(path, self.stores)
             prefix = (
                 path[: len(path) - len(inner)] if path.endswith(inner) and "://" in path else ""
             )
@@ -392,13 +408,18 @@ class FileColumns(FileFormat):
     def needs_a_file(self) -> bool:
         return self._inner.needs_a_file
 
+    def opened_with(self, stores: StoreAccess) -> Self:
+        made = super().opened_with(stores)
+        made._inner = self._inner.opened_with(stores)  # noqa: SLF001 - of the copy
+        return made
+
     def prepare(self, path: str) -> None:
         self._inner.prepare(path)
 
     def properties(self, path: str, size: int) -> dict[str, object]:
         found = self._inner.properties(path, size)
         if self._notes_time:
-            filesystem, inside = resolve(path)
+            filesystem, inside = resolve(path, self.stores)
             nanoseconds = filesystem.get_file_info(inside).mtime_ns
             found[_MODIFIED] = 0 if nanoseconds is None else nanoseconds // 1_000_000
         return found

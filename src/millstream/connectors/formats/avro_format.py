@@ -583,7 +583,7 @@ class AvroBlocks(BulkFormat):
         """The ends of the file's blocks, in records, and where they begin, in bytes."""
         ends: list[int] = []
         places: list[int] = []
-        with open_file(path) as file:
+        with open_file(path, self.stores) as file:
             for block in self._blocks(path, file):
                 ends.append((ends[-1] if ends else 0) + block.num_records)
                 places.append(block.offset)
@@ -603,7 +603,7 @@ class AvroBlocks(BulkFormat):
         path, ends = split_path(split), _numbers(split, "blocks")
         first = bisect_right(ends, start)
         position = ends[first - 1] if first else 0
-        with open_file(path) as file:
+        with open_file(path, self.stores) as file:
             blocks = self._blocks(path, file)
             file.seek(_numbers(split, "places")[first])
             records = (record for block in blocks for record in block)

@@ -151,7 +151,7 @@ class CsvFormat(SchemaFormat, LineFormat):
         """Detect records that span lines, and infer the schema if none was given."""
         if self.type_info is not None and self.options.multi_line is not None:
             return
-        head, complete = head_of_file(path)
+        head, complete = head_of_file(path, self.stores)
         if self.options.multi_line is None and self.quote is not None:
             self.multi_line = self._spans_lines(head[:DETECTION_SIZE])
         if self.type_info is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from enum import Enum
-from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,7 +24,7 @@ from millstream.errors import (
     ProgramError,
     SourceError,
 )
-from millstream.object_stores import is_object_store
+from millstream.object_stores import OpensStores, is_object_store
 from millstream.types.types import (
     ArrowTypeInfo,
     RowTypeInfo,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.serialization import Encoder
     from millstream.contracts.source import SourceBatch, Split, SplitCursor
+    from millstream.object_stores import StoreAccess
 
 
 #: Records per batch: small enough that watermarks move within an epoch.
@@ -60,7 +62,7 @@ class MalformedPolicy(Enum):
             raise ConfigurationError(message) from None
 
 
-class FileFormat(ABC):
+class FileFormat(OpensStores, ABC):
     """How one file is cut and read.
 
     Contract:
@@ -70,6 +72,11 @@ class FileFormat(ABC):
          ``[b, c)`` gives the records of ``[a, c)``.  (``millstream.testing.conformance``)
       3. Instances are picklable and never changed after ``prepare``.  (nobody)
     """
+
+    def opened_with(self, stores: StoreAccess) -> Self:
+        made = copy(self)
+        made.stores = stores
+        return made
 
     #: Offset units (bytes or rows) that the first epoch reads at most.
     initial_limit: int = 1_000_000
@@ -146,7 +153,7 @@ def is_local(path: str) -> bool:
     return "://" not in path or path.startswith("file:/")
 
 
-def resolve(path: str) -> tuple[Any, str]:
+def resolve(path: str, stores: StoreAccess) -> tuple[Any, str]:
     """The file system of a path or URI, and the path within it.
 
     Plain paths and ``file://`` are local, object stores are those of checkpoints; other schemes
@@ -155,7 +162,7 @@ def resolve(path: str) -> tuple[Any, str]:
     if "://" not in path and not path.startswith("file:/"):
         return fs.LocalFileSystem(), path
     if is_object_store(path):
-        return object_file_system(path)
+        return object_file_system(path, stores)
     try:
         filesystem, inner = fs.FileSystem.from_uri(path)
     except Exception as error:  # pyarrow raises ArrowInvalid, OSError, ImportError by scheme
@@ -164,13 +171,13 @@ def resolve(path: str) -> tuple[Any, str]:
     return filesystem, inner
 
 
-def open_file(path: str) -> Any:
+def open_file(path: str, stores: StoreAccess) -> Any:
     """Open a file for random access.
 
     Raises:
         SourceError: it cannot be opened.
     """
-    filesystem, inner = resolve(path)
+    filesystem, inner = resolve(path, stores)
     try:
         return filesystem.open_input_file(inner)
     except OSError as error:

@@ -595,7 +595,7 @@ class JsonLinesFormat(SchemaFormat, LineFormat):
     def prepare(self, path: str) -> None:
         if self.type_info is not None:
             return
-        head, complete = head_of_file(path)
+        head, complete = head_of_file(path, self.stores)
         if not complete:
             head = head[: head.rfind(b"\n") + 1] or head
         try:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from millstream.connectors.formats.row_format import RowDecoder, RowEncoder
     from millstream.contracts.batch import Batch
     from millstream.contracts.source import Split
+    from millstream.object_stores import StoreAccess
     from millstream.types.types import TypeInformation
 
 
@@ -73,13 +74,13 @@ def compression_of(path: str) -> str | None:
 
 
 @contextmanager
-def open_bytes(path: str) -> Iterator[Any]:
+def open_bytes(path: str, stores: StoreAccess) -> Iterator[Any]:
     """A file to read from, decompressed where its suffix says so (then without seek)."""
     compression = compression_of(path)
     if compression is None:
-        file = open_file(path)
+        file = open_file(path, stores)
     else:
-        filesystem, inner = resolve(path)
+        filesystem, inner = resolve(path, stores)
         try:
             file = filesystem.open_input_stream(inner, compression=compression)
         except OSError as error:
@@ -89,9 +90,9 @@ def open_bytes(path: str) -> Iterator[Any]:
         yield file
 
 
-def head_of_file(path: str, size: int = HEAD_SIZE) -> tuple[bytes, bool]:
+def head_of_file(path: str, stores: StoreAccess, size: int = HEAD_SIZE) -> tuple[bytes, bool]:
     """The first ``size`` bytes and whether that is all; for schema inference."""
-    with open_bytes(path) as file:
+    with open_bytes(path, stores) as file:
         head: bytes = file.read(size)
         return head, len(head) < size
 
@@ -169,7 +170,7 @@ class LineFormat(StreamFormat):
         path = split_path(split)
         if target >= end or compression_of(path) is not None:
             return end
-        with open_bytes(path) as file:
+        with open_bytes(path, self.stores) as file:
             if not self.multi_line:
                 return _line_start(file, target, end)
             data_start = len(self._header(file, end))
@@ -260,7 +261,7 @@ class LineFormat(StreamFormat):
         size = int(str(split.properties["size"]))
         if start >= stop:
             return
-        with open_bytes(path) as file:
+        with open_bytes(path, self.stores) as file:
             if compression_of(path) is not None:
                 yield from self._read_compressed(path, file, start)
                 return
@@ -398,7 +399,7 @@ class LineFormat(StreamFormat):
     def _place(self, path: str, position: int) -> str:
         """``file:line`` of a byte, counted only now that somebody needs it."""
         line, left = 1, position
-        with open_bytes(path) as file:
+        with open_bytes(path, self.stores) as file:
             while left > 0:
                 chunk = file.read(min(left, BLOCK_SIZE))
                 if not chunk:

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
-from millstream.object_stores import file_store
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.object_stores import ObjectEntry, ObjectStore
+    from millstream.object_stores import ObjectEntry, ObjectStore, StoreAccess
 
 
 #: Bytes that are read at a time where a reader asks for less.
 _READ_AHEAD: Final = 1 << 20
 
 
-def object_file_system(location: str) -> tuple[Any, str]:
+def object_file_system(location: str, stores: StoreAccess) -> tuple[Any, str]:
     """Return the file system of a URI of an object store, and the path within it.
 
     Raises:
@@ -28,7 +26,7 @@ def object_file_system(location: str) -> tuple[Any, str]:
     """
     scheme, _, path = location.partition("://")
     bucket = path.partition("/")[0]
-    store = file_store(f"{scheme}://{bucket}")
+    store = stores.open(f"{scheme}://{bucket}")
     return fs.PyFileSystem(_Handler(store, bucket)), path
 
 

@@ -59,12 +59,12 @@ class ParquetFormat(SchemaFormat, BulkFormat):
     def prepare(self, path: str) -> None:
         """Take the schema from the file."""
         if self.type_info is None:
-            with open_file(path) as file:
+            with open_file(path, self.stores) as file:
                 self.type_info = row_type_of(_plain(_parquet(path, file).schema_arrow))
 
     def properties(self, path: str, size: int) -> dict[str, object]:
         """The ends of the row groups, from the file's footer."""
-        with open_file(path) as file:
+        with open_file(path, self.stores) as file:
             metadata = _parquet(path, file).metadata
             ends: list[int] = []
             for group in range(metadata.num_row_groups):
@@ -88,7 +88,7 @@ class ParquetFormat(SchemaFormat, BulkFormat):
         groups = [i for i, end in enumerate(ends) if starts[i] < stop and end > start]
         if not groups or start >= stop:
             return
-        with open_file(path) as file:
+        with open_file(path, self.stores) as file:
             parquet = _parquet(path, file)
             if parquet.metadata.num_rows != split.properties["end"]:
                 message = f"{path!r} changed after it was discovered; a file must stay as it is"

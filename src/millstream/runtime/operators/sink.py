@@ -17,6 +17,7 @@ from millstream.contracts.operator import Operator, OperatorSnapshot
 from millstream.contracts.sink import PROGRESS, WriterContext
 from millstream.crash_points import crash_point
 from millstream.errors import MillstreamError, SinkError, TypeMismatchError
+from millstream.object_stores import OpensStores
 from millstream.runtime.user_code import private_copy, user_line
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from millstream.contracts.batch import Batch
     from millstream.contracts.operator import Checkpoint, RestoreContext
     from millstream.contracts.sink import Sink, SinkWriter
+    from millstream.object_stores import StoreAccess
 
 
 #: How much longer than a flush the pause after it is.
@@ -295,11 +297,14 @@ class _Output:
 
 
 @dataclass
-class SinkFactory:
+class SinkFactory(OpensStores):
     """Factory of sink operators."""
 
     sink: Sink
     keyed: ClassVar[bool] = False
+
+    def opened_with(self, stores: StoreAccess) -> SinkFactory:
+        return SinkFactory(self.sink.opened_with(stores))
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""

@@ -559,6 +559,7 @@ class PipelinedTask:
         states, state.pending = state.pending, []
         carrying = self._unconfirmed.carrying
         pending = PendingAck(whole, waiting, states, self._plan.storage, carrying, self._unwritten)
+        pending.stores = self._plan.stores
         pending.outputs, pending.failures = outputs, self._failures
         return pending
 

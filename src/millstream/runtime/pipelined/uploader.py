@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.checkpoint.packs import packing
 from millstream.crash_points import crash_point
 from millstream.errors import CorruptCheckpointError, MillstreamError, StateError
+from millstream.object_stores import StoreAccess
 from millstream.runtime.pipelined.control import Acknowledged, Declined
 from millstream.runtime.user_code import portable_error
 from millstream.types.pickling import dumps
@@ -82,6 +83,8 @@ class PendingAck:
     _turn: threading.Lock = field(default_factory=threading.Lock)
     #: All but its output is in the storage.
     is_uploaded: bool = False
+    #: Whose requests are counted.
+    stores: StoreAccess = field(default_factory=StoreAccess)
 
     def begin(self) -> None:
         """Note that its turn has come: from now on the uploader alone releases what it holds."""
@@ -135,6 +138,7 @@ class PendingAck:
         self.prepare_output()
         if not self.is_uploaded:
             self.upload()
+        self.ack.requests = self.stores.requests.take()
         return self.carrying(self.ack)
 
     def upload(self) -> None:

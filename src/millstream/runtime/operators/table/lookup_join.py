@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -22,6 +22,7 @@ from millstream.contracts.lookup import FoundRows
 from millstream.errors import ProgramError, SourceError
 from millstream.expressions.context import EvaluationContext
 from millstream.expressions.evaluator import compile_expression, compile_filter
+from millstream.object_stores import OpensStores
 from millstream.runtime.columnar.row_codec import RowCodec
 from millstream.runtime.columnar.row_groups import group_rows
 from millstream.runtime.operators.table.base import TableOperator
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from millstream.contracts.lookup import LookupCaching, LookupReader, LookupSource
     from millstream.contracts.operator import Operator, OperatorContext, Output
     from millstream.expressions.nodes import Expression
+    from millstream.object_stores import StoreAccess
     from millstream.types.logical_types import RowType
 
 
@@ -285,7 +287,7 @@ def _is_over(since: int, length: int | None, now: int) -> bool:
 
 
 @dataclass(frozen=True)
-class LookupJoinFactory:
+class LookupJoinFactory(OpensStores):
     """Factory of lookup joins.  They emit the left columns, then projections of the rows found."""
 
     left_type: RowType
@@ -309,6 +311,9 @@ class LookupJoinFactory:
     asking: LookupPolicy = field(default_factory=LookupPolicy)
     evaluation: EvaluationContext = field(default_factory=EvaluationContext)
     keyed: ClassVar[bool] = False
+
+    def opened_with(self, stores: StoreAccess) -> LookupJoinFactory:
+        return replace(self, source=self.source.opened_with(stores))
 
     def create(self) -> Operator:
         """Make a new, unopened instance."""
