@@ -30,6 +30,7 @@ from millstream.errors import (
 )
 from millstream.execution.job import _pack, delete_older_files, ship_files
 from millstream.graph.job_files import JobFiles, job_files_of
+from millstream.graph.model import JobGraph
 from millstream.runtime.job_files import bring_files, extract, working_directory
 from millstream.testing.local_run import run_and_collect
 from millstream.testing.mini_cluster import MiniCluster
@@ -263,10 +264,14 @@ def test_requirements_that_cannot_be_installed_say_what_pip_says(
         answers(env, times_of("nowhere_shipped"))
 
 
+def without_operators(options: dict[str, str]) -> JobGraph:
+    return JobGraph("a job", {}, [], [], Configuration(options))
+
+
 def shipped(tmp_path: Path, **entries: str) -> JobFiles:
     keys = {name.replace("_", ".", 1).replace("_", "-"): text for name, text in entries.items()}
     storage = LocalStorage(tmp_path / "checkpoints", fsync=False)
-    return ship_files(Configuration(keys), storage, tmp_path / "local")
+    return ship_files(without_operators(keys), storage, tmp_path / "local")
 
 
 def test_what_has_not_changed_is_not_sent_again_and_what_is_not_needed_goes(
@@ -381,7 +386,7 @@ def test_workers_that_ask_at_once_make_one(tmp_path: Path) -> None:
 def test_files_that_are_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
     storage = LocalStorage(tmp_path, fsync=False)
     with pytest.raises(ConfigurationError, match=message):
-        ship_files(Configuration({key: value}), storage, tmp_path)
+        ship_files(without_operators({key: value}), storage, tmp_path)
 
 
 @pytest.mark.both_engines

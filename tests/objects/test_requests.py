@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def copy_lines(
-    source: str, target: str, before: Callable[[], object] = lambda: None, **more: str
+    source: str,
+    target: str,
+    more: dict[str, str],
+    before: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a job that copies lines of text; ``before`` is called when it is submitted."""
     configuration = Configuration({"execution.target": "local", **more})
@@ -62,13 +65,13 @@ def test_checkpoints_have_the_requests_that_the_server_got(
     copy_lines(
         f"{bucket}/in",
         f"{bucket}/out",
-        lambda: before.append(len(s3_server.requests(name))),
-        **{
+        {
             "execution.checkpointing.dir": checkpoints,
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "execution.checkpointing.num-retained": "100",
             "millstream.execution": execution,
         },
+        lambda: before.append(len(s3_server.requests(name))),
     )
     requests = s3_server.requests(name)[before[0] :]
     counted: Counter[str] = Counter()
@@ -99,7 +102,7 @@ def test_two_jobs_of_one_process_have_different_credentials(
         copy_lines(
             f"{bucket}/{each}/in",
             f"{bucket}/{each}/out",
-            **{
+            {
                 **s3_server.options(),
                 "s3.access-key": keys[each],
                 "execution.checkpointing.dir": f"{bucket}/{each}/checkpoints",
