@@ -139,5 +139,9 @@ def test_whatever_fits_comes_back_from_any_values(seed: int) -> None:
             continue
         codec = ColumnCodec(form)
         held = [each for each in values if each is None or codec.fits(each)]
-        found = codec.values(codec.array(held))
-        assert list(map(dumps, found)) == list(map(dumps, held)), form
+        column = codec.array(held)
+        assert column is not None
+        assert list(map(dumps, codec.values(column))) == list(map(dumps, held)), form
+        assert (codec.array(values) is None) == (len(held) < len(values))
+        for at in range(len(held) + 1):  # a batch is a slice of what Parquet gives
+            assert list(map(dumps, codec.values(column[at:]))) == list(map(dumps, held[at:])), form

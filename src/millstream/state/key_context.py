@@ -25,7 +25,7 @@ from millstream.state.key_codec import (
 from millstream.state.registry import SWEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -279,6 +279,14 @@ def head_of_key(group: int, index: int, encoded: bytes) -> bytes:
         encoded: the key.
     """
     return _HEAD.pack(_TAG, group, index, len(encoded)) + encoded
+
+
+def heads_of_keys(groups: Sequence[int], index: int, encoded: Sequence[bytes]) -> list[bytes]:
+    """``head_of_key`` of each of some keys of a state."""
+    pack = _HEAD.pack
+    return [
+        pack(_TAG, group, index, len(key)) + key for group, key in zip(groups, encoded, strict=True)
+    ]
 
 
 def head_of_name(name: bytes) -> bytes:

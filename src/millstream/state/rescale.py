@@ -20,6 +20,8 @@ from itertools import chain, count, islice
 from math import gcd
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from millstream.contracts.operator import OperatorStateKind, StatePart
 from millstream.errors import StateError
 from millstream.state.key_codec import key_group_of_encoded
@@ -339,3 +341,15 @@ def timed_key_and_rest(name: bytes) -> tuple[bytes, bytes]:
     """The encoded key in the name of a ``T`` entry, and what stands behind it."""
     end = _TIMED_KEY_AT + int.from_bytes(name[_TIMED_LENGTH_AT:_TIMED_KEY_AT], "big")
     return name[_TIMED_KEY_AT:end], name[end:]
+
+
+def keys_and_rests(names: Sequence[bytes], *, timed: bool) -> tuple[list[bytes], list[bytes]]:
+    """The encoded keys in the names of some ``K`` or ``T`` entries, and what stands behind them."""
+    before, at = (_TIMED_LENGTH_AT, _TIMED_KEY_AT) if timed else (_LENGTH_AT, _KEY_AT)
+    sizes = np.frombuffer(b"".join([name[before:at] for name in names]), ">u4")
+    stops = at + sizes.astype(np.int64)
+    if (stops == np.fromiter(map(len, names), np.int64, len(names))).all():
+        return [name[at:] for name in names], [b""] * len(names)
+    places = stops.tolist()
+    keys = [name[at:stop] for name, stop in zip(names, places, strict=True)]
+    return keys, [name[stop:] for name, stop in zip(names, places, strict=True)]

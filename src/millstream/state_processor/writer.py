@@ -225,7 +225,7 @@ class SavepointWriter(TemporaryFiles):
             put = json.dumps({**meta, "index": index}).encode()
             counter = _counter(stores, batches).to_bytes(8, "big")
             target.write_all([(META + name.encode(), put), (CHUNK_COUNTER, counter)])
-            target.distribute(iter(entries), by_subtask=layout.is_chunked)
+            target.distribute(entries, by_subtask=layout.is_chunked)
         record = self._manifest.program[uid]
         if not name.startswith("\0"):
             states = {**record.states, name: description_of(meta)}
@@ -463,9 +463,10 @@ def _forms(stores: dict[int, KeyValueStore], section: Section) -> dict[str, Valu
     """The forms of the columns of a state, as they would be in a savepoint; empty if it is."""
     layout = SectionLayout(section)
     for store in stores.values():
-        found = [layout.take_apart(*each) for each in islice(scan_section(store, section), SAMPLE)]
+        found = list(islice(scan_section(store, section), SAMPLE))
         if found:
-            layout.find_forms(found)
+            names, stored = map(list, zip(*found, strict=True))
+            layout.find_forms(layout.take_apart(names, stored))
             return layout.value_forms
     return {}
 
@@ -486,8 +487,9 @@ def _counter(stores: dict[int, KeyValueStore], batches: list[pa.RecordBatch]) ->
     return max(found, default=0)
 
 
-def _require_distinct(entries: list[tuple[int, bytes, bytes]], what: str) -> None:
-    if len({name for _, name, _ in entries}) < len(entries):
+def _require_distinct(entries: list[tuple[list[int], list[bytes], list[bytes]]], what: str) -> None:
+    names = [name for _, some, _ in entries for name in some]
+    if len(set(names)) < len(names):
         message = f"{what}: two rows have the same key (and map key, or number)"
         raise StateError(message)
 

@@ -57,12 +57,13 @@ def test_agree_after_a_canonical_savepoint(name: str) -> None:
     restored = MemoryStore({key: value for key, value in state.items() if key[:1] == b"M"})
     for section in read_sections(store):
         layout = SectionLayout(section, 128)
-        entries = [layout.take_apart(*entry) for entry in scan_section(store, section)]
-        layout.find_forms(entries)
-        batch = layout.batch(entries, 0) if entries else None
-        if batch is not None:
-            found = layout.entries(iter([batch]), section.index)
-            restored.write([(key, value) for _, key, value in found])
+        entries = list(scan_section(store, section))
+        if entries:
+            taken = layout.take_apart(*map(list, zip(*entries, strict=True)))
+            layout.find_forms(taken)
+            batch = layout.batch(taken, 0)
+            for _, keys, values in layout.entries(iter([batch]), section.index):
+                restored.write(zip(keys, values, strict=True))
     assert sorted(restored.entries) == sorted(state)
     for key, value in state.items():
         if restored.entries[key] != value:  # pickled again

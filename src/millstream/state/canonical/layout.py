@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from millstream.errors import StateError
 from millstream.functions.window import TimeWindow
+from millstream.state.canonical.key_columns import (
+    encoded_keys,
+    held_keys,
+    key_groups,
+)
 from millstream.state.canonical.value_form import OBJECT, ColumnCodec, ValueForm, infer_form
-from millstream.state.key_codec import WindowCodec, encode_key, key_group_of_encoded
-from millstream.state.key_context import head_of_key
+from millstream.state.key_codec import WindowCodec, encode_key
+from millstream.state.key_context import heads_of_keys
 from millstream.state.reader import readable_codec, readable_key
-from millstream.state.rescale import key_and_rest, timed_key_and_rest
+from millstream.state.rescale import keys_and_rests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,6 +56,7 @@ _LATEST: Final = 2**46
 _TWO: Final = struct.Struct(">H")
 _LENGTH: Final = struct.Struct(">I")
 _WINDOWS: Final = WindowCodec()
+_INTEGERS: Final = ("Byte", "Short", "Integer", "Long")
 #: How many rows decide of a column's form.
 SAMPLE: Final = 4096
 #: Of chunks of windows' elements, and of all others.
@@ -57,30 +64,35 @@ _WINDOW_NUMBER: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
 
 
-class Entry(NamedTuple):
-    """An entry of a store, taken apart."""
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Some entries of a store, taken apart, in lists of one length."""
 
-    key: Any
-    stored_key: bytes
-    rest: bytes
-    time: int
-    #: The value; of a list, its elements; of what expires, with times.  ``_OPAQUE`` if only the
-    #: bytes are known.
-    value: Any
-    stored: bytes
+    #: As ``encode_key`` makes them; empty in chunks.
+    keys: list[bytes]
+    #: What stands behind the keys.
+    rests: list[bytes]
+    times: list[int]
+    #: Each is the value; of a list, its elements; of what expires, with times.  ``_OPAQUE`` if only
+    #: the bytes are known.
+    values: list[Any]
+    stored: list[bytes]
 
 
-class _Row(NamedTuple):
-    """An entry, or an element of a list, as a row of the file."""
+NO_ENTRIES: Final = Entries([], [], [], [], [])
 
-    entry: Entry
-    #: In the list; None if this is all of an entry.
-    position: int | None = None
+
+@dataclass(slots=True)
+class _ValueRows:
+    """The values of some entries as rows of the file."""
+
+    #: Of each entry: how many rows it has; None: one.
+    counts: list[int] | None
+    #: In lists; null if a row is all of an entry.
+    positions: pa.Array | None
     #: Milliseconds; None if it does not expire, or is only known as it is stored.
-    accessed: int | None = None
-    value: Any = None
-    #: The value as the store has it, if the column does not hold it.
-    stored: bytes | None = None
+    accessed: list[int | None] | None
+    columns: dict[str, pa.Array]
 
 
 #: Stands for a value of which only the bytes are known.
@@ -110,24 +122,34 @@ class Column:
         """Return whether the column holds a value."""
         return self.codec is not None and (value is None or self.codec.fits(value))
 
-    def columns(self, values: list[Any], stored: list[bytes | None]) -> dict[str, pa.Array]:
+    def columns(self, values: Sequence[Any], stored: Sequence[bytes]) -> dict[str, pa.Array]:
         """The columns of some rows.
 
         Args:
-            values: what fits; None where it does not.
-            stored: as the store has it; None where the value fits.
+            values: of which it may hold some.
+            stored: as the store has them.
         """
         if self.codec is None:
             return {self.name: pa.array(stored, pa.binary())}
-        others = pa.array(stored, pa.binary())
-        return {self.name: self.codec.array(values), self.name + OTHER: others}
+        column, others = self.codec.array(values), pa.nulls(len(values), pa.binary())
+        if column is None:
+            held = [self.fits(value) for value in values]
+            column = self.codec.array(
+                [value if fits else None for value, fits in zip(values, held, strict=True)]
+            )
+            others = pa.array(stored, pa.binary(), mask=np.array(held, bool))
+        return {self.name: column, self.name + OTHER: others}
 
-    def read(self, batch: pa.RecordBatch) -> tuple[list[Any], list[bytes | None]]:
-        """Values and stored values of some rows, as ``columns`` takes them."""
+    def read(self, batch: pa.RecordBatch) -> tuple[list[Any], list[bytes | None] | None]:
+        """Values of some rows, and what stands in the store for others; None: nothing does."""
         if self.codec is None:
             return [None] * batch.num_rows, batch.column(self.name).to_pylist()
-        values = self.codec.values(batch.column(self.name))
-        return values, batch.column(self.name + OTHER).to_pylist()
+        return self.codec.values(batch.column(self.name)), self.others(batch)
+
+    def others(self, batch: pa.RecordBatch) -> list[bytes | None] | None:
+        """What the column does not hold of some rows; None: it holds them all."""
+        others = batch.column(self.name + OTHER)
+        return None if others.null_count == len(others) else others.to_pylist()
 
     def form(self) -> dict[str, Any]:
         """Its form as the metadata of the file has it."""
@@ -168,58 +190,72 @@ class SectionLayout:
         self._is_known = self._is_list or section.format in ("pickle", "typed")
         self._codec = readable_codec(section)
         self._expires = section.expires and self._is_known
+        #: Whether a number may stand in more bytes than it needs (``ValueCodec.encode_all``).
+        self._has_widths = section.format == "typed" and section.schema in _INTEGERS
         self._columns: dict[str, Column] = {}
         if columns is not None:
             self._columns = {name: Column.of_form(name, form) for name, form in columns.items()}
 
     # From entries to rows.
 
-    def take_apart(self, name: bytes, stored: bytes) -> Entry:
-        """Take an entry of the store apart.
-
-        Raises:
-            StateError: its key cannot be read.
-        """
+    def take_apart(self, names: list[bytes], stored: list[bytes]) -> Entries:
+        """Take entries of the store apart, of which there are some."""
+        times = list(map(_time_of, names)) if self.is_chunked or self._is_timed else []
         if self.is_chunked:
-            time = _time_of(name)
-            return Entry(None, b"", name[3:], time, _OPAQUE, stored)
-        timed = self._is_timed
-        stored_key, rest = timed_key_and_rest(name) if timed else key_and_rest(name)
-        value = self._value_of(stored) if self._is_known else _OPAQUE
-        key = readable_key(stored_key)
-        return Entry(key, stored_key, rest, _time_of(name) if timed else 0, value, stored)
+            values = [_OPAQUE] * len(names)
+            return Entries([], [name[3:] for name in names], times, values, stored)
+        keys, rests = keys_and_rests(names, timed=self._is_timed)
+        return Entries(keys, rests, times, self._known_values(stored), stored)
+
+    def _known_values(self, stored: list[bytes]) -> list[Any]:
+        """Each value, if it is known and would be stored in equal bytes again."""
+        if not self._is_known:
+            return [_OPAQUE] * len(stored)
+        try:
+            values = list(self._codec.decode_all(stored))
+            are_known = (
+                not self._codec.is_typed
+                or (self._has_widths and set(map(type, values)) == {int})
+                or list(map(self._codec.encode, values)) == stored
+            )
+        except Exception:  # noqa: BLE001 - of whatever a value is
+            are_known = False
+        return values if are_known else list(map(self._value_of, stored))
 
     def _value_of(self, stored: bytes) -> Any:
-        """The value, if it is known and would be stored in the same bytes again."""
         try:
             value = self._codec.decode(stored)
             # A pickle has several forms; what is equal and of the same types is the same.
             if self._codec.is_typed and self._codec.encode(value) != stored:
-                return _OPAQUE
+                return value if self._has_widths and type(value) is int else _OPAQUE
         except Exception:  # noqa: BLE001 - of whatever a value is: it stays as it is stored
             return _OPAQUE
         return value
 
-    def find_forms(self, entries: Sequence[Entry]) -> None:
-        """Choose the forms of columns from the first entries."""
+    def find_forms(self, entries: Entries) -> None:
+        """Choose the forms of columns from the first entries.
+
+        Raises:
+            StateError: a key cannot be read.
+        """
         if self.is_chunked:
             self._columns = {VALUE: Column(VALUE, None)}
             return
-        found = {KEY: infer_form(each.key for each in entries)}
+        found = {KEY: infer_form(map(readable_key, entries.keys[:SAMPLE]))}
         if self._has_map_key:
-            found[MAP_KEY] = infer_form(readable_key(each.rest) for each in entries)
+            found[MAP_KEY] = infer_form(map(readable_key, entries.rests[:SAMPLE]))
         if self.section.format:
-            found[VALUE] = infer_form(self._plain_values(entries))
+            found[VALUE] = infer_form(self._plain_values(entries.values[:SAMPLE]))
         self._columns = {name: Column.of_form(name, form) for name, form in found.items()}
 
-    def _plain_values(self, entries: Sequence[Entry]) -> Iterator[Any]:
-        for entry in entries:
-            elements = self._elements(entry)
-            yield from [entry.value] if elements is None else (value for _, value in elements)
+    def _plain_values(self, values: list[Any]) -> Iterator[Any]:
+        for value in values:
+            elements = self._elements(value)
+            yield from [value] if elements is None else (each for _, each in elements)
 
-    def _elements(self, entry: Entry) -> list[tuple[int | None, Any]] | None:
+    def _elements(self, value: Any) -> list[tuple[int | None, Any]] | None:
         """Time of last access and value of each element; None if only the bytes are known."""
-        found = entry.value if self._is_list else [entry.value]
+        found = value if self._is_list else [value]
         if type(found) is not list or found[:1] == [_OPAQUE]:
             return None
         if not self._expires:
@@ -271,7 +307,7 @@ class SectionLayout:
             for name, column in self._columns.items()
         }
 
-    def batch(self, entries: Sequence[Entry], subtask: int) -> pa.RecordBatch:
+    def batch(self, entries: Entries, subtask: int) -> pa.RecordBatch:
         """The rows of some entries.
 
         Raises:
@@ -279,66 +315,88 @@ class SectionLayout:
         """
         if self.is_chunked:
             columns = {
-                SUBTASK: pa.array([subtask] * len(entries), pa.int32()),
-                TIME: pa.array([each.time for each in entries], pa.int64()),
-                NAME: pa.array([each.rest for each in entries], pa.binary()),
-                VALUE: pa.array([each.stored for each in entries], pa.binary()),
+                SUBTASK: pa.array([subtask] * len(entries.rests), pa.int32()),
+                TIME: pa.array(entries.times, pa.int64()),
+                NAME: pa.array(entries.rests, pa.binary()),
+                VALUE: pa.array(entries.stored, pa.binary()),
             }
             return self._record_batch(columns)
-        rows = [row for entry in entries for row in self._rows(entry)]
-        columns = self._key_columns(KEY, [(row.entry.key, row.entry.stored_key) for row in rows])
-        columns.update(self._name_columns([row.entry.rest for row in rows]))
+        columns = self._key_columns(KEY, entries.keys)
+        columns.update(self._name_columns(entries.rests))
         if self._is_timed:
-            columns[TIME] = pa.array([row.entry.time for row in rows], pa.int64())
+            columns[TIME] = pa.array(entries.times, pa.int64())
+        rows = self._value_rows(entries)
+        if rows.counts is not None:
+            places = pa.array(np.repeat(np.arange(len(rows.counts)), rows.counts))
+            columns = {name: column.take(places) for name, column in columns.items()}
         if self._is_list:
-            columns[POSITION] = pa.array([row.position for row in rows], pa.int32())
+            columns[POSITION] = rows.positions
         if self._expires:
-            columns[LAST_ACCESS] = pa.array([row.accessed for row in rows], pa.timestamp("ms"))
-        if self.section.format:
-            values, stored = [row.value for row in rows], [row.stored for row in rows]
-            columns.update(self._columns[VALUE].columns(values, stored))
+            columns[LAST_ACCESS] = pa.array(rows.accessed, pa.timestamp("ms"))
+        columns.update(rows.columns)
         return self._record_batch(columns)
 
     def _record_batch(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         schema = self.schema
         return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
-    def _rows(self, entry: Entry) -> Iterator[_Row]:
+    def _value_rows(self, entries: Entries) -> _ValueRows:
         if not self.section.format:
-            if entry.stored:
-                message = f"an entry of {self.section.kind} has a value: {entry.stored[:40]!r}"
+            for stored in filter(None, entries.stored):
+                message = f"an entry of {self.section.kind} has a value: {stored[:40]!r}"
                 raise StateError(message)
-            yield _Row(entry)
-            return
+            return _ValueRows(None, None, None, {})
+        if self._is_list:
+            return self._list_rows(entries)
+        values: list[Any] = entries.values
+        accessed: list[int | None] | None = None
+        if self._expires:
+            stamped = [each if _is_stamped(each) else (None, _OPAQUE) for each in values]
+            accessed, values = (list(each) for each in zip(*stamped, strict=True))
+        return _ValueRows(
+            None, None, accessed, self._columns[VALUE].columns(values, entries.stored)
+        )
+
+    def _list_rows(self, entries: Entries) -> _ValueRows:
         column = self._columns[VALUE]
-        elements = self._elements(entry)
-        if elements and all(column.fits(value) for _, value in elements):
-            for position, (time, value) in enumerate(elements):
-                yield _Row(entry, position, time, value)
-            return
-        time = None
-        if elements and not self._is_list:
-            time = elements[0][0]
-        yield _Row(entry, accessed=time, stored=entry.stored)
-
-    def _key_columns(self, name: str, keys: Sequence[tuple[Any, bytes]]) -> dict[str, pa.Array]:
-        """The columns of keys or map keys, each given with its bytes in the store."""
-        column = self._columns[name]
+        counts: list[int] = []
+        positions: list[int | None] = []
+        accessed: list[int | None] = []
         values: list[Any] = []
-        stored: list[bytes | None] = []
-        known, is_held = b"", False
-        for key, encoded in keys:
-            if encoded != known:
-                known = encoded
-                is_held = column.fits(key) and encode_key(key) == known
-            values.append(key if is_held else None)
-            stored.append(None if is_held else known)
-        return column.columns(values, stored)
+        stored: list[bytes] = []
+        for value, content in zip(entries.values, entries.stored, strict=True):
+            elements = self._elements(value)
+            if not elements or not all(column.fits(each) for _, each in elements):
+                elements = [(None, _OPAQUE)]
+                positions.append(None)
+            else:
+                positions.extend(range(len(elements)))
+            counts.append(len(elements))
+            for time, each in elements:
+                accessed.append(time)
+                values.append(each)
+                stored.append(content)
+        places = pa.array(positions, pa.int32())
+        return _ValueRows(counts, places, accessed, column.columns(values, stored))
 
-    def _name_columns(self, rests: Sequence[bytes]) -> dict[str, pa.Array]:
+    def _key_columns(self, name: str, encoded: list[bytes]) -> dict[str, pa.Array]:
+        """The columns of keys or map keys."""
+        column = self._columns[name]
+        if column.codec is None:
+            return {name: pa.array(encoded, pa.binary())}
+        held, others = held_keys(encoded, column.codec, readable_key)
+        return {name: held, name + OTHER: others}
+
+    def _name_columns(self, rests: list[bytes]) -> dict[str, pa.Array]:
         if self._has_map_key:
-            return self._key_columns(MAP_KEY, [(readable_key(rest), rest) for rest in rests])
-        starts, ends, numbers, others = zip(*map(self._split, rests), strict=True)
+            return self._key_columns(MAP_KEY, rests)
+        distinct = set(rests)
+        if distinct == {b""}:
+            kinds = dict.fromkeys((WINDOW_START, WINDOW_END, NUMBER), pa.int64())
+            kinds[NAMESPACE] = pa.binary()
+            return {name: pa.nulls(len(rests), kind) for name, kind in kinds.items()}
+        parts = {rest: self._split(rest) for rest in distinct}
+        starts, ends, numbers, others = zip(*map(parts.__getitem__, rests), strict=True)
         columns = {NAMESPACE: pa.array(others, pa.binary())}
         if self._has_window:
             columns[WINDOW_START] = pa.array(starts, pa.int64())
@@ -398,10 +456,12 @@ class SectionLayout:
         for name, column in self._columns.items():
             values, stored = column.read(batch)
             read = readable_key if name != VALUE else self._readable
-            shown[name] = [
-                value if other is None else read(other)
-                for value, other in zip(values, stored, strict=True)
-            ]
+            if stored is not None:
+                values = [
+                    value if other is None else read(other)
+                    for value, other in zip(values, stored, strict=True)
+                ]
+            shown[name] = values
         names = [name for name in self.schema.names if name in shown]
         for row in zip(*(shown[name] for name in names), strict=True):
             yield dict(zip(names, row, strict=True))
@@ -418,12 +478,15 @@ class SectionLayout:
 
     def entries(
         self, batches: Iterator[pa.RecordBatch], index: int
-    ) -> Iterator[tuple[int, bytes, bytes]]:
-        """Key group (of chunks: subtask), name and value of each entry of some rows.
+    ) -> Iterator[tuple[list[int], list[bytes], list[bytes]]]:
+        """Key groups (of chunks: subtasks), names and values of the entries of some rows.
 
         Args:
             batches: the rows, in the order in which they were written.
             index: the number that the section has in the new store.
+
+        Yields:
+            Some of them at a time.
 
         Raises:
             StateError: rows do not make entries.
@@ -431,37 +494,50 @@ class SectionLayout:
         number = _TWO.pack(index)
         if self.is_chunked:
             for batch in batches:
-                columns = (batch.column(name).to_pylist() for name in (SUBTASK, NAME, VALUE))
-                for subtask, rest, stored in zip(*columns, strict=True):
-                    yield subtask, b"C" + number + rest, stored
+                subtasks, names, stored = (
+                    batch.column(name).to_pylist() for name in (SUBTASK, NAME, VALUE)
+                )
+                yield subtasks, [b"C" + number + name for name in names], stored
             return
-        for time, key, rest, stored in self._values(batches):
-            group = key_group_of_encoded(key, self._groups)
+        for times, keys, rests, stored in self._values(batches):
+            groups = key_groups(keys, self._groups)
             if self._is_timed:
-                head = b"T" + number + _TIME.pack(time + _BIAS) + _TWO.pack(group)
-                yield group, head + _LENGTH.pack(len(key)) + key + rest, stored
+                heads = [
+                    b"T"
+                    + number
+                    + _TIME.pack(time + _BIAS)
+                    + _TWO.pack(group)
+                    + _LENGTH.pack(len(key))
+                    + key
+                    for time, group, key in zip(times, groups, keys, strict=True)
+                ]
             else:
-                yield group, head_of_key(group, index, key) + rest, stored
+                heads = heads_of_keys(groups, index, keys)
+            yield groups, list(map(bytes.__add__, heads, rests)) if any(rests) else heads, stored
 
     def _values(
         self, batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[tuple[int, bytes, bytes, bytes]]:
-        """Time, encoded key, what stands behind it, and the value as it is stored."""
-        if not self._is_list:
-            for batch in batches:
-                names = self._names(batch)
-                yield from (
-                    (*name, stored)
-                    for name, stored in zip(names, self._stored_values(batch), strict=True)
-                )
+    ) -> Iterator[tuple[list[int], list[bytes], list[bytes], list[bytes]]]:
+        """Times, encoded keys, what stands behind them, and values as they are stored."""
+        if self._is_list:
+            yield from self._lists(batches)
             return
+        for batch in batches:
+            if batch.num_rows:
+                yield (*self._names(batch), self._stored_values(batch))
+
+    def _lists(
+        self, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[list[int], list[bytes], list[bytes], list[bytes]]]:
         # Elements of one list may go on in the next batch.
         place: tuple[int, bytes, bytes] | None = None
         elements: list[Any] = []
+        found: list[tuple[int, bytes, bytes, bytes]] = []
         for batch in batches:
             positions = batch.column(POSITION).to_pylist()
-            rows = zip(self._names(batch), positions, self._list_values(batch), strict=True)
-            for name, position, (value, stored) in rows:
+            names = zip(*self._names(batch), strict=True)
+            rows = zip(names, positions, *self._list_values(batch), strict=True)
+            for name, position, value, stored in rows:
                 if position != 0 and position is not None:
                     if name != place or position != len(elements):
                         message = (
@@ -472,47 +548,62 @@ class SectionLayout:
                     elements.append(value)
                     continue
                 if place is not None:
-                    yield (*place, self._codec.encode(elements))
+                    found.append((*place, self._codec.encode(elements)))
                 place, elements = name, [value]
                 if position is None:
-                    yield (*name, _present(stored, self.section.name))
+                    found.append((*name, _present(stored, self.section.name)))
                     place = None
+            if found:
+                yield tuple(map(list, zip(*found, strict=True)))  # type: ignore[misc] # four lists
+                found = []
         if place is not None:
-            yield (*place, self._codec.encode(elements))
+            yield [place[0]], [place[1]], [place[2]], [self._codec.encode(elements)]
 
-    def _names(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes, bytes]]:
+    def _names(self, batch: pa.RecordBatch) -> tuple[list[int], list[bytes], list[bytes]]:
         times = batch.column(TIME).to_pylist() if self._is_timed else [0] * batch.num_rows
-        keys = _encoded_keys(*self._columns[KEY].read(batch))
+        keys = self._encoded_keys(KEY, batch)
         if self._has_map_key:
-            rests = _encoded_keys(*self._columns[MAP_KEY].read(batch))
-        else:
-            nothing = [None] * batch.num_rows
-            columns = [
-                batch.column(name).to_pylist() if name in batch.schema.names else nothing
-                for name in (WINDOW_START, WINDOW_END, NUMBER, NAMESPACE)
-            ]
-            rests = [self._join(*parts) for parts in zip(*columns, strict=True)]
-        return zip(times, keys, rests, strict=True)
+            return times, keys, self._encoded_keys(MAP_KEY, batch)
+        columns = {
+            name: batch.column(name)
+            for name in (WINDOW_START, WINDOW_END, NUMBER, NAMESPACE)
+            if name in batch.schema.names
+        }
+        if all(column.null_count == len(column) for column in columns.values()):
+            return times, keys, [b""] * batch.num_rows
+        nothing = [None] * batch.num_rows
+        parts = [
+            columns[name].to_pylist() if name in columns else nothing
+            for name in (WINDOW_START, WINDOW_END, NUMBER, NAMESPACE)
+        ]
+        return times, keys, [self._join(*each) for each in zip(*parts, strict=True)]
+
+    def _encoded_keys(self, name: str, batch: pa.RecordBatch) -> list[bytes]:
+        column = self._columns[name]
+        if column.codec is None:
+            stored: list[bytes] = batch.column(name).to_pylist()
+            return [encode_key(None) if each is None else each for each in stored]
+        return encoded_keys(batch.column(name), column.others(batch), column.codec)
 
     def _stored_values(self, batch: pa.RecordBatch) -> list[bytes]:
         if not self.section.format:
             return [b""] * batch.num_rows
-        column = self._columns[VALUE]
-        if column.codec is None:
-            found = column.read(batch)[1]
-            return [_present(each, self.section.name) for each in found]
+        values, stored = self._list_values(batch)
+        if self._columns[VALUE].codec is None:
+            return [_present(each, self.section.name) for each in stored]
+        encode = self._codec.encode
         return [
-            self._codec.encode(value) if stored is None else stored
-            for value, stored in self._list_values(batch)
+            encode(value) if other is None else other
+            for value, other in zip(values, stored, strict=True)
         ]
 
-    def _list_values(self, batch: pa.RecordBatch) -> list[tuple[Any, bytes | None]]:
-        """Each value, with its time of last access if it expires; and it as it is stored."""
+    def _list_values(self, batch: pa.RecordBatch) -> tuple[list[Any], list[bytes | None]]:
+        """Values, with their times of last access if they expire; and them as they are stored."""
         values, stored = self._columns[VALUE].read(batch)
         if self._expires:
             times = batch.column(LAST_ACCESS).cast(pa.int64()).to_pylist()
             values = list(zip(times, values, strict=True))
-        return list(zip(values, stored, strict=True))
+        return values, [None] * batch.num_rows if stored is None else stored
 
 
 def _is_stamped(value: Any) -> bool:
@@ -527,13 +618,6 @@ def _is_stamped(value: Any) -> bool:
 
 def _time_of(name: bytes) -> int:
     return int(_TIME.unpack_from(name, 3)[0]) - _BIAS
-
-
-def _encoded_keys(values: list[Any], stored: list[bytes | None]) -> list[bytes]:
-    return [
-        encode_key(value) if other is None else other
-        for value, other in zip(values, stored, strict=True)
-    ]
 
 
 def _present(stored: bytes | None, name: str) -> bytes:

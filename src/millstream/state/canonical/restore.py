@@ -6,9 +6,9 @@ import contextlib
 import json
 import tempfile
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from millstream.checkpoint.canonical import (
     KEYED,
@@ -30,7 +30,7 @@ from millstream.state.operator_state import StateContent, prepare_states
 from millstream.state.registry import META, section_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from millstream.checkpoint.canonical import CanonicalSavepoint
     from millstream.checkpoint.model import Manifest, OperatorAck
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from millstream.contracts.key_value_store import KeyValueStore, StateHandle
     from millstream.contracts.operator import OperatorStateHandle
     from millstream.state.registry import Section
-
-
-_BATCH: Final = 4_000
 
 
 def restore_canonical(
@@ -193,25 +190,32 @@ class Stores:
         for store in self._stores.values():
             store.write(puts)
 
-    def distribute(self, entries: Iterator[tuple[int, bytes, bytes]], *, by_subtask: bool) -> None:
+    def distribute(
+        self,
+        entries: Iterable[tuple[list[int], list[bytes], list[bytes]]],
+        *,
+        by_subtask: bool,
+    ) -> None:
         """Write each entry where its key group, or its subtask, is.
+
+        Args:
+            entries: as ``SectionLayout.entries`` gives them.
+            by_subtask: they come with subtasks.
 
         Raises:
             CorruptCheckpointError: there is no such subtask.
         """
-        while batch := list(islice(entries, _BATCH)):
-            puts: dict[int, list[tuple[bytes, bytes]]] = {}
-            for place, name, value in batch:
-                subtask = place if by_subtask else self._subtasks[place]
-                puts.setdefault(subtask, []).append((name, value))
-            for subtask, some in puts.items():
+        for places, names, values in entries:
+            subtasks = places if by_subtask else [self._subtasks[place] for place in places]
+            for subtask in sorted(set(subtasks)):
                 store = self._stores.get(subtask)
                 if store is None:
                     message = (
                         f"the savepoint has state of subtask {subtask}, which it does not list"
                     )
                     raise CorruptCheckpointError(message)
-                store.write(some)
+                own = [each == subtask for each in subtasks]
+                store.write(compress(zip(names, values, strict=True), own))
 
 
 def _restored_states(

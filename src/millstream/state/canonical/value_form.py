@@ -10,8 +10,11 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from millstream.types.row import Row, RowKind, row_class
@@ -261,7 +264,7 @@ def infer_form(values: Iterable[object]) -> ValueForm:
 
 
 class ColumnCodec:
-    """Turns values of one form into a column and back.
+    """Turns values of one form into a column and back, a batch at a time.
 
     Args:
         form: which is known.
@@ -277,20 +280,15 @@ class ColumnCodec:
         self._to_column = _to_column(form)
         self._from_column = _from_column(form)
 
-    def array(self, values: Sequence[Any]) -> pa.Array:
-        """Return the column of values that fit."""
-        convert = self._to_column
-        if convert is not None:
-            values = [None if value is None else convert(value) for value in values]
-        return pa.array(values, type=self.type)
+    def array(self, values: Sequence[Any]) -> pa.Array | None:
+        """Return the column of some values; None if one of them does not fit."""
+        return self._to_column(values)
 
     def values(self, column: pa.Array | pa.ChunkedArray) -> list[Any]:
         """Return the values of a column."""
-        found: list[Any] = column.to_pylist(maps_as_pydicts=None)
-        convert = self._from_column
-        if convert is None:
-            return found
-        return [None if value is None else convert(value) for value in found]
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        return self._from_column(column)
 
 
 def column_type(form: ValueForm) -> pa.DataType:
@@ -348,44 +346,182 @@ def _is_decimal(value: Any, scale: int) -> bool:
     return bool(value) or not sign  # a column has no negative zero
 
 
-def _or_none(convert: Callable[[Any], Any] | None, value: Any) -> Any:
-    return value if value is None or convert is None else convert(value)
+#: Scalars that fit if they are of the class and Arrow takes them, without a test of each.
+_BY_CLASS: Final[dict[str, type]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    "date": date,
+}
+_NONE: Final = type(None)
+_ToColumn: TypeAlias = "Callable[[Sequence[Any]], pa.Array | None]"
+_FromColumn: TypeAlias = "Callable[[pa.Array], list[Any]]"
 
 
-def _to_column(form: ValueForm) -> Callable[[Any], Any] | None:
-    """What turns a value into what Arrow takes; None: nothing need be done."""
+def _to_column(form: ValueForm) -> _ToColumn:
+    """What makes the column of values; it returns None if one of them does not fit."""
+    kind = form.kind
+    if kind in _SCALARS or kind == "decimal":
+        return _scalars_to_column(form)
     parts = [_to_column(part) for part in form.parts]
-    if form.kind in ("tuple", "row"):
-        names = _field_names(form)
-        return lambda value: {
-            name: _or_none(convert, each)
-            for name, convert, each in zip(names, parts, value, strict=True)
-        }
-    if form.kind == "map":
-        key, other = parts
-        return lambda value: [
-            (_or_none(key, name), _or_none(other, each)) for name, each in value.items()
-        ]
-    if form.kind == "list" and parts[0] is not None:
-        (convert,) = parts
-        return lambda value: [_or_none(convert, each) for each in value]
-    return None
+    if kind == "list":
+        return partial(_lists_to_column, column_type(form), parts[0])
+    if kind == "map":
+        return partial(_maps_to_column, column_type(form), parts[0], parts[1])
+    kinds = {_NONE, *((tuple,) if kind == "tuple" else _row_types(form.names))}
+    return partial(_records_to_column, column_type(form), parts, kinds)
 
 
-def _from_column(form: ValueForm) -> Callable[[Any], Any] | None:
-    """What turns a value that Arrow gives into the one that was stored; None: it is that."""
+def _scalars_to_column(form: ValueForm) -> _ToColumn:
+    column, fits, cls = column_type(form), _fits(form), _BY_CLASS.get(form.kind)
+
+    def convert(values: Sequence[Any]) -> pa.Array | None:
+        if cls is not None:
+            if not set(map(type, values)) <= {cls, _NONE}:
+                return None
+        elif not all(value is None or fits(value) for value in values):
+            return None
+        try:
+            return pa.array(values, column)
+        except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+            return None
+
+    return convert
+
+
+def _offsets(values: Sequence[Any]) -> pa.Array:
+    """Where each of some lists begins in all of their elements; null for one that is None."""
+    lengths = [0 if value is None else len(value) for value in values]
+    ends = np.cumsum([0, *lengths])
+    nulls = np.array([*(value is None for value in values), False], bool)
+    return pa.array(ends, pa.int32(), mask=nulls)
+
+
+def _lists_to_column(
+    column: pa.DataType, convert: _ToColumn, values: Sequence[Any]
+) -> pa.Array | None:
+    if not set(map(type, values)) <= {list, _NONE}:
+        return None
+    elements = convert(list(chain.from_iterable(filter(None, values))))
+    if elements is None:
+        return None
+    return pa.ListArray.from_arrays(_offsets(values), elements, type=column)
+
+
+def _maps_to_column(
+    column: pa.DataType, convert_key: _ToColumn, convert: _ToColumn, values: Sequence[Any]
+) -> pa.Array | None:
+    if not set(map(type, values)) <= {dict, _NONE}:
+        return None
+    some = [value for value in values if value]
+    keys = convert_key(list(chain.from_iterable(some)))
+    items = convert([item for value in some for item in value.values()])
+    if keys is None or keys.null_count or items is None:
+        return None
+    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=column)
+
+
+def _records_to_column(
+    column: pa.DataType, parts: list[_ToColumn], kinds: set[type], values: Sequence[Any]
+) -> pa.Array | None:
+    found = set(map(type, values))
+    if not found <= kinds:
+        return None
+    mask = None
+    if _NONE in found:
+        nulls = [value is None for value in values]
+        mask, nothing = pa.array(nulls, pa.bool_()), (None,) * len(parts)
+        values = [nothing if value is None else value for value in values]
+    if set(map(len, values)) - {len(parts)}:
+        return None
+    fields = list(zip(*values, strict=True)) or [()] * len(parts)
+    arrays = [convert(field) for convert, field in zip(parts, fields, strict=True)]
+    if any(array is None for array in arrays):
+        return None
+    return pa.StructArray.from_arrays(arrays, fields=list(column), mask=mask)
+
+
+def _from_column(form: ValueForm) -> _FromColumn:
+    """What gives the values of a column."""
+    kind = form.kind
+    if kind in _SCALARS or kind == "decimal":
+        return _SCALARS_FROM_COLUMN.get(kind, _plain_from_column)
     parts = [_from_column(part) for part in form.parts]
-    if form.kind == "datetime utc":
-        return lambda value: value.replace(tzinfo=UTC)
-    if form.kind in ("tuple", "row"):
-        make: Any = tuple if form.kind == "tuple" else row_class(form.names, RowKind.INSERT)
-        return lambda value: make(
-            [_or_none(convert, each) for convert, each in zip(parts, value.values(), strict=True)]
-        )
-    if form.kind == "map":
-        key, other = parts
-        return lambda value: {_or_none(key, name): _or_none(other, each) for name, each in value}
-    if form.kind == "list" and parts[0] is not None:
-        (convert,) = parts
-        return lambda value: [_or_none(convert, each) for each in value]
-    return None
+    if kind == "list":
+        return partial(_lists_from_column, parts[0])
+    if kind == "map":
+        return partial(_maps_from_column, parts[0], parts[1])
+    make = None if kind == "tuple" else row_class(form.names, RowKind.INSERT)
+    return partial(_records_from_column, parts, make)
+
+
+def _plain_from_column(column: pa.Array) -> list[Any]:
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def _numbers_from_column(column: pa.Array) -> list[Any]:
+    if column.null_count:
+        return _plain_from_column(column)
+    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _texts_from_column(column: pa.Array) -> list[Any]:
+    found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _zoned_from_column(column: pa.Array) -> list[Any]:
+    return [value and value.replace(tzinfo=UTC) for value in column.to_pylist()]
+
+
+_SCALARS_FROM_COLUMN: Final[dict[str, _FromColumn]] = {
+    **dict.fromkeys(("bool", "int", "float"), _numbers_from_column),
+    **dict.fromkeys(("str", "bytes"), _texts_from_column),
+    "datetime utc": _zoned_from_column,
+}
+
+
+def _spans(column: pa.Array) -> tuple[int, int, list[slice | None]]:
+    """First and last + 1 of a list column's elements, and where those of each list are."""
+    ends = column.offsets.to_numpy()
+    first = int(ends[0])
+    spans: list[slice | None] = list(
+        map(slice, (ends[:-1] - first).tolist(), (ends[1:] - first).tolist())
+    )
+    if column.null_count:
+        nulls = column.is_null().to_pylist()
+        spans = [None if is_null else each for is_null, each in zip(nulls, spans, strict=True)]
+    return first, int(ends[-1]), spans
+
+
+def _lists_from_column(convert: _FromColumn, column: pa.Array) -> list[Any]:
+    first, stop, spans = _spans(column)
+    elements = convert(column.values[first:stop])
+    return [None if span is None else elements[span] for span in spans]
+
+
+def _maps_from_column(
+    convert_key: _FromColumn, convert: _FromColumn, column: pa.Array
+) -> list[Any]:
+    first, stop, spans = _spans(column)
+    keys, items = convert_key(column.keys[first:stop]), convert(column.items[first:stop])
+    return [
+        None if span is None else dict(zip(keys[span], items[span], strict=True)) for span in spans
+    ]
+
+
+def _records_from_column(
+    parts: list[_FromColumn], make: Callable[[Any], Any] | None, column: pa.Array
+) -> list[Any]:
+    fields = [convert(each) for convert, each in zip(parts, column.flatten(), strict=True)]
+    found: list[Any] = list(zip(*fields, strict=True))
+    if make is not None:
+        found = list(map(make, found))
+    if column.null_count:
+        nulls = column.is_null().to_pylist()
+        found = [None if is_null else each for is_null, each in zip(nulls, found, strict=True)]
+    return found

@@ -22,7 +22,7 @@ from millstream.checkpoint.model import blocks_of, difference
 from millstream.checkpoint.savepoint import SavepointFormat, SavepointFormatType
 from millstream.errors import CorruptCheckpointError, StateError
 from millstream.state.backend import open_store
-from millstream.state.canonical.layout import SAMPLE, SectionLayout
+from millstream.state.canonical.layout import NO_ENTRIES, SectionLayout
 from millstream.state.canonical.operator_rows import OperatorLayout
 from millstream.state.local_copies import directory_name
 from millstream.state.operator_state import StateReader
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     from millstream.contracts.checkpoint_storage import CheckpointStorage
     from millstream.contracts.key_value_store import KeyValueStore
     from millstream.contracts.operator import OperatorStateKind
-    from millstream.state.canonical.layout import Entry
+    from millstream.state.canonical.layout import Entries
     from millstream.state.registry import Section
 
 
 #: Of stored entries that are rows of one batch.
 _BATCH_BYTES: Final = 32 << 20
+_BATCH_ENTRIES: Final = 32_768
 
 
 def write_canonical(
@@ -240,34 +241,35 @@ class _SectionWriter:
         for entries in self._batches(store, section):
             self._write(entries, subtask)
 
-    def _batches(self, store: KeyValueStore, section: Section) -> Iterator[list[Entry]]:
-        take_apart = self._layout.take_apart
-        batch: list[Entry] = []
+    def _batches(self, store: KeyValueStore, section: Section) -> Iterator[Entries]:
+        names: list[bytes] = []
+        values: list[bytes] = []
         size = 0
         for name, value in scan_section(store, section):
-            batch.append(take_apart(name, value))
+            names.append(name)
+            values.append(value)
             size += len(name) + len(value)
-            if size >= _BATCH_BYTES or len(batch) >= SAMPLE:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
+            if size >= _BATCH_BYTES or len(names) >= _BATCH_ENTRIES:
+                yield self._layout.take_apart(names, values)
+                names, values, size = [], [], 0
+        if names:
+            yield self._layout.take_apart(names, values)
 
-    def _write(self, entries: list[Entry], subtask: int) -> None:
+    def _write(self, entries: Entries | None, subtask: int) -> None:
         if self._writer is None:
-            self._layout.find_forms(entries)
+            self._layout.find_forms(entries or NO_ENTRIES)
             meta = {key: value for key, value in self._meta.items() if key != "index"}
             schema = self._layout.schema.with_metadata(
                 _metadata(self._uid, self._section.name, section=meta, columns=self._layout.forms)
             )
             self._writer = new_writer(self._path, schema)
-        if entries:
+        if entries is not None:
             self._writer.write_batch(self._layout.batch(entries, subtask))
 
     def close(self) -> None:
         """Complete the file and add it to the savepoint; without entries it has no rows."""
         if self._writer is None:
-            self._write([], 0)
+            self._write(None, 0)
         assert self._writer is not None  # noqa: S101 - made above
         self._writer.close()
         name = self._section.name
