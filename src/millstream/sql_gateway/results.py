@@ -141,7 +141,7 @@ class QueryRows(Result):
     """Rows of a query, read ahead by a thread.
 
     The thread stops reading while ``_PAGES_AHEAD`` pages wait, and the rest stays in files of the
-    collect sink, which holds the job back once they are large.
+    collect sink.  These grow until the query is fetched, cancelled, or its session is closed.
     """
 
     def __init__(self, description: ResultDescription, result: TableResult) -> None:
