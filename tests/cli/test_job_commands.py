@@ -189,10 +189,12 @@ class _Terminal:
     def __init__(self, columns: int, address: str) -> None:
         self._screen = pyte.Screen(columns, 30)
         self._stream = pyte.ByteStream(self._screen)
+        # They would win over the size of the terminal, and processes of tests have them.
+        inherited = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}}
         self.process: pexpect.spawn[bytes] = pexpect.spawn(
             sys.executable,
             ["-m", "millstream", "top", address, "--interval", "1"],
-            env={**os.environ, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**inherited, "TERM": "xterm", "PYTHONPATH": os.pathsep.join(sys.path)},
             dimensions=(30, columns),
             timeout=_DEADLINE,
         )
