@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigurationError
@@ -37,10 +36,10 @@ def run_sql_gateway(given: Mapping[str, str]) -> int:
     from millstream.configuration.configuration import Configuration
     from millstream.configuration.options import PROGRESS
     from millstream.datastream.running_jobs import end_of_program
+    from millstream.logs import configure_driver
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("millstream").setLevel(logging.INFO)
-    gateway = SqlGateway(Configuration({PROGRESS.key: "off", **given}))
-    gateway.run()
+    configuration = Configuration({PROGRESS.key: "off", **given})
+    configure_driver(configuration, command=True)
+    SqlGateway(configuration).run()
     end_of_program(failed=True)
     return 0
