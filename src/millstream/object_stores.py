@@ -21,6 +21,7 @@ import uuid
 from collections import Counter
 from configparser import ConfigParser
 from configparser import Error as ProfileError
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -158,6 +159,12 @@ class OpensStores:
         """Return a copy that opens object stores with the options of a job; else itself."""
         del stores
         return self
+
+    def _copy_with(self, stores: StoreAccess) -> Self:
+        """Return a copy that has the options of a job."""
+        made = copy(self)
+        made.stores = stores
+        return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from millstream.cli.job_figures import (
     format_size,
     load_figures,
 )
-from millstream.cli.job_targets import Access, client_of, find_job
+from millstream.cli.job_targets import ENDED, Access, client_of, find_job
 from millstream.cli.rest_client import RestClient
 from millstream.cli.savepoint_command import SavepointOptions, request_savepoint
 from millstream.cli.tables import Table
@@ -226,7 +226,7 @@ def _await_end(api: RestClient, job_id: str, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         try:
-            if api.get(f"jobs/{job_id}")["state"] in {"CANCELED", "FAILED", "FINISHED"}:
+            if api.get(f"jobs/{job_id}")["state"] in ENDED:
                 return
         except JobError:
             return  # the API has ended with the job

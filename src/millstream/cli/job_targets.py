@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from millstream.contracts.checkpoint_storage import CheckpointStorage
 
-_ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
+#: Statuses, as Flink has them, of jobs that are over.
+ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
 _SHORTEST_ID: Final = 4
 
 
@@ -138,7 +139,7 @@ def _at(address: str, access: Access) -> JobTarget:
     if wanted:
         jobs = [job for job in jobs if job["jid"] == wanted]
     else:
-        jobs = [job for job in jobs if job["state"] not in _ENDED] or jobs
+        jobs = [job for job in jobs if job["state"] not in ENDED] or jobs
     if len(jobs) == 1:
         return JobTarget(jobs[0]["jid"], jobs[0]["name"], api)
     if not jobs:

@@ -25,6 +25,7 @@ from millstream.cli.job_figures import (
     format_size,
     load_figures,
 )
+from millstream.cli.job_targets import ENDED
 from millstream.cli.tables import Table
 from millstream.errors import JobError
 
@@ -47,7 +48,6 @@ _COLUMNS: Final = (
 )
 #: Shares of a second from which they are shown in a colour.
 _HIGH: Final = {"busy": (0.8, 0.95), "backpressured": (0.1, 0.5)}
-_ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
 _COLOURS: Final = {"RUNNING": "green", "FINISHED": "green", "CANCELED": "yellow"}
 
 
@@ -70,7 +70,7 @@ def show_top(api: RestClient, job_id: str, interval: float, *, once: bool) -> in
     if once or not sys.stdout.isatty():
         while True:
             _print(figures)
-            if once or figures.status in _ENDED:
+            if once or figures.status in ENDED:
                 return int(figures.status == "FAILED")
             time.sleep(interval)
             figures = load_figures(api, job_id)

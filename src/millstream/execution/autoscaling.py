@@ -73,10 +73,9 @@ class Autoscaling:
         changes = self._scaler.observe(measurements)
         widest = max(self._most(), self._job.graph.width)
         vertices = vertices_of(self._job.graph)
+        limited = {name: min(wanted, widest) for name, wanted in changes.items()}
         self._changes = {
-            name: min(wanted, widest)
-            for name, wanted in changes.items()
-            if min(wanted, widest) != vertices[name].parallelism
+            name: wanted for name, wanted in limited.items() if wanted != vertices[name].parallelism
         }
         return bool(self._changes) and self._scales
 

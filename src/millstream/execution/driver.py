@@ -535,11 +535,7 @@ class JobDriver(JobHandle):
         delays = [delay for counted, delay in self._counted if counted is error]
         delay = delays[0] if delays else self._delay(error, strategy)
         if not self._cancelled.wait(delay):
-            self._restarted()
-
-    def _restarted(self) -> None:
-        self._metrics.restarted()
-        self._history.restarted()
+            self._metrics.restarted()
 
     def _delay(self, error: Exception, strategy: RestartStrategy) -> float:
         """Seconds to wait before what has failed is run again.
@@ -599,7 +595,7 @@ class JobDriver(JobHandle):
                 self._final = final
                 raise
             self._counted.append((error, delay))
-            self._restarted()
+            self._metrics.restarted()
             return delay
 
         run = self._run = Run(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.configuration.redaction import redacted_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from millstream.checkpoint.model import Manifest, OperatorAck, TaskAck
 
@@ -153,7 +153,6 @@ class JobHistory:
         self._times: dict[str, int] = {"CREATED": self.started}
         self._failures: deque[Failure] = deque(maxlen=failures)
         self._failure_count = 0
-        self._restarts = 0
         self._running: dict[int, CheckpointRecord] = {}
         self._ended: deque[CheckpointRecord] = deque(maxlen=checkpoints)
         self._view = CheckpointHistory()
@@ -179,17 +178,6 @@ class JobHistory:
         """Return when the job ended, in milliseconds since 1970; -1: it has not."""
         times = self.status_times()
         return max((times[each] for each in _TERMINAL if each in times), default=-1)
-
-    @property
-    def attempt(self) -> int:
-        """Return how often the job, or a region of it, was started again."""
-        with self._lock:
-            return self._restarts
-
-    def restarted(self) -> None:
-        """Note that the job, or a region of it, is started again."""
-        with self._lock:
-            self._restarts += 1
 
     # -- failures ------------------------------------------------------------------------------
 
@@ -323,15 +311,3 @@ def _operator(ack: OperatorAck) -> OperatorCheckpoint:
     )
     size = sum(each["size"] for each in files)
     return OperatorCheckpoint(ack.subtask, size, uploaded + operator_state)
-
-
-def sizes_by_subtask(
-    record: CheckpointRecord, uids: Iterable[str]
-) -> Mapping[int, tuple[int, int]]:
-    """Return state size and uploaded bytes of some operators, by subtask."""
-    found: dict[int, tuple[int, int]] = {}
-    for uid in uids:
-        for each in record.operators.get(uid, ()):
-            size, uploaded = found.get(each.subtask, (0, 0))
-            found[each.subtask] = (size + each.state_size, uploaded + each.uploaded)
-    return found

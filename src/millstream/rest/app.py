@@ -152,9 +152,9 @@ async def _not_found(_: Request, error: HTTPException) -> Response:
     return failure(error.status_code, error.detail)
 
 
-def failure(status: int, message: str) -> Response:
+def failure(status: int, *messages: str) -> Response:
     """Return the response of a failure, as Flink has it."""
-    return JSONResponse({"errors": [message]}, status)
+    return JSONResponse({"errors": list(messages)}, status)
 
 
 def _route(

@@ -9,9 +9,14 @@ from millstream.rest.overview import find_vertex
 from millstream.rest.security import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from millstream.metrics.job_history import CheckpointRecord, Failure, Restored
+    from millstream.metrics.job_history import (
+        CheckpointRecord,
+        Failure,
+        Restored,
+        SubtaskCheckpoint,
+    )
     from millstream.rest.view import JobView, VertexView
 
 _CLASSES: Final = {"COMPLETED": "completed", "FAILED": "failed", "IN_PROGRESS": "in_progress"}
@@ -28,8 +33,8 @@ def _duration(record: CheckpointRecord) -> int:
     return -1 if record.ended < 0 else record.ended - record.triggered
 
 
-def _latest(record: CheckpointRecord) -> int:
-    return max((each.acknowledged for each in record.subtasks.values()), default=-1)
+def _latest(subtasks: Mapping[Any, SubtaskCheckpoint]) -> int:
+    return max((each.acknowledged for each in subtasks.values()), default=-1)
 
 
 def _statistics(job: JobView, record: CheckpointRecord) -> dict[str, Any]:
@@ -41,7 +46,7 @@ def _statistics(job: JobView, record: CheckpointRecord) -> dict[str, Any]:
         "is_savepoint": bool(record.savepoint),
         "savepointFormat": record.savepoint_format or None,
         "trigger_timestamp": record.triggered,
-        "latest_ack_timestamp": _latest(record),
+        "latest_ack_timestamp": _latest(record.subtasks),
         "checkpointed_size": record.uploaded,
         "state_size": record.state_size,
         "end_to_end_duration": _duration(record),
@@ -139,7 +144,7 @@ def _details(call: Call) -> dict[str, Any]:
     return found
 
 
-def _subtasks_of(record: CheckpointRecord, vertex: VertexView) -> dict[int, Any]:
+def _subtasks_of(record: CheckpointRecord, vertex: VertexView) -> dict[int, SubtaskCheckpoint]:
     """Return the acknowledgements of a vertex, by subtask."""
     uids = {each.uid for each in vertex.operators}
     return {
@@ -152,7 +157,7 @@ def _task(record: CheckpointRecord, vertex: VertexView) -> dict[str, Any]:
     uids = [each.uid for each in vertex.operators]
     states = [each for uid in uids for each in record.operators.get(uid, ())]
     subtasks = _subtasks_of(record, vertex)
-    latest = max((each.acknowledged for each in subtasks.values()), default=-1)
+    latest = _latest(subtasks)
     return {
         "id": record.id,
         "status": record.status,

@@ -55,15 +55,6 @@ class MetricIndex:
             key = (vertex_id(each.variables["task_id"]), int(each.variables["subtask_index"]))
             _put(self.subtasks[key], name, each.value)
 
-    def total(self, vertex: str, name: str) -> float | None:
-        """Return the sum of a metric over the subtasks of a vertex; None: none has it."""
-        found = [
-            value
-            for (each, _), metrics in self.subtasks.items()
-            if each == vertex and isinstance(value := metrics.get(name), int | float)
-        ]
-        return sum(found) if found else None
-
 
 def _put(
     metrics: dict[str, float | str], name: str, value: float | str | Mapping[str, float]
@@ -80,19 +71,12 @@ def index(job: JobView) -> MetricIndex:
     return MetricIndex(job.measurements())
 
 
-def text(value: float | str) -> str:
-    """Return a value as Flink writes it: whole numbers without a point."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
-        return str(value)
-    return str(value)
-
-
 def selected(metrics: Values, wanted: str | None) -> list[dict[str, str]]:
     """Return the names of all metrics, or the values of those that are wanted."""
     if not wanted:
         return [{"id": name} for name in sorted(metrics)]
     names = dict.fromkeys(wanted.split(","))
-    return [{"id": name, "value": text(metrics[name])} for name in names if name in metrics]
+    return [{"id": name, "value": str(metrics[name])} for name in names if name in metrics]
 
 
 def _skew(values: Sequence[float]) -> float:

@@ -38,13 +38,11 @@ _TIMES: Final = {
 def _io_metrics(value: Callable[[str], float | str | None]) -> dict[str, Any]:
     """Records, bytes and times; what is not measured is 0 and not complete."""
     found: dict[str, Any] = {}
-    for name, metric in _IO.items():
+    for name, metric in (_IO | _TIMES).items():
         number = value(metric)
         found[name] = int(number) if isinstance(number, int | float) else 0
-        found[f"{name}-complete"] = number is not None
-    for name, metric in _TIMES.items():
-        number = value(metric)
-        found[name] = int(number) if isinstance(number, int | float) else 0
+        if name in _IO:
+            found[f"{name}-complete"] = number is not None
     return found
 
 
@@ -97,15 +95,11 @@ def _job(call: Call) -> dict[str, Any]:
             for state in EXECUTION_STATES
         },
         "plan": plan(job),
-        "stream-graph": _stream_graph(job),
+        # Flink draws it while vertices are still to come, which does not happen here.
+        "stream-graph": {"nodes": []},
         "pending-operators": 0,
         "schedulerType": "Default",
     }
-
-
-def _stream_graph(job: JobView) -> dict[str, Any]:
-    """Flink draws it while vertices are still to come, which does not happen here."""
-    return {"nodes": [], "pending-operators": 0} if not job.vertices else {"nodes": []}
 
 
 ENDPOINTS: Final = (Endpoint("GET", "/jobs/{jobid}", _job, "a job: status, times, vertices, plan"),)

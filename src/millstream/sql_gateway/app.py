@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from millstream import __version__
 from millstream.errors import MillstreamError, SqlParserError
+from millstream.rest.app import failure
 from millstream.sql_gateway.operations import OperationStatus
 from millstream.sql_gateway.serialization import ROW_FORMATS
 
@@ -168,10 +169,9 @@ class GatewayApi:
             uri = _result_uri(request, token, row_format)
             return JSONResponse({"resultType": "NOT_READY", "nextResultUri": uri})
         page = await run_in_threadpool(result.fetch, token, row_format)
-        if page.next_token is None:
-            node = {"resultType": "EOS", **result.description.as_json(row_format)}
-        else:
-            node = {"resultType": "PAYLOAD", **result.description.as_json(row_format)}
+        kind = "EOS" if page.next_token is None else "PAYLOAD"
+        node = {"resultType": kind, **result.description.as_json(row_format)}
+        if page.next_token is not None:
             node["nextResultUri"] = _result_uri(request, page.next_token, row_format)
         # The rows are JSON already.
         results = json.dumps(node.pop("results"), ensure_ascii=False)
@@ -220,11 +220,11 @@ def _handler(
         try:
             return await endpoint(request)
         except LookupError as error:
-            return _errors(404, str(error))
+            return failure(404, str(error))
         except ValueError as error:
-            return _errors(400, str(error))
+            return failure(400, str(error))
         except MillstreamError as error:
-            return _errors(500, "Internal server error.", _server_side(error))
+            return failure(500, "Internal server error.", _server_side(error))
 
     return handle
 
@@ -241,16 +241,12 @@ def _server_side(error: BaseException) -> str:
     return f"<Exception on server side:\n{lines}\nEnd of exception on server side>"
 
 
-def _errors(status: int, *messages: str) -> Response:
-    return JSONResponse({"errors": list(messages)}, status)
-
-
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these alone
     detail = error.detail
     if error.status_code == 404:  # noqa: PLR2004 - not found
         detail = f"Not found: {request.url.path}"
-    return _errors(error.status_code, detail)
+    return failure(error.status_code, detail)
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -201,10 +201,7 @@ class GatewaySession:
         if waits:
             operation.wait_for_job(client)
         job_id = client.job.get_job_id()
-        schema = ResolvedSchema((PhysicalColumn("job id", VarCharType()),))
-        description = ResultDescription(
-            schema, "SUCCESS_WITH_CONTENT", is_query=False, job_id=job_id
-        )
+        description = _text_column("job id", "SUCCESS_WITH_CONTENT", job_id)
         return RowsAtHand(description, [(job_id,)])
 
     def _statement_set_step(self, statement: str) -> str | None:

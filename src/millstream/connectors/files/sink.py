@@ -13,7 +13,6 @@ import errno
 import os
 import time
 from abc import ABC, abstractmethod
-from copy import copy
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
@@ -313,9 +312,7 @@ class FileSink(Sink):
         return f"{type(self).__name__} {PurePosixPath(self.location).name}"
 
     def opened_with(self, stores: StoreAccess) -> Self:
-        made = copy(self)
-        made.stores = stores
-        return made
+        return self._copy_with(stores)
 
     @property
     def directory(self) -> Path:

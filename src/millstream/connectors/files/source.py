@@ -8,7 +8,6 @@ with ``.`` or ``_`` are skipped; files are read in the order of their paths.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -194,8 +193,8 @@ class FileSource(Source):
         return self.file_format.produced_type
 
     def opened_with(self, stores: StoreAccess) -> FileSource:
-        made = copy(self)
-        made.stores, made.file_format = stores, self.file_format.opened_with(stores)
+        made = self._copy_with(stores)
+        made.file_format = self.file_format.opened_with(stores)
         if not self._is_prepared:
             made._is_prepared = True  # noqa: SLF001 - of the copy
             made._prepare()  # noqa: SLF001 - likewise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from copy import copy
 from enum import Enum
 from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -74,9 +73,7 @@ class FileFormat(OpensStores, ABC):
     """
 
     def opened_with(self, stores: StoreAccess) -> Self:
-        made = copy(self)
-        made.stores = stores
-        return made
+        return self._copy_with(stores)
 
     #: Offset units (bytes or rows) that the first epoch reads at most.
     initial_limit: int = 1_000_000
