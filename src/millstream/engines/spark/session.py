@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
+from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER, FinalizerWorker
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -624,13 +625,30 @@ def _end(
         if process.poll() is None:
             if archive is not None:
                 archive.check(gateway.jvm)
+            collection = _end_collection(gateway)
             session.stop()
+            if collection is not None:
+                collection.join(_END_SECONDS)
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()  # it ends when it reads the end of this
     with contextlib.suppress(subprocess.TimeoutExpired):
         if process.wait(_END_SECONDS) == 0 and archive is not None:
             archive.make()
+
+
+def _end_collection(gateway: Any) -> threading.Thread | None:
+    """Have the thread end in which py4j tells the JVM of objects that Python has released.
+
+    It tells of them by and by, also a JVM that is about to end, and logs that as an error.
+    """
+    client = gateway._gateway_client  # noqa: SLF001 - PySpark offers no other way to it
+    released = getattr(client, "finalizer_deque", None)  # none if PYSPARK_PIN_THREAD is false
+    if released is None:
+        return None
+    released.append(SHUTDOWN_FINALIZER_WORKER)  # the end from which it takes
+    found = (each for each in threading.enumerate() if isinstance(each, FinalizerWorker))
+    return next((each for each in found if each.deque is released), None)
 
 
 #: Options of the session in which the query starts.  Spark copies them into the query's own
